@@ -12,7 +12,6 @@ from fastapi import Depends, Path, Query, Request
 
 from api.edge.caller import caller_in
 from api.events import LiveEvents
-from api.plans import Plans
 from api.previews import Previews
 from autotuner.core.access import Caller
 from autotuner.core.documents import MAX_INTEGER
@@ -58,13 +57,6 @@ async def _previews(request: Request) -> Previews:
 
 
 PreviewsOf = Annotated[Previews, Depends(_previews)]
-
-
-async def _plans(request: Request) -> Plans:
-    return cast("Plans", request.app.state.plans)
-
-
-PlansOf = Annotated[Plans, Depends(_plans)]
 
 
 async def _page(

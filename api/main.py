@@ -17,12 +17,11 @@ from api.errors import add_error_handlers
 from api.events import LiveEvents
 from api.metrics import Metrics, RequestMetrics
 from api.openapi import install_openapi, operation_id
-from api.plans import Plans
 from api.previews import Previews
 from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, service, sweeps
+from autotuner.runs.tracing import tracer_provider
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
-from autotuner.tracing import tracer_provider
 
 _PREFIX = "/api/v1"
 
@@ -78,10 +77,7 @@ def create_app(app: App | None = None) -> FastAPI:
         autotuner.background.start()
         async with metrics.watching():
             yield
-        autotuner.background.stop()
-        api.state.plans.request_stop()
-        autotuner.asides.close()
-        api.state.plans.close()
+        autotuner.rest()
         if app is None:
             autotuner.close()
 
@@ -100,7 +96,6 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.metrics = metrics
     api.state.live_events = LiveEvents(autotuner.open)
     api.state.previews = Previews()
-    api.state.plans = Plans(autotuner)
     api.state.entrance = entrance_of(autotuner)
     api.router.routes.extend(_routes())
     add_error_handlers(api)

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import replace
 
-from api.schemas.requests import SweepPreview
+from api.schemas.previews import SweepPreview
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import violation
 from autotuner.core.errors import InvalidInput

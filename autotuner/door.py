@@ -10,26 +10,49 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from autotuner.catalog.hardware import load_cluster
-from autotuner.catalog.models import load_model
+import numpy as np
+
+from autotuner.catalog.named import load
 from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput, NotFound
-from autotuner.core.job import Job
+from autotuner.core.fault_trace import at_worst
+from autotuner.core.job import Job, PhasedJob
 from autotuner.core.model import TransformerSpec
+from autotuner.core.named import names_in, resolve, resolved
+from autotuner.core.objective import require_told
 from autotuner.core.profile import DeviceProfile, profiled
+from autotuner.core.requests import ExportRequest, JobQuestion, PhasesRequest, PredictedJobRequest, PredictionRequest
+from autotuner.core.rules.legality import require_asked
 from autotuner.core.run import Run, RunState
+from autotuner.core.stack import Stack
+from autotuner.core.study import OptimizerStudyRequest
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
+from autotuner.core.trial_spec import Trainer
+from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
+from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.host.machine import is_this_host
-from autotuner.requests import PlanCreate, PredictionRequest
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.predictions import PredictionTable
-from autotuner.search.preview import best_of_space, prediction_of_layout
+from autotuner.search.preview import Question, best_of_space, prediction_of_layout
+from autotuner.search.space.trainers import trial_rules, trial_space
 
 if TYPE_CHECKING:
     from autotuner.runs.past_trials import Recollection
+    from autotuner.search.planning.phases import PhasesPlan
+    from autotuner.search.planning.request import PlanRequest
     from autotuner.store.descriptions import Names
     from autotuner.store.sql import Store
+
+T = TypeVar("T")
+
+MAX_WORLD_SIZE = 2**20
+"""Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
 
 PROFILE = "profile:"
 """Before the name of a profile, where a cluster's is expected."""
@@ -70,14 +93,18 @@ class Autotuner:
     asides: Asides = field(default_factory=Inline)
     _opened: list[Store] = field(default_factory=list, init=False)
     _recollections: list[Recollection] = field(default_factory=list, init=False)
-    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _opening: threading.RLock = field(default_factory=threading.RLock, init=False)  # one thing is made of another
 
     def open(self) -> Store:
         """The one store of the application, opened unless it is."""
+        return self._once(self._opened, self.open_store)
+
+    def _once(self, held: list[T], make: Callable[[], T]) -> T:
+        """The one thing that is held, made unless it is."""
         with self._opening:
-            if not self._opened:
-                self._opened.append(self.open_store())
-            return self._opened[0]
+            if not held:
+                held.append(make())
+            return held[0]
 
     @property
     def store(self) -> Store:
@@ -95,7 +122,7 @@ class Autotuner:
         try:
             return self.names.get_model(name)
         except NotFound:
-            return load_model(name)
+            return load(TransformerSpec, name)
 
     def cluster(self, name: str, *, is_measured: bool = True) -> Cluster:
         """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``).
@@ -121,15 +148,17 @@ class Autotuner:
         try:
             stored = self.names.get_cluster(name)
         except NotFound:
-            return load_cluster(name)
+            return load(Cluster, name)
         measured = self.cluster_profile(name)
         return stored if measured is None else profiled(stored, measured)
 
-    def would_measure(self, name: str) -> bool:
-        """Return whether the cluster of that name is this machine, whose cores nobody has measured yet."""
+    def _would_measure(self, request: Any) -> bool:
+        """Return whether the request names this machine, whose cores nobody has measured yet."""
+        if not any(cls is Cluster and is_this_machine(name) for cls, name in names_in(request)):
+            return False
         from autotuner.launch.this_machine import has_to_measure  # noqa: PLC0415  # only where this machine is asked about
 
-        return (name == LOCAL or name.startswith(PROFILE)) and has_to_measure()
+        return has_to_measure()
 
     def cluster_profile(self, name: str) -> DeviceProfile | None:
         """What a check measured of the stored cluster of that name."""
@@ -147,37 +176,206 @@ class Autotuner:
             return cluster
         return profiled(cluster, profile) if is_this_host(profile.host) else cluster
 
-    # ------------------------------------------------------------------ predictions
+    def trainer(self, name: str) -> Trainer:
+        """The trainer that an operator registered under that name; a service has some.
+
+        Raises:
+            NotFound: With the nearest name.
+        """
+        raise NotFound("trainer", name)
+
+    def thing(self, cls: type[T], given: T | str, path: str, *, is_measured: bool = True) -> T:
+        """What has the given name, or what was given, held to what a request may hold.
+
+        Args:
+            cls: What it is.
+            given: A name, or the thing.
+            path: Where a request has it.
+            is_measured: As ``cluster`` has it.
+
+        Raises:
+            InvalidInput: It is no name, or a cluster beyond what is counted.
+            NotFound: It is neither stored nor in the catalog.
+        """
+        found: Any = self._named(cls, given, is_measured=is_measured) if isinstance(given, str) else given
+        if isinstance(found, Cluster):
+            found = found if isinstance(given, str) else as_described(found)
+            if found.world_size > MAX_WORLD_SIZE:
+                raise InvalidInput(path, found.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
+        return cast("T", found)
+
+    def _named(self, cls: type[Any], name: str, *, is_measured: bool) -> Any:
+        if cls is Cluster:
+            return self.cluster(name, is_measured=is_measured)
+        known = {TransformerSpec: self.model, Trainer: self.trainer}
+        return known[cls](name) if cls in known else load(cls, name)
+
+    def resolve(self, request: T, *, is_measured: bool = True) -> T:
+        """Return a request with a thing for each name, stored or of the catalog, at all depths.
+
+        Raises:
+            InvalidInput: As ``thing`` has it.
+            NotFound: As ``thing`` has it.
+        """
+        return resolve(request, partial(self.thing, is_measured=is_measured))
+
+    # ------------------------------------------------------------------ jobs
     @property
     def recollection(self) -> Recollection:
         """What the stored trials teach."""
         from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
 
-        store = self.store
-        with self._opening:
-            if not self._recollections:
-                self._recollections.append(Recollection(store.history))
-            return self._recollections[0]
+        return self._once(self._recollections, lambda: Recollection(self.store.history))
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
         """The job with what the stored trials say of its speed; as it is where nothing is stored."""
         return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
 
+    def job(self, request: JobQuestion) -> Job:
+        """The job that a question is about, with what measured runs and stored trials say of its cluster.
+
+        Raises:
+            InvalidInput: A description breaks a rule.
+            NotFound: A name is neither stored nor in the catalog.
+        """
+        request = self.resolve(request)
+        job = self.measured_job(request, resolved(request.stack))
+        return self.calibrated(job) if request.uses_history else job
+
+    def measured_job(self, request: PredictedJobRequest, stack: Stack) -> Job:
+        """The job of a request whose names were resolved, with what its measured runs say of its cluster."""
+        job, runs = request.job(stack), []
+        for number, run in enumerate(request.measured):
+            try:
+                own = run.job_like(job)
+            except InvalidInput as error:
+                raise error.under(f"measured.{number}") from error
+            layouts, seconds = LayoutColumns.from_layouts([run.layout]), np.array([run.seconds_of(own)])
+            runs.append(MeasuredRuns(job=own, layouts=layouts, step_time_s=seconds))
+        return self.asides.ask(calibrated, job, runs) if runs else job
+
+    # ------------------------------------------------------------------ what is stored of a request: it names nothing
+    def sweep(self, request: SweepCreate, check: Callable[[SweepRequest], None] = lambda sweep: None) -> SweepRequest:
+        """The sweep that is asked for; its trials run PyTorch itself, or the trainer.
+
+        What is wrong is refused before this machine is measured, which takes seconds.
+
+        Args:
+            request: With names.
+            check: Refuses what is not wanted, also before that.
+
+        Raises:
+            InvalidInput: The trainer cannot be told what the space asks for.
+            NotFound: No trainer is registered under that name.
+        """
+        if self._would_measure(request):
+            check(self._sweep(self.resolve(request, is_measured=False)))
+        return self._sweep(self.resolve(request))
+
+    def _sweep(self, request: SweepCreate) -> SweepRequest:
+        trainer = None if request.trainer is None else resolved(request.trainer)
+        job = self.measured_job(request, Stack() if trainer is None else load(Stack, trainer.stack))
+        is_gated, space = request.loss_gate.enabled, request.space
+        return extended(
+            SweepRequest,
+            request,
+            job=job,
+            space=self.asides.search(trial_space, job, trainer, space, is_gated=is_gated)
+            if trainer
+            else trial_space(at_worst(job, request.fault_trace), None, space, is_gated=is_gated),
+            objective=replace(request.objective, under_faults=request.fault_trace is not None),
+        )
+
+    def clone(self, request: SweepClone, original: SweepRequest) -> SweepRequest:
+        """The sweep that is asked for as another was; what a retune or an MFU gate compares is none of it.
+
+        Raises:
+            InvalidInput: A value breaks a rule together with those of the original.
+            NotFound: A name is neither stored nor in the catalog.
+        """
+        request = self.resolve(request)
+        job, gate = request.job_like(original.job), replace(original.loss_gate, **request.loss_gate)
+        space = trial_space(job, original.trainer, request.space, is_gated=gate.enabled)
+        if request.is_of_same_job:
+            space = original.space.with_axes(**{axis: getattr(space, axis) for axis in request.space})
+        said = {name: getattr(request, name) for name in ("seed", "name", "objective", "max_parallel_trials")}
+        return replace(
+            original,
+            job=job,
+            space=space,
+            budget=replace(original.budget, **request.budget),
+            trial=replace(original.trial, **request.trial),
+            loss_gate=gate,
+            challenge=None,
+            **{name: value for name, value in said.items() if value is not None},
+        )
+
+    def gate(self, request: GateCreate) -> MfuGateRequest:
+        """The gate that is asked for; errors as of a sweep.
+
+        Raises:
+            InvalidDocument: Its layout cannot run, with every rule that it breaks.
+        """
+        sweep = self.sweep(request)
+        if request.layout is not None:
+            require_asked(request.layout, sweep.trial_job, trial_rules(sweep.trainer))
+        return extended(MfuGateRequest, request, sweep=sweep)
+
+    def retune(self, request: RetuneCreate) -> RetuneRequest:
+        """The retune that is asked for; errors of its sweep as ``sweep`` has them."""
+        try:
+            template = self.sweep(request.sweep)
+        except InvalidInput as error:
+            raise error.under("sweep") from error
+        return extended(RetuneRequest, request, cron=" ".join(request.cron.split()), template=template)
+
+    def study(self, request: OptimizerStudyCreate) -> OptimizerStudyRequest:
+        """The study that is asked for; errors as ``job`` has them."""
+        return extended(OptimizerStudyRequest, request, job=self.resolve(request).job(Stack()))
+
+    # ------------------------------------------------------------------ questions that nothing has to run for
     def predict(self, request: PredictionRequest) -> PredictionTable:
         """Predict the layout of the request, or the best of its space.
 
         Raises:
-            InvalidInput: A description breaks a rule, the space holds no legal layout or too many, or the format cannot
-                say a value that was named.
+            InvalidInput: A description breaks a rule, the space holds no legal layout or too many, the format cannot
+                say a value that was named, or the cluster does not tell what layouts are to be compared by.
             InvalidDocument: The layout cannot run, with every rule that it breaks.
             NotFound: A name is neither stored nor in the catalog.
         """
-        question = request.resolved(self)
+        job = self.job(request)
+        require_told(request.objective, job.cluster)
+        question = extended(Question, request, job=job, axes=request.space)
         if request.layout is None:
-            return PredictionTable.answering(question.job, self.asides.search(best_of_space, question))
-        return PredictionTable.of_one(question.job, self.asides.ask(prediction_of_layout, question, request.layout))
+            return PredictionTable.answering(job, self.asides.search(best_of_space, question))
+        return PredictionTable.of_one(job, self.asides.ask(prediction_of_layout, question, request.layout))
 
-    def plan(self, request: PlanCreate, hear: Callable[[int, int], None] = lambda done, known: None) -> Run:
+    def phases(self, request: PhasesRequest) -> PhasesPlan:
+        """Predict the best layout for each phase of a job; errors as of ``predict``.
+
+        Raises:
+            InvalidInput: The phases are none that a job can go through.
+        """
+        from autotuner.search.planning.phases import PhasesQuestion, plan_phases  # noqa: PLC0415  # predictions need none
+
+        phased = extended(PhasedJob, request, job=self.job(request))
+        question = PhasesQuestion(phased=phased, axes=request.space, current=request.current)
+        return self.asides.search(plan_phases, question)
+
+    def export_job(self, request: ExportRequest) -> Job:
+        """The job that a layout is written down for, by default with the software of the format.
+
+        Raises:
+            InvalidDocument: The layout cannot run, with every rule that it breaks.
+        """
+        from autotuner.export.registry import stack_of  # noqa: PLC0415  # every trainer's format
+
+        request = self.resolve(request)
+        job = request.job(load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack))
+        require_asked(request.layout, job)
+        return job
+
+    def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> Run:
         """Compare whole clusters for a training run; the run is complete and stored nowhere.
 
         Args:
@@ -194,7 +392,7 @@ class Autotuner:
             plan_id_of,
         )
 
-        asked, began_at, pieces = request.resolved(self), time.time(), PlanProgress()
+        asked, began_at, pieces = self.resolve(request), time.time(), PlanProgress()
 
         def count(done: int, known: int) -> None:
             nonlocal pieces
@@ -222,6 +420,16 @@ class Autotuner:
         """Release what was opened."""
         for store in self._opened:
             store.close()
+
+
+def as_described(cluster: Cluster) -> Cluster:
+    """A cluster that a caller wrote down: whatever its peaks are, nobody measured them on this machine just now."""
+    return replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=False))
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether a cluster's name means the machine that is asked."""
+    return name == LOCAL or name.startswith(PROFILE)
 
 
 def _this_machine(*, is_measured: bool) -> Cluster:

@@ -35,7 +35,7 @@ from autotuner.search.pareto import Frontier, non_dominated, reference_below
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.propose import FrontWorths
-from autotuner.service.logs import silence_optuna
+from autotuner.service.observing import silence_optuna
 from bench.fit_stacks import FITS, sheets_of
 
 METRICS = (Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)

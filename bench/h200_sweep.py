@@ -158,7 +158,7 @@ def _swept(request: SweepRequest) -> list[Trial]:
 
 
 def _run(application: App, request: SweepRequest) -> list[Trial]:
-    sweep, _ = application.create_sweep(request, None)
+    sweep, _ = application.start(request)
     worker = sweep_worker(
         application.store, application.launcher, application.clock, owner="bench", lease_s=application.settings.lease_s
     )

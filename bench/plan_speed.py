@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotuner.catalog.models import load_model
+from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
 from autotuner.search.asides import Inline
 from autotuner.search.planning.clusters import Offer, offers
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write("run | clusters | processor seconds | thin space: median and largest loss of time\n")
     for model, tokens, days, workload in _RUNS:
         goal = Goal(num_tokens=tokens, deadline_s=days * _DAY_S)
-        request = PlanRequest(model=load_model(model), workload=workload, goal=goal)
+        request = PlanRequest(model=load_model(model), workload=workload, goal=goal, stack=Stack())
         started = time.process_time()
         found = plan(request, Inline())
         seconds = time.process_time() - started

@@ -26,7 +26,7 @@ from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STE
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.propose import EVEN_CHANCE, Proposal
 from autotuner.search.space.legal import legal_layouts
-from autotuner.service.logs import silence_optuna
+from autotuner.service.observing import silence_optuna
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.data import Sampler
 
-from autotuner.batches.dealing import dealt, strata
+from autotuner.core.batches import dealt, strata
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 

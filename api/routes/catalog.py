@@ -13,7 +13,6 @@ from api.dependencies import AppOf, CallerOf, Name
 from api.edge.auth import needs
 from api.openapi import problems
 from api.schemas import (
-    AS_CLUSTERS_ARE_WRITTEN,
     AcceleratorDetail,
     AcceleratorList,
     CalibrationList,
@@ -25,12 +24,11 @@ from api.schemas import (
     TopologyReading,
     TopologyRequest,
     TrainerList,
-    as_described,
 )
 from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model, models
-from autotuner.catalog.named import BASE, whole_model
+from autotuner.catalog.named import AS_CLUSTERS_ARE_WRITTEN, BASE, whole_model
 from autotuner.catalog.networks import network_presets
 from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
 from autotuner.core.access import Scope
@@ -173,9 +171,7 @@ def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Do
     `engine` and `queue` say where its trials run; where this service knows the engines, it refuses others.
     """
     _check_name(body.name, name)
-    cluster = as_described(body)
-    app.save_cluster(cluster, caller)
-    return cluster
+    return app.save_cluster(body, caller)
 
 
 @descriptions_router.delete("/clusters/{name}", responses=problems(404, 409, 422))
@@ -220,7 +216,7 @@ def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[Topol
     `network` and `wiring` of the answer are fields of a cluster; where one was given, `cluster` has both, with links as
     the files say them, and can be sent to `PUT /clusters/{name}`.
     """
-    return TopologyReading.of(body.read(app), body.resolved(app))
+    return TopologyReading.of(app, body)
 
 
 # What stored trials taught of hardware and software.

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
-from api.owned import CheckId, OwnCheckOf
+from api.owned import CheckId
 from api.schemas import CheckPage, CheckView, EngineList, LinkList
-from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.cluster_check import CheckRequest, ClusterCheck
 from autotuner.core.documents import Document
 
 router = APIRouter(tags=["models and clusters"])
@@ -33,7 +33,7 @@ def create_check(
     A worker runs it, whoever still asks; what it measures then stands in the predictions for this cluster. Only one
     check of a cluster runs at a time: 409. A cluster without an engine is this machine, which is not checked: 422.
     """
-    check = app.create_check(name, body, caller)
+    check, _ = app.start(ClusterCheck(cluster=app.store.get_cluster(name), request=body), caller=caller)
     response.headers["Location"] = request.url_for("read_check", check_id=check.id).path
     return CheckView.of(check)
 
@@ -53,10 +53,11 @@ def list_links(app: AppOf, name: Name) -> Document[LinkList]:
 @router.get("/checks/{check_id}", responses=problems(404, 422))
 def read_check(app: AppOf, check_id: CheckId) -> Document[CheckView]:
     """Read a check: its state, and what it has found by now, a line for whatever happened."""
-    return CheckView.of(app.store.runs.get("check", check_id))
+    return CheckView.of(app.read("check", check_id))
 
 
 @router.post("/checks/{check_id}/cancel", responses=problems(404, 422))
-def cancel_check(app: AppOf, check: OwnCheckOf) -> Document[CheckView]:
+def cancel_check(app: AppOf, caller: CallerOf, check_id: CheckId) -> Document[CheckView]:
     """Ask for the end of a check; its jobs are ended first. A finished check stays as it is."""
-    return CheckView.of(app.store.runs.cancel("check", check.id, "cancelled before it began", now=app.clock.now()))
+    app.stop("check", check_id, caller=caller)
+    return CheckView.of(app.read("check", check_id))

@@ -8,12 +8,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
-from api.owned import GateId, OwnGateOf
+from api.owned import GateId
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
-from autotuner.core.rules.legality import reasons, refused_layout
-from autotuner.search.space.trainers import trial_rules
 from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
 from autotuner.service.build import App
 from autotuner.store.options import Page
@@ -39,14 +37,9 @@ def create_gate(
     It fails where the rate is lower by more than the tolerance and that is outside the measured noise. Where an earlier
     gate measured the same layout with the same software, its runs are taken and the answer is finished at once.
     """
-    gate = body.gate(app)
-    if gate.layout is not None and (
-        broken := reasons(gate.layout, gate.sweep.trial_job, trial_rules(gate.sweep.trainer))
-    ):
-        raise refused_layout(gate.layout, broken)
-    created = app.create_gate(gate, caller)
-    response.headers["Location"] = request.url_for("read_gate", gate_id=created.id).path
-    return GateView.of(created, app.clock.now())
+    run, _ = app.start(body, caller=caller)
+    response.headers["Location"] = request.url_for("read_gate", gate_id=run.id).path
+    return _gate(app, run.id)
 
 
 @router.get("/gates", responses=problems(422))
@@ -62,14 +55,14 @@ def list_gates(
 @router.get("/gates/{gate_id}", responses=problems(404, 422))
 def read_gate(app: AppOf, gate_id: GateId) -> Document[GateView]:
     """Read an MFU gate: its outcome, what was measured, and how the environment differs from the baseline's."""
-    return GateView.of(app.store.mfu_gates.get(gate_id), app.clock.now())
+    return _gate(app, gate_id)
 
 
 @router.post("/gates/{gate_id}/cancel", responses=problems(404, 422))
-def cancel_gate(app: AppOf, gate: OwnGateOf) -> Document[GateView]:
+def cancel_gate(app: AppOf, caller: CallerOf, gate_id: GateId) -> Document[GateView]:
     """Ask for the end of a gate's sweep; the gate is cancelled with it, unless it was decided already."""
-    app.store.runs.cancel("gate", gate.id, "cancelled while no worker held it", now=app.clock.now())
-    return GateView.of(app.store.mfu_gates.get(gate.id), app.clock.now())
+    app.stop("gate", gate_id, caller=caller)
+    return _gate(app, gate_id)
 
 
 @router.get(
@@ -132,6 +125,10 @@ def read_baseline_badge(app: AppOf, name: Name) -> Response:
         if gate.request.sets_baseline and gate.result is not None:
             return _badge(report_of(gate, now=app.clock.now()))
     raise NotFound("finished gate that sets the baseline", name)
+
+
+def _gate(app: App, gate_id: str) -> GateView:
+    return GateView.of(app.store.mfu_gates.get(gate_id), app.clock.now())
 
 
 def _report(app: App, gate_id: str) -> GateReport:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.dependencies import AppOf, CallerOf, PageOf
 from api.openapi import problems
-from api.owned import OptimizerStudyId, OwnOptimizerStudyOf
+from api.owned import OptimizerStudyId
 from api.routes.sweeps import IdempotencyKey
 from api.schemas import OptimizerStudyCreate, OptimizerStudyDetail, OptimizerStudyPage
 from autotuner.core.documents import Document
@@ -31,7 +31,7 @@ def create_optimizer_study(
     until their loss is at the target; searched are those that come there in the least time and for the least
     accelerator-hours. With an `Idempotency-Key` a repeated request creates nothing, as of sweeps.
     """
-    study, is_new = app.create_optimizer_study(body.resolved(app), idempotency_key, caller)
+    study, is_new = app.start(body, key=idempotency_key, caller=caller)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_optimizer_study", study_id=study.id).path
     return OptimizerStudyDetail.of_study(app, study)
@@ -49,11 +49,11 @@ def read_optimizer_study(app: AppOf, study_id: OptimizerStudyId) -> Document[Opt
 
     A running trial's curve is stored about every second.
     """
-    return OptimizerStudyDetail.of_study(app, app.store.runs.get("study", study_id))
+    return OptimizerStudyDetail.of_study(app, app.read("study", study_id))
 
 
 @router.post("/{study_id}/cancel", responses=problems(404, 422))
-def cancel_optimizer_study(app: AppOf, study: OwnOptimizerStudyOf) -> Document[OptimizerStudyDetail]:
+def cancel_optimizer_study(app: AppOf, caller: CallerOf, study_id: OptimizerStudyId) -> Document[OptimizerStudyDetail]:
     """Ask for the end of a study; its running trial is ended first. A finished study stays as it is."""
-    cancelled = app.store.runs.cancel("study", study.id, "cancelled before it began", now=app.clock.now())
-    return OptimizerStudyDetail.of_study(app, cancelled)
+    app.stop("study", study_id, caller=caller)
+    return OptimizerStudyDetail.of_study(app, app.read("study", study_id))

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.contenders import asked_about
-from api.dependencies import AppOf, PlansOf, SweepOf, TrialId
+from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
 from api.schemas import (
@@ -21,21 +21,22 @@ from api.schemas import (
     LayoutExplanation,
     LayoutExport,
     PhasesRequest,
+    PlanRequest,
     SweepRules,
 )
 from autotuner.core.access import Scope
 from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput
-from autotuner.core.rules.legality import reasons, refused_layout
+from autotuner.core.requests import ExplanationRequest, LayersRequest, PredictionRequest
+from autotuner.core.rules.legality import require_asked
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
-from autotuner.requests import ExplanationRequest, LayersRequest, PlanCreate, PredictionRequest
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import TrialParts, explain, trial_parts
 from autotuner.search.explain.layers import LayerReport, layer_report
 from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
 from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
-from autotuner.search.planning.phases import PhasesPlan, plan_phases
+from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanView
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.comparison import side_by_side
@@ -69,9 +70,7 @@ _STILL_COMPUTED = {"model": Document[PlanView], "description": "It is still comp
 
 
 @plans_router.post("", responses={202: _STILL_COMPUTED, **problems(400, 404, 422)}, openapi_extra=needs(Scope.READ))
-def create_plan(
-    request: Request, response: Response, app: AppOf, plans: PlansOf, body: Document[PlanCreate]
-) -> Document[PlanView]:
+def create_plan(request: Request, response: Response, app: AppOf, body: Document[PlanRequest]) -> Document[PlanView]:
     """Compare whole clusters for a training run: which to take, what more would buy, what to try first.
 
     Clusters of the catalog, hypothetical ones and the caller's own, each with its best layout by prediction: time, cost
@@ -79,16 +78,16 @@ def create_plan(
     GB more memory would buy, and small sweeps whose results would make the choice surer by more than they cost. The
     same question has the same id and is computed once, until the release or its catalog changes. Nothing runs.
     """
-    view = PlanView.of(plans.ask(body.resolved(app)))
+    view = PlanView.of(app.start(body)[0])
     response.status_code = 202 if view.answer is None else 200
     response.headers["Location"] = request.url_for("read_plan", plan_id=view.id).path
     return view
 
 
 @plans_router.get("/{plan_id}", responses=problems(400, 404, 422))
-def read_plan(plans: PlansOf, plan_id: _PlanId, wait_s: _WaitS = 0.0) -> Document[PlanView]:
+def read_plan(app: AppOf, plan_id: _PlanId, wait_s: _WaitS = 0.0) -> Document[PlanView]:
     """Read a plan that was asked for: how far it is computed, and once it is, what it says."""
-    return PlanView.of(plans.read(plan_id, wait_s))
+    return PlanView.of(app.read("plan", plan_id, wait_s))
 
 
 # The layout of each phase of a job.
@@ -104,7 +103,7 @@ def plan_job_phases(app: AppOf, body: Document[PhasesRequest]) -> Document[Phase
     a phase may keep the layout before it. The answer holds the best course, the best that stay in one layout
     throughout (`statics`), and what it would take if each phase had its own fastest layout (`greedy`).
     """
-    return app.asides.search(plan_phases, body.resolved(app))
+    return app.phases(body)
 
 
 # Why a layout is predicted as it is, and what measured layouts teach.
@@ -119,9 +118,8 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
     Where its time goes and what limits each part, how its memory is made up and how far it lies from the limit, and
     the changes of one step that would help, would not fit, or cannot run.
     """
-    job = body.resolved(app)
-    if broken := reasons(body.layout, job):
-        raise refused_layout(body.layout, broken)
+    job = app.job(body)
+    require_asked(body.layout, job)
     return LayoutExplanation.of(app.asides.ask(explain, body.layout, job), job.model)
 
 
@@ -132,7 +130,7 @@ def report_layers(app: AppOf, body: Document[LayersRequest]) -> Document[LayerRe
     Each layer's best is found with the options of all before it, so that it is no worse; `gain` says how much better.
     Options of later layers stay at their defaults.
     """
-    return app.asides.search(layer_report, body.resolved(app))
+    return app.asides.search(layer_report, app.job(body))
 
 
 @explanations_router.post("/bandwidth-curves", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -143,9 +141,8 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
     bandwidth each lossy one is faster than every full one. ``ways`` is empty where no network lies between the
     layout's data-parallel ranks, and ``sentences`` say so.
     """
-    job = body.resolved(app)
-    if broken := reasons(body.layout, job):
-        raise refused_layout(body.layout, broken)
+    job = app.job(body)
+    require_asked(body.layout, job)
     return app.asides.ask(bandwidth_curve, body.layout, job)
 
 
@@ -246,9 +243,7 @@ def list_formats() -> Document[FormatList]:
 @exports_router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[LayoutExport]:
     """Write a layout down as a trainer's arguments or configuration file, with what these cannot say."""
-    job = body.resolved(app)
-    if broken := reasons(body.layout, job):
-        raise refused_layout(body.layout, broken)
+    job = app.export_job(body)
     return LayoutExport.of(body.layout, app.asides.ask(export, job, body.layout, body.format))
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import OwnRetuneOf
-from api.schemas import Adoption, RetuneCreate, RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend
+from api.schemas import Adoption, RetuneCreate, RetuneDetail, RetuneList, RetuneRun, RetuneRunPage, RetuneTrend
 from autotuner.core.documents import Document
 
 router = APIRouter(tags=["retunes"])
@@ -26,7 +26,7 @@ def create_retune(
     It is first due at the next due time. A run measures the incumbent until it is compared with what it reached before,
     searches, and measures the best that it finds and the incumbent by turns.
     """
-    retune = app.create_retune(body.resolved(app), caller)
+    retune = app.create_retune(app.retune(body), caller)
     response.headers["Location"] = request.url_for("read_retune", name=retune.name).path
     return RetuneDetail.of_retune(app.store, retune)
 
@@ -75,11 +75,11 @@ def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> D
 @router.post("/retunes/{name}/runs", status_code=201, responses=problems(404, 409, 422, 429))
 def run_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, retune: OwnRetuneOf
-) -> Document[RetuneRunView]:
+) -> Document[RetuneRun]:
     """Start a run now; when the retune is next due stays as it was. While another is not finished: 409."""
     run = app.retuning.run_now(retune.name, caller)
     response.headers["Location"] = request.url_for("read_retune_run", run_id=run.id).path
-    return RetuneRunView.of(run)
+    return run
 
 
 @router.get("/retunes/{name}/runs", responses=problems(404, 422))
@@ -95,6 +95,6 @@ def read_retune_trend(app: AppOf, name: Name) -> Document[RetuneTrend]:
 
 
 @router.get("/retune-runs/{run_id}", responses=problems(404, 422))
-def read_retune_run(app: AppOf, run_id: _RunId) -> Document[RetuneRunView]:
+def read_retune_run(app: AppOf, run_id: _RunId) -> Document[RetuneRun]:
     """Read a run of a retune: its sweep while it goes on, and how it ended."""
-    return RetuneRunView.of(app.store.retunes.get_run(run_id))
+    return app.store.retunes.get_run(run_id)

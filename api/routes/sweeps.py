@@ -23,7 +23,6 @@ from api.dependencies import (
 )
 from api.edge.auth import needs
 from api.openapi import problems
-from api.owned import OwnSweepOf
 from api.schemas import (
     BudgetChange,
     RankingPage,
@@ -36,6 +35,8 @@ from api.schemas import (
 )
 from autotuner.core.access import Scope
 from autotuner.core.documents import MAX_INTEGER, Document
+from autotuner.core.run import Run, Stop
+from autotuner.service.build import App
 
 # Sweeps: create, list, read, cancel; their trials and their ranking.
 
@@ -70,11 +71,18 @@ def create_sweep(
     Where the caller has a quota of accelerator-hours, the budget is held to what is left of it: a sweep that names none
     gets all of that, one that names more is refused with 429, and one that names more than a day ever has with 422.
     """
-    body.require_runnable(app)
-    sweep, is_new = app.create_sweep(body.resolved(app), idempotency_key, caller)
+    return _started(request, response, app, app.start(body, key=idempotency_key, caller=caller))
+
+
+def _started(request: Request, response: Response, app: App, started: tuple[Run, bool]) -> SweepDetail:
+    run, is_new = started
     response.status_code = 201 if is_new else 200
-    response.headers["Location"] = request.url_for("read_sweep", sweep_id=sweep.id).path
-    return SweepDetail.of_sweep(app, sweep)
+    response.headers["Location"] = request.url_for("read_sweep", sweep_id=run.id).path
+    return _detail(app, run.id)
+
+
+def _detail(app: App, sweep_id: str) -> SweepDetail:
+    return SweepDetail.of_sweep(app, app.store.get_sweep(sweep_id))
 
 
 @sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -85,7 +93,7 @@ def preview_sweep(app: AppOf, previews: PreviewsOf, body: Document[SweepCreate])
     predicted to fit, the three best by prediction, and what would help where none fits. `refusal` says why this service
     would not start it as it is; quotas are asked once it is started.
     """
-    return previews.preview(app, body.resolved(app))
+    return previews.preview(app, app.sweep(body))
 
 
 @sweeps_router.get("", responses=problems(422))
@@ -101,12 +109,13 @@ def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
 
 
 @sweeps_router.post("/{sweep_id}/cancel", responses=problems(404, 422))
-def cancel_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
+def cancel_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepDetail]:
     """Ask for the end of a sweep.
 
     A queued sweep is cancelled at once, a running one as soon as its trial is stopped; a finished one stays as it is.
     """
-    return SweepDetail.of_sweep(app, app.store.request_cancel(sweep.id, now=app.clock.now()))
+    app.stop("sweep", sweep_id, caller=caller)
+    return _detail(app, sweep_id)
 
 
 @sweeps_router.get("/{sweep_id}/trials", responses=problems(404, 422))
@@ -130,35 +139,37 @@ control_router = APIRouter(tags=["sweeps"])
 
 
 @control_router.post("/sweeps/{sweep_id}/pause", responses=problems(404, 409, 422))
-def pause_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
+def pause_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepDetail]:
     """Have nobody work on a sweep until it is resumed.
 
     A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
     sweep stays as it is; a finished one, and one that a retune or an MFU gate started: 409.
     """
-    return SweepDetail.of_sweep(app, app.store.control.pause(sweep.id, now=app.clock.now()))
+    app.stop("sweep", sweep_id, Stop.PAUSE, caller=caller)
+    return _detail(app, sweep_id)
 
 
 @control_router.post("/sweeps/{sweep_id}/resume", responses=problems(404, 409, 422))
-def resume_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
+def resume_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepDetail]:
     """Have a paused sweep go on; the time that it was paused counts for no budget.
 
     One that is queued or runs stays as it is; a finished one: 409.
     """
-    return SweepDetail.of_sweep(app, app.store.control.resume(sweep.id, now=app.clock.now()))
+    app.resume("sweep", sweep_id, caller=caller)
+    return _detail(app, sweep_id)
 
 
 @control_router.post("/sweeps/{sweep_id}/budget", responses=problems(400, 404, 409, 422))
 def change_budget(
-    app: AppOf, caller: CallerOf, sweep: OwnSweepOf, body: Document[BudgetChange]
+    app: AppOf, caller: CallerOf, sweep_id: SweepId, body: Document[BudgetChange]
 ) -> Document[SweepDetail]:
     """Give a sweep another budget, each limit for the whole sweep, what it has spent included.
 
     A finished sweep is opened again, and goes on where it ended; a budget by which it would end at once is refused with
     422. One that tried every layout, died, or was started by a retune or an MFU gate: 409.
     """
-    limits, now = body.budget, app.clock.now()
-    return SweepDetail.of_sweep(app, app.store.control.change_budget(sweep.id, limits, now=now, caller=caller))
+    app.change(sweep_id, body.budget, caller=caller)
+    return _detail(app, sweep_id)
 
 
 @control_router.post(
@@ -178,10 +189,8 @@ def clone_sweep(
     It knows nothing of the other but what every new sweep learns from stored trials. `Idempotency-Key` is as for a new
     sweep.
     """
-    clone, is_new = app.create_sweep(body.resolved(app, sweep.request), idempotency_key, caller)
-    response.status_code = 201 if is_new else 200
-    response.headers["Location"] = request.url_for("read_sweep", sweep_id=clone.id).path
-    return SweepDetail.of_sweep(app, clone)
+    asked = app.clone(body, sweep.request)
+    return _started(request, response, app, app.start(asked, key=idempotency_key, caller=caller))
 
 
 @control_router.post("/trials/{trial_id}/rerun", responses=problems(404, 409, 422))
@@ -192,9 +201,7 @@ def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[Swe
     was measured, it is ranked. A finished sweep is opened again to do that alone. While one waits or runs, asking again
     changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or an MFU gate started: 409.
     """
-    sweep = app.store.get_sweep(app.store.get_trial(trial_id).sweep_id)
-    caller.require_own("sweep", sweep.id, sweep.created_by)
-    return SweepDetail.of_sweep(app, app.store.control.rerun(trial_id, now=app.clock.now(), caller=caller))
+    return _detail(app, app.rerun(trial_id, caller=caller))
 
 
 # What happens to a sweep, live.

@@ -28,12 +28,10 @@ from api.schemas.clusters import (
     TopologyRequest,
 )
 from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
-from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
-from api.schemas.job_phases import PhasesRequest
+from api.schemas.gates import BaselineList, BaselineView, GatePage, GateView
 from api.schemas.layouts import (
     ComparedLayout,
     ComparisonRequest,
-    ExportRequest,
     FormatList,
     FormatRule,
     FormatView,
@@ -43,13 +41,12 @@ from api.schemas.layouts import (
     LayoutExport,
 )
 from api.schemas.optimizer_studies import (
-    OptimizerStudyCreate,
     OptimizerStudyDetail,
     OptimizerStudyPage,
     OptimizerStudyView,
     OptimizerTrialView,
 )
-from api.schemas.requests import BudgetChange, NotStoodFor, SmallTrials, SweepClone, SweepCreate, SweepPreview
+from api.schemas.previews import NotStoodFor, SmallTrials, SweepPreview
 from api.schemas.results import (
     SweepAccuracy,
     SweepAnswer,
@@ -61,12 +58,9 @@ from api.schemas.results import (
     TablePage,
 )
 from api.schemas.retunes import (
-    Adoption,
-    RetuneCreate,
     RetuneDetail,
     RetuneList,
     RetuneRunPage,
-    RetuneRunView,
     RetuneTrend,
     RetuneView,
 )
@@ -91,16 +85,17 @@ from api.schemas.service import (
 )
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
-from autotuner.requests import (
-    AS_CLUSTERS_ARE_WRITTEN,
-    ExplanationRequest,
-    LayersRequest,
-    PlanCreate,
-    PredictionRequest,
-    as_described,
-    named_cluster,
-    named_model,
+from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
+from autotuner.core.sweep_requests import (
+    Adoption,
+    BudgetChange,
+    GateCreate,
+    OptimizerStudyCreate,
+    RetuneCreate,
+    SweepClone,
+    SweepCreate,
 )
+from autotuner.core.upkeep import RetuneRun
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import TrialParts
 from autotuner.search.explain.layers import LayerReport
@@ -110,6 +105,7 @@ from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import (
     PlanView,
 )
+from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import (
     Current,
     LargerCluster,
@@ -125,7 +121,6 @@ from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.suggestions import Gain
 
 __all__ = [
-    "AS_CLUSTERS_ARE_WRITTEN",
     "AcceleratorDetail",
     "AcceleratorList",
     "Adoption",
@@ -182,7 +177,7 @@ __all__ = [
     "OptimizerTrialView",
     "PhasesPlan",
     "PhasesRequest",
-    "PlanCreate",
+    "PlanRequest",
     "PlanView",
     "Predicted",
     "PredictedLayout",
@@ -196,8 +191,8 @@ __all__ = [
     "RetuneCreate",
     "RetuneDetail",
     "RetuneList",
+    "RetuneRun",
     "RetuneRunPage",
-    "RetuneRunView",
     "RetuneTrend",
     "RetuneView",
     "Shortfall",
@@ -242,7 +237,4 @@ __all__ = [
     "WebhookView",
     "WorkerList",
     "WorkerView",
-    "as_described",
-    "named_cluster",
-    "named_model",
 ]

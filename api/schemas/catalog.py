@@ -11,6 +11,7 @@ from autotuner.catalog.facts import Fact
 from autotuner.catalog.software import StackProfile
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.cluster import Cluster
+from autotuner.core.documents import extended
 from autotuner.core.job import Calibration
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
@@ -160,19 +161,12 @@ class CalibrationView:
     def of(cls, lesson: Lesson) -> Self:
         """The lesson with its intervals."""
         platform, known = lesson.platform, lesson.calibration
-        return cls(
-            accelerator=platform.accelerator,
-            intra_node_link=platform.intra_node_link,
-            inter_node_link=platform.inter_node_link,
-            stack=platform.stack,
-            trainer=platform.trainer,
-            num_trials=lesson.num_trials,
-            num_sweeps=lesson.num_sweeps,
-            last_finished_at=lesson.last_finished_at,
+        return extended(
+            cls,
+            platform,
+            lesson,
             whole_step=None if known is None else LearntFactor.of(known.factor, known.deviation),
             parts={} if known is None else _parts(known),
-            median_error=lesson.median_error,
-            left_out_error=lesson.left_out_error,
         )
 
 

@@ -9,17 +9,18 @@ from pydantic import Field
 
 from autotuner.catalog.networks import NetworkPreset
 from autotuner.catalog.topology.read import MAX_CHARACTERS, read_topology
-from autotuner.catalog.topology.topology import Topology, merged, on_cluster
+from autotuner.catalog.topology.topology import merged, on_cluster
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckLine, CheckRequest, ClusterCheck
+from autotuner.core.documents import Named, extended
 from autotuner.core.link import Link, LinkHealth, LinkNorm, LinkPoint
 from autotuner.core.measurement import Measurement
+from autotuner.core.named import resolved
 from autotuner.core.network import Network, Wiring
 from autotuner.core.profile import profiled
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.trial import EngineJob
 from autotuner.launch.engines.registration import EngineStanding
-from autotuner.requests import GivenCluster
 from autotuner.search.text.topologies import topology_said
 from autotuner.service.build import App
 from autotuner.store.options import Page
@@ -78,25 +79,17 @@ class CheckView:
         found: CheckFindings = run.progress
         if run.finished_at is not None:
             found = found.said(run.detail, run.finished_at)
-        return cls(
-            id=run.id,
-            created_by=run.created_by,
+        return extended(
+            cls,
+            run,
+            found,
             cluster=check.cluster.name,
             engine=check.cluster.engine,
             queue=check.cluster.queue,
-            state=run.state,
             request=check.request,
-            created_at=run.created_at,
-            started_at=run.started_at,
-            finished_at=run.finished_at,
             cancel_requested=run.wanted is Stop.CANCEL,
-            lines=found.lines,
             answer=found.engine,
-            jobs=found.jobs,
             measured=found.trial,
-            num_points=found.num_points,
-            profile_at=found.profile_at,
-            links=found.links,
         )
 
 
@@ -215,19 +208,7 @@ class TopologyRequest:
     files: Annotated[
         tuple[Annotated[str, Field(max_length=MAX_CHARACTERS)], ...], Field(min_length=1, max_length=_MOST_FILES)
     ]
-    cluster: GivenCluster | None = None
-
-    def read(self, app: App) -> tuple[Topology, ...]:
-        """Return the reading of each file; a long one takes seconds, so it is read in a process of its own.
-
-        Raises:
-            InvalidInput: One is none that is known, or not whole; with the line.
-        """
-        return tuple(app.asides.ask(read_topology, file) for file in self.files)
-
-    def resolved(self, app: App) -> Cluster | None:
-        """The cluster that was given, without what the files say of it."""
-        return app.cluster(self.cluster) if isinstance(self.cluster, str) else self.cluster
+    cluster: Named[Cluster] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,22 +238,26 @@ class TopologyReading:
     cluster: Cluster | None
 
     @classmethod
-    def of(cls, files: tuple[Topology, ...], cluster: Cluster | None) -> Self:
+    def of(cls, app: App, request: TopologyRequest) -> Self:
         """What files say together, of a cluster where one was given.
 
+        A long file takes seconds, so each is read in a process of its own.
+
         Raises:
-            InvalidInput: Two of them say the same part, or the cluster has other nodes.
+            InvalidInput: A file is none that is known, or not whole, with the line; two of them say the same part, or
+                the cluster has other nodes.
         """
+        files = [app.asides.ask(read_topology, file) for file in request.files]
+        given = app.resolve(request).cluster
+        cluster = None if given is None else resolved(given)
         topology = merged(files)
         changed = None if cluster is None else on_cluster(topology, cluster)
-        return cls(
+        return extended(
+            cls,
+            topology,
             read=tuple(each.kind.value for each in files),
-            network=topology.network,
-            wiring=topology.wiring,
-            num_accelerators=topology.num_accelerators,
             num_nodes=len(topology.nodes),
             nodes=topology.nodes[:_NODES_SHOWN],
             said=topology_said(topology, changed),
-            notes=topology.notes,
             cluster=changed,
         )

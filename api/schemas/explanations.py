@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from autotuner.core.columns import LayoutColumns
+from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Memory
@@ -46,15 +47,7 @@ class LayoutChange:
     @classmethod
     def of(cls, change: Change) -> Self:
         """The change with its layout in short."""
-        return cls(
-            change=change.change,
-            label=str(change.layout),
-            layout=change.layout,
-            predicted=Predicted.of(change.prediction),
-            saved_share=change.saved_share,
-            excess_bytes=change.excess_bytes,
-            sentence=change.sentence,
-        )
+        return extended(cls, change, label=str(change.layout), predicted=Predicted.of(change.prediction))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,25 +98,14 @@ class LayoutExplanation:
     @classmethod
     def of(cls, explanation: Explanation, model: TransformerSpec) -> Self:
         """The explanation with totals beside parts and layouts in short."""
-        return cls(
+        return extended(
+            cls,
+            explanation,
             model_size=ModelSize.of(model),
             label=str(explanation.layout),
-            layout=explanation.layout,
             predicted=Predicted.of(explanation.prediction),
-            time=explanation.time,
-            step=explanation.step,
-            memory=explanation.memory,
-            stages=explanation.stages,
-            limit_bytes=explanation.limit_bytes,
-            margin_bytes=explanation.margin_bytes,
             helpful=tuple(LayoutChange.of(change) for change in explanation.helpful),
             too_large=tuple(LayoutChange.of(change) for change in explanation.too_large),
-            illegal=explanation.illegal,
-            caveats=explanation.caveats,
-            links=explanation.links,
-            batches=explanation.batches,
-            routes=explanation.routes,
-            nccl=explanation.nccl,
         )
 
     @classmethod

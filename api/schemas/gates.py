@@ -2,63 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Self
+from dataclasses import dataclass
+from typing import Self
 
-from pydantic import Field
-
-from api.schemas.requests import SweepCreate
 from autotuner.core.comparison import ChallengeFindings, EnvironmentChange, SequentialTest
-from autotuner.core.documents import ONE_LINE
-from autotuner.core.errors import InvalidInput
+from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
-from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
-from autotuner.requests import GivenLayout
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome
 from autotuner.search.upkeep.gate import is_passed
 from autotuner.search.upkeep.gate_reports import GateReport, report_of
 from autotuner.service.build import App
 from autotuner.store.options import Page
-
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateCreate(SweepCreate):
-    """A change to be gated: what it trains, with which layout, and what it is held to.
-
-    Attributes:
-        layout: What the change trains with, and all that is measured; a field left out takes its default. Null: the
-            best that a sweep of ``space`` finds.
-        baseline: Name of what it is held to, such as a branch; each job has its own under that name.
-        sets_baseline: What is measured becomes that baseline, where the gate passes or there was none.
-        test: How strictly rates are compared: they are measured again until that decides, or ``max_runs`` are spent.
-        software: What is under test, such as a commit or the digest of an image.
-        reuses: Take the runs of an earlier gate of the same layout, job, settings and software instead of measuring
-            again. Of a registered trainer only where ``software`` says what it is.
-    """
-
-    layout: GivenLayout | None = None
-    baseline: Annotated[str, Field(pattern=_NAME)] = "main"
-    sets_baseline: bool = False
-    test: SequentialTest = field(default_factory=SequentialTest)
-    software: Annotated[str, Field(max_length=500, pattern=ONE_LINE)] = ""
-    reuses: bool = True
-
-    def __post_init__(self) -> None:
-        if self.layout is not None and self.space:
-            raise InvalidInput("space", self.space, "must be left out when a layout is given")
-
-    def gate(self, app: App) -> MfuGateRequest:
-        """The gate that is asked for, with every name resolved; errors as of a sweep."""
-        return MfuGateRequest(
-            sweep=self.resolved(app),
-            layout=self.layout,
-            baseline=self.baseline,
-            sets_baseline=self.sets_baseline,
-            test=self.test,
-            software=self.software,
-            reuses=self.reuses,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,19 +50,16 @@ class BaselineView:
         """The baseline, with the job of a gate that is held to it or set it."""
         rates = [rate for group in baseline.runs for rate in group.rates]
         job = gate.request.sweep.job
-        return cls(
-            name=baseline.name,
-            key=baseline.key,
+        return extended(
+            cls,
+            baseline,
             model=job.model.name,
             cluster=job.cluster.name,
             label=str(baseline.layout),
-            layout=baseline.layout,
             mfu=sum(group.mfu * len(group.rates) for group in baseline.runs) / len(rates),
             tokens_per_s=sum(rates) / len(rates),
             num_runs=len(rates),
             num_sittings=len(baseline.runs),
-            gate_id=baseline.gate_id,
-            at=baseline.at,
             environment=dict(baseline.runs[-1].environment),
         )
 
@@ -176,29 +127,20 @@ class GateView:
     def of(cls, gate: MfuGate, now: float) -> Self:
         """What a caller may know of the gate."""
         request, result = gate.request, gate.result
-        return cls(
-            id=gate.id,
-            created_by=gate.created_by,
+        return extended(
+            cls,
+            gate,
+            request,
             outcome=result.outcome if result else None,
             is_passed=is_passed(gate),
             detail=result.detail if result else "",
             model=request.sweep.job.model.name,
             cluster=request.sweep.job.cluster.name,
-            layout=request.layout,
             label=None if request.layout is None else str(request.layout),
-            baseline=request.baseline,
             held_to=None if gate.baseline is None else BaselineView.of(gate.baseline, gate),
-            sets_baseline=request.sets_baseline,
-            test=request.test,
-            software=request.software,
             findings=result.findings if result else None,
             changes=result.changes if result else (),
             reused_from=result.reused_from if result else None,
-            sweep_id=gate.sweep_id,
-            key=gate.key,
-            content=gate.content,
-            created_at=gate.created_at,
-            finished_at=gate.finished_at,
             report=report_of(gate, now=now),
         )
 

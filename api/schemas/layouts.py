@@ -9,18 +9,15 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from autotuner.catalog.models import model_called, model_like
-from autotuner.catalog.software import load_stack
-from autotuner.core.job import Job
+from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.rule import Reason
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
-from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.predictions import ModelSize
 from autotuner.search.results.comparison import LETTERS, Beside, Contender, Figures, Part, Shift, SideBySide
-from autotuner.service.build import App
 
 # Layouts in the words of trainers, and trainers' configurations as layouts.
 
@@ -28,25 +25,6 @@ MAX_TEXT = 1_000_000
 """Characters of a configuration; the longest that a trainer prints of itself has a twentieth."""
 
 MAX_RANKS = 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRequest(JobRequest):
-    """A layout to be written down for a trainer.
-
-    Attributes:
-        layout: A field left out takes its default.
-        format: Whose words are wanted.
-        stack: Name of the software that would run it, from the catalog; null: that of the format.
-    """
-
-    layout: GivenLayout
-    format: ExportFormat
-    stack: str | None = None
-
-    def resolved(self, app: App) -> Job:
-        """The job that the layout is for."""
-        return self.named(app, load_stack(self.stack or registry.stack_of(self.format)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +58,8 @@ class LayoutExport:
     @classmethod
     def of(cls, layout: Layout, export: Export) -> Self:
         """The export with the layout that it says."""
-        return cls(
-            label=str(layout),
-            layout=layout,
-            format=export.format,
-            version=export.version,
-            text=export.text,
-            arguments=export.arguments,
-            files=export.files,
-            environment=dict(export.environment),
-            unsaid=export.unsaid,
-            defaults=export.defaults,
-            usage=export.usage,
+        return extended(
+            cls, export, label=str(layout), layout=layout, text=export.text, environment=dict(export.environment)
         )
 
 
@@ -198,18 +166,13 @@ class ImportedLayout:
         """What was read, with what follows from it; a model that it names alone is the catalog's of that name."""
         known = model_called(read.model_name) if read.model is None else None
         model = known if read.model is None else model_like(read.model)
-        return cls(
-            format=read.format,
-            version=read.version,
+        return extended(
+            cls,
+            read,
             stack=registry.stack_of(read.format),
             label=str(read.layout),
-            layout=read.layout,
-            num_ranks=read.num_ranks,
             model=model,
             model_size=ModelSize.of(model) if model else None,
-            model_name=read.model_name,
-            seq_len=read.seq_len,
-            global_batch_size=read.global_batch_size,
             notes=read.notes if known is None else (*read.notes, _taken(read.model_name, known)),
         )
 

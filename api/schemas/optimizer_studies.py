@@ -3,76 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Self
-
-from pydantic import Field
+from dataclasses import dataclass
+from typing import Self
 
 from autotuner.core.documents import extended
 from autotuner.core.run import Run, RunState, Stop
-from autotuner.core.stack import Stack
 from autotuner.core.study import (
     OptimizerCandidate,
-    OptimizerSpace,
     OptimizerStudyRequest,
     OptimizerTrial,
-    StudyBudget,
     TargetReached,
     front,
 )
 from autotuner.core.trial import TrialState
-from autotuner.core.trial_spec import TrialSettings
-from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.planning.optimizer_study import starts_of
 from autotuner.service.build import App
 from autotuner.store.options import Page
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerStudyCreate(JobRequest):
-    """A study to start: which optimizer, numbers, batch and data-parallel degree come to a target loss fastest.
-
-    Attributes:
-        layout: How the model is trained; a field left out takes its default. Candidates differ from it in data-parallel
-            ranks alone.
-        target_loss: Training is done when the mean loss over ``window_sequences`` sequences is there.
-        window_sequences: Over how many sequences losses are averaged, whatever the batch.
-        space: What may be tried.
-        budget: When the study ends.
-        prunes: Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'.
-        trial: How long a trial may take, and what clips its gradients; the study says how many steps it runs.
-        name: For people; need not be unique.
-    """
-
-    layout: GivenLayout
-    target_loss: Annotated[float, Field(gt=0)]
-    window_sequences: Annotated[int, Field(ge=1)] = 64
-    space: OptimizerSpace = field(default_factory=OptimizerSpace)
-    budget: StudyBudget = field(default_factory=StudyBudget)
-    prunes: bool = True
-    trial: TrialSettings = field(default_factory=TrialSettings)
-    seed: Annotated[int, Field(ge=0)] = 0
-    name: str = ""
-
-    def resolved(self, app: App) -> OptimizerStudyRequest:
-        """The study that is asked for.
-
-        Raises:
-            InvalidInput: A description breaks a rule.
-            NotFound: A name is neither stored nor in the catalog.
-        """
-        return OptimizerStudyRequest(
-            job=self.named(app, Stack()),
-            layout=self.layout,
-            target_loss=self.target_loss,
-            window_sequences=self.window_sequences,
-            space=self.space,
-            budget=self.budget,
-            prunes=self.prunes,
-            trial=self.trial,
-            seed=self.seed,
-            name=self.name,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,24 +62,16 @@ class OptimizerTrialView:
     @classmethod
     def of(cls, trial: OptimizerTrial, *, window_sequences: int, is_on_front: bool) -> Self:
         """What a caller may know of the trial."""
-        return cls(
-            id=trial.id,
-            number=trial.number,
-            state=trial.state,
+        return extended(
+            cls,
+            trial,
             label=str(trial.candidate),
-            candidate=trial.candidate,
-            world_size=trial.world_size,
-            attempts=trial.attempts,
             is_on_front=is_on_front,
-            reached=trial.reached,
-            detail=trial.detail,
             num_steps=trial.curve.num_steps,
             losses=trial.curve.losses,
             smoothed_losses=trial.curve.smoothed(window_sequences),
             step_time_s=trial.curve.step_time_s,
             accelerator_hours=trial.accelerator_hours,
-            started_at=trial.started_at,
-            finished_at=trial.finished_at,
         )
 
 
@@ -169,21 +107,15 @@ class OptimizerStudyView:
     def of(cls, study: Run) -> Self:
         """What a caller may know of the study."""
         request: OptimizerStudyRequest = study.request
-        return cls(
-            id=study.id,
-            name=request.name,
-            state=study.state,
-            detail=study.detail,
+        return extended(
+            cls,
+            study,
+            request,
             model=request.job.model.name,
             cluster=request.job.cluster.name,
             label=str(request.layout),
-            target_loss=request.target_loss,
             num_trials=request.budget.num_trials,
-            created_at=study.created_at,
-            started_at=study.started_at,
-            finished_at=study.finished_at,
             cancel_requested=study.wanted is Stop.CANCEL,
-            created_by=study.created_by,
         )
 
 

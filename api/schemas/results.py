@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from autotuner.core.documents import extended
 from autotuner.core.sweep import Prospects
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
@@ -92,7 +93,7 @@ class TableColumn:
     @classmethod
     def of(cls, column: Column) -> Self:
         """The column as it is told."""
-        return cls(name=column.name, label=column.label, meaning=column.meaning, unit=column.unit, words=column.words)
+        return extended(cls, column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,122 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from pydantic import Field
-
-from api.schemas.requests import SweepCreate
-from autotuner.core.comparison import SequentialTest
 from autotuner.core.documents import extended
-from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
-from autotuner.requests import GivenLayout
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState
 from autotuner.runs.retuning import the_cron
 from autotuner.search.upkeep.retune import TrendPoint, trend
-from autotuner.service.build import App
 from autotuner.store.options import Page
 
 if TYPE_CHECKING:
     from autotuner.store.sql import Store
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
-
 _MOST_POINTS = 500
 """Runs that a trend goes back; a year of nights."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetuneCreate:
-    """A sweep that comes back by the clock, and challenges the layout in use.
-
-    Attributes:
-        name: Of the retune, unique.
-        cron: Five fields: minute, hour, day of month, month, day of week.
-        time_zone: Of the expression, as the IANA database names it.
-        sweep: What every run starts, budget included.
-        incumbent: The layout in use; a field left out takes its default. Null: the fastest that was measured of the
-            job before, else the best that the first run finds.
-        searches: Whether runs try other layouts; else they only measure the incumbent.
-        test: How strictly runs are compared.
-        on_new_environment: Also run when torch, the driver or the kernel of this machine has changed.
-        on_new_links: Also run when a check of the stored cluster, or its description, says that links are not as they
-            were in the last run. That run holds the incumbent to nothing that it reached before.
-        adopts: Take a better layout for the incumbent without asking.
-    """
-
-    name: Annotated[str, Field(pattern=_NAME)]
-    cron: str
-    time_zone: str = "UTC"
-    sweep: SweepCreate
-    incumbent: GivenLayout | None = None
-    searches: bool = True
-    test: SequentialTest = field(default_factory=SequentialTest)
-    on_new_environment: bool = False
-    on_new_links: bool = False
-    adopts: bool = False
-
-    def resolved(self, app: App) -> RetuneRequest:
-        """The retune that is asked for; errors of its sweep as ``SweepCreate.resolved`` has them."""
-        try:
-            template = self.sweep.resolved(app)
-        except InvalidInput as error:
-            raise error.under("sweep") from error
-        return RetuneRequest(
-            name=self.name,
-            cron=" ".join(self.cron.split()),
-            time_zone=self.time_zone,
-            template=template,
-            incumbent=self.incumbent,
-            searches=self.searches,
-            test=self.test,
-            on_new_environment=self.on_new_environment,
-            on_new_links=self.on_new_links,
-            adopts=self.adopts,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
-    """What becomes the incumbent.
-
-    Attributes:
-        layout: A field left out takes its default. Its next run measures what it is held to; the incumbent itself,
-            named here, is from then on held to what it reaches now. Null: the better layout that the last run found.
-    """
-
-    layout: GivenLayout | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetuneRunView:
-    """One run of a retune.
-
-    Attributes:
-        retune: Its name.
-        due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
-        started_at: Epoch seconds, as is the next.
-        sweep_id: The sweep that it started; null of one that was skipped.
-        num_missed: Due times before this one that nobody was there for; this run stands for them all.
-        outcome: Null until it is finished.
-    """
-
-    id: str
-    retune: str
-    due_at: float
-    trigger: Trigger
-    state: RetuneState
-    started_at: float
-    finished_at: float | None
-    sweep_id: str | None
-    num_missed: int
-    outcome: RetuneOutcome | None
-
-    @classmethod
-    def of(cls, run: RetuneRun) -> Self:
-        """The run as it stands."""
-        return extended(cls, run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +54,7 @@ class RetuneView:
     num_baseline_runs: int
     created_at: float
     next_due_at: float | None
-    last_run: RetuneRunView | None
+    last_run: RetuneRun | None
     created_by: str = ""
 
     @classmethod
@@ -163,23 +62,19 @@ class RetuneView:
         """The retune with its newest run."""
         request, job = retune.request, retune.request.template.job
         groups = retune.baseline
-        return RetuneView(
+        return extended(
+            RetuneView,
+            request,
+            retune,
             name=retune.name,
-            cron=request.cron,
             cron_in_words=the_cron(request).in_words,
-            time_zone=request.time_zone,
             model=job.model.name,
             cluster=job.cluster.name,
             engine=request.template.runs_on.engine,
-            is_paused=retune.is_paused,
-            incumbent=retune.incumbent,
             measured_tokens_per_s=statistics.fmean(rate for one in groups for rate in one.rates) if groups else None,
             measured_mfu=statistics.fmean(one.mfu for one in groups) if groups else None,
             num_baseline_runs=len(groups),
-            created_at=retune.created_at,
-            next_due_at=retune.next_due_at,
-            created_by=retune.created_by,
-            last_run=None if last_run is None else RetuneRunView.of(last_run),
+            last_run=last_run,
         )
 
 
@@ -219,7 +114,7 @@ class RetuneRunPage:
         total: How many there are in all.
     """
 
-    items: tuple[RetuneRunView, ...]
+    items: tuple[RetuneRun, ...]
     total: int
     limit: int
     offset: int
@@ -229,7 +124,7 @@ class RetuneRunPage:
         """Those of one page."""
         store.retunes.get(name)
         runs, total = store.retunes.runs(name, page=page)
-        return cls(items=tuple(map(RetuneRunView.of, runs)), total=total, limit=page.limit, offset=page.offset)
+        return cls(items=tuple(runs), total=total, limit=page.limit, offset=page.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,15 +242,12 @@ class WebhookView:
     @classmethod
     def of(cls, webhook: Webhook, store: AnnouncementStore) -> Self:
         """It, with its deliveries counted."""
-        return cls(
-            name=webhook.name,
+        return extended(
+            cls,
+            webhook,
             posts_to=origin(webhook.url),
-            kinds=webhook.kinds,
-            format=webhook.format,
-            created_at=webhook.created_at,
             num_pending=_count(store, webhook.name, DeliveryState.PENDING),
             num_dead=_count(store, webhook.name, DeliveryState.DEAD),
-            created_by=webhook.created_by,
         )
 
 
@@ -350,14 +347,7 @@ class WorkerView:
     @classmethod
     def of(cls, worker: KnownWorker, now: float, sweep_id: str | None) -> Self:
         """The worker as it is seen now."""
-        return cls(
-            name=worker.name,
-            version=worker.version,
-            started_at=worker.started_at,
-            seen_at=worker.seen_at,
-            is_alive=worker.is_alive(now),
-            sweep_id=sweep_id,
-        )
+        return extended(cls, worker, is_alive=worker.is_alive(now), sweep_id=sweep_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

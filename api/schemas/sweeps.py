@@ -151,35 +151,14 @@ class SweepSummary:
         """The sweep with how far it has come."""
         kind = _kind_of_best(overview)
         counts = TrialCounts(**{state.value: number for state, number in overview.num_trials.items()})
-        return SweepSummary(
-            id=overview.id,
-            name=overview.name,
-            state=overview.state,
-            model=overview.model,
-            cluster=overview.cluster,
-            created_at=overview.created_at,
-            started_at=overview.started_at,
-            finished_at=overview.finished_at,
-            cancel_requested=overview.cancel_requested,
-            pause_requested=overview.pause_requested,
-            stop_reason=overview.stop_reason,
-            stop_detail=overview.stop_detail,
-            budget=overview.budget,
-            objective=overview.objective,
+        return extended(
+            SweepSummary,
+            overview,
             progress=Progress.of(overview, overview.num_ran, now),
             trials=counts,
-            num_repeats=overview.num_repeats,
-            best_value=overview.best_value,
             best_measured_mfu=overview.best_mfu if kind == "measured" else None,
-            trial_cluster=overview.trial_cluster,
             best_estimated_mfu=overview.best_mfu if kind == "estimated" else None,
-            engine=overview.engine,
-            created_by=overview.created_by,
             best_simulated_mfu=overview.best_mfu if kind == "simulated" else None,
-            best_trial_id=overview.best_trial_id,
-            best_tokens_per_s=overview.best_tokens_per_s,
-            best_relative_error=overview.best_relative_error,
-            best_so_far=overview.best_so_far,
             waiting=overview.waiting(now),
         )
 

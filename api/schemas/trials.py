@@ -55,15 +55,7 @@ class SmallTrialView:
     @classmethod
     def of(cls, scaled: ScaledTrial, measured: Measurement | None) -> Self:
         """The small trial with what it measured."""
-        return cls(
-            label=str(scaled.layout),
-            layout=scaled.layout,
-            num_ranks=scaled.num_ranks,
-            num_layers=scaled.num_layers,
-            global_batch_size=scaled.global_batch_size,
-            measured_parts=scaled.measured_parts,
-            measured=measured,
-        )
+        return extended(cls, scaled, label=str(scaled.layout), num_ranks=scaled.num_ranks, measured=measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,22 +98,7 @@ class Estimated:
     def of(cls, estimate: TrialEstimate) -> Self:
         """What is estimated, in one table."""
         full_size = estimate.full_size
-        return cls(
-            said=estimate.said,
-            step_time_s=estimate.step_time_s,
-            relative_error=full_size.relative_error,
-            tokens_per_s=estimate.tokens_per_s,
-            mfu=estimate.mfu,
-            peak_bytes=full_size.peak_bytes,
-            fit_probability=full_size.fit_probability,
-            measured_parts=full_size.measured_parts,
-            modelled_parts=full_size.modelled_parts,
-            measured_share=full_size.measured_share,
-            num_small_trials=full_size.num_small_trials,
-            num_trial_ranks=estimate.num_trial_ranks,
-            num_ranks=estimate.num_ranks,
-            footprint=estimate.footprint,
-        )
+        return extended(cls, estimate, full_size, said=estimate.said, step_time_s=estimate.step_time_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,29 +156,17 @@ class TrialView:
     def of(cls, trial: Trial) -> TrialView:
         """The trial without its steps."""
         measured = trial.measurement if trial.scaled is None else None
-        return TrialView(
-            id=trial.id,
-            sweep_id=trial.sweep_id,
-            number=trial.number,
-            state=trial.state,
+        return extended(
+            TrialView,
+            trial,
             label=str(trial.layout),
-            layout=trial.layout,
-            attempts=trial.attempts,
-            started_at=trial.started_at,
-            finished_at=trial.finished_at,
             predicted=Predicted.of(trial.prediction),
             measured=measured,
             measured_precision_utilization=measured.precision_utilization if measured else None,
-            failure=trial.failure,
-            stopped=trial.stopped,
             gate_outcome=_gate_outcome(trial),
-            jobs=trial.jobs,
             small=SmallTrialView.of(trial.scaled, trial.measurement) if trial.scaled else None,
             estimated=Estimated.of(trial.estimate) if trial.estimate else None,
-            repeats=trial.repeats,
-            expected_gain=trial.expected_gain,
             unranked=unranked_in_words(trial) or None,
-            waiting=trial.waiting,
         )
 
 

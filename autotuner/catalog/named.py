@@ -7,17 +7,21 @@ cluster's accelerator or link, its name is enough. Command line and service both
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link, node_size, region
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset
+from autotuner.catalog.software import load_stack
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
+
+T = TypeVar("T")
 
 _MOST_NODES = 10**6
 """A description with more is refused when the cluster is made."""
@@ -32,8 +36,33 @@ _PARTS_BY_NAME: Mapping[str, Callable[[str], Any]] = {
 }
 """Parts of a cluster that a name describes completely, whatever the rest of the cluster is."""
 
-NAMED_PARTS = (*_PARTS_BY_NAME, "network", "tariff")
+_NAMED_PARTS = (*_PARTS_BY_NAME, "network", "tariff")
 """Fields of a cluster that a name of the catalog may stand for."""
+
+_CONFIG = {
+    "type": "object",
+    "description": "The `config.json` that a model is published with.",
+    "properties": {"model_type": {"type": "string", "pattern": "^[^\\x00]*$"}},
+    "required": ["model_type"],
+}
+
+
+_LOADERS: Mapping[type[Any], Callable[[str], Any]] = {
+    TransformerSpec: load_model,
+    Cluster: load_cluster,
+    Stack: load_stack,
+}
+
+
+def load(cls: type[T], name: str) -> T:
+    """Return the model, cluster or software of the catalog that has that name.
+
+    Raises:
+        InvalidInput: The name does not say a cluster.
+        NotFound: There is none; with the nearest.
+    """
+    found: T = _LOADERS[cls](name)
+    return found
 
 
 def model_described(document: object, name: str = "") -> TransformerSpec:
@@ -160,3 +189,10 @@ def _name_of(config: Mapping[str, Any]) -> str:
     """Return a name for a ``config.json`` without a folder."""
     name = config.get("_name_or_path") or config["model_type"]
     return str(name).rstrip("/").rpartition("/")[-1][:100] or "config"
+
+
+AS_CLUSTERS_ARE_WRITTEN = documents.Described(whole_cluster, BASE, _NAMED_PARTS)
+"""All fields, or names of accelerators and links."""
+
+documents.write_in_short(TransformerSpec, documents.Described(whole_model, BASE, other=_CONFIG))
+documents.write_in_short(Cluster, AS_CLUSTERS_ARE_WRITTEN)

@@ -45,12 +45,6 @@ def read_phases(text: str) -> tuple[JobPhase, ...]:
     return tuple(_read_phase(line) for line in lines if line)
 
 
-def written_phases(phases: Iterable[JobPhase]) -> str:
-    """Return the text that ``read_phases`` reads as those phases: lines, or JSON where lines cannot say all of them."""
-    phases = tuple(phases)
-    return _lines_or_json(map(_phase_line, phases), phases, read_phases)
-
-
 def _read_phase(line: str) -> JobPhase:
     name, colon, rest = line.rpartition(":")
     share, *changes = (part.strip() for part in rest.split(";"))
@@ -103,21 +97,6 @@ _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "precision": ("precision", _read_precision),
 }
 """The field that each word of a change sets, and the reader of its value."""
-
-
-def _phase_line(phase: JobPhase) -> str:
-    changes = (
-        f"; {word} {_to_text(value)}"
-        for word, (field, _) in _CHANGES.items()
-        if (value := getattr(phase, field)) is not None
-    )
-    return f"{phase.name}: {100 * phase.token_share:.12g} %{''.join(changes)}"
-
-
-def _to_text(value: int | float | Precision) -> str:
-    if isinstance(value, Precision):
-        return value.label
-    return _rate_text(value) if isinstance(value, float) else str(value)
 
 
 # ---------------------------------------------------------------- lengths of sequences

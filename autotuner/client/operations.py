@@ -17,7 +17,7 @@ from api.schemas import (
     LayersRequest,
     OptimizerStudyCreate,
     PhasesRequest,
-    PlanCreate,
+    PlanRequest,
     PredictionRequest,
     RetuneCreate,
     SweepClone,
@@ -214,7 +214,7 @@ def predict(body: PredictionRequest) -> Call[schemas.PredictionTable]:
     return _post("/predictions", schemas.PredictionTable, body)
 
 
-def create_plan(body: PlanCreate) -> Call[schemas.PlanView]:
+def create_plan(body: PlanRequest) -> Call[schemas.PlanView]:
     """Compare whole clusters for a training run; ``answer`` is None until ``read_plan`` finds it computed."""
     return _post("/plans", schemas.PlanView, body)
 
@@ -361,9 +361,9 @@ def adopt_layout(name: str, body: Adoption) -> Call[schemas.RetuneDetail]:
     return _post(f"/retunes/{name}/adopt", schemas.RetuneDetail, body)
 
 
-def run_retune(name: str) -> Call[schemas.RetuneRunView]:
+def run_retune(name: str) -> Call[schemas.RetuneRun]:
     """Start a run now."""
-    return _post(f"/retunes/{name}/runs", schemas.RetuneRunView)
+    return _post(f"/retunes/{name}/runs", schemas.RetuneRun)
 
 
 def list_retune_runs(name: str, *, limit: int = 50, offset: int = 0) -> Call[schemas.RetuneRunPage]:
@@ -376,9 +376,9 @@ def read_retune_trend(name: str) -> Call[schemas.RetuneTrend]:
     return _get(f"/retunes/{name}/trend", schemas.RetuneTrend)
 
 
-def read_retune_run(run_id: str) -> Call[schemas.RetuneRunView]:
+def read_retune_run(run_id: str) -> Call[schemas.RetuneRun]:
     """A run and its outcome."""
-    return _get(f"/retune-runs/{run_id}", schemas.RetuneRunView)
+    return _get(f"/retune-runs/{run_id}", schemas.RetuneRun)
 
 
 # ---------------------------------------------------------------- MFU gates

@@ -21,8 +21,6 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from autotuner.core.choices import Choice
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_plain", "loads", "to_plain", "without_defaults"]
-
 SCHEMA_VERSION = 1
 """Grows when an old reader would misread a new document."""
 
@@ -134,7 +132,8 @@ def _reader(hint: Any) -> _Read:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         inner = [each for each in args if each is not types.NoneType]
-        read = _reader(inner[0]) if len(inner) == 1 else partial(_read_scalar, tuple(inner))
+        is_one = len(inner) == 1 or is_dataclass(inner[0])  # of a thing or its name, the thing is stored
+        read = _reader(inner[0]) if is_one else partial(_read_scalar, tuple(inner))
         return lambda value, path: None if value is None else read(value, path)
     if origin is Literal:
         return partial(_read_word, args)

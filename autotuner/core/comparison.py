@@ -228,11 +228,6 @@ def environment_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tupl
     )
 
 
-def software_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The versions among the facts, and the container's image: what a change of software changes."""
-    return {name: environment[name] for name in _SOFTWARE if name in environment}
-
-
 def _place(name: str) -> tuple[int, str]:
     known = name if name in _ORDER else ""
     return _ORDER.index(known), name

@@ -15,7 +15,15 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from pydantic import Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag, TypeAdapter, ValidationError
+from pydantic import (
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import SchemaValidator, core_schema
 from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 
@@ -42,6 +50,12 @@ MAX_WORDS = 1000
 
 ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
 """Neither line breaks nor what a terminal obeys, nor what turns the order of letters around: others will read it."""
+
+Label: TypeAlias = Annotated[str, Field(max_length=500, pattern=ONE_LINE)]
+"""A line that a caller writes for people."""
+
+Key: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$")]
+"""A name that stands in addresses."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
@@ -182,50 +196,93 @@ class InWords:
     Attributes:
         read: Makes the document of a text.
         about: What the text says, for the schema.
+        max_length: Of the text, in characters.
+        examples: For the schema.
+        check: Returns a value that a request may hold, and refuses another.
     """
 
     read: Callable[[str], Any]
     about: str
+    max_length: int = MAX_WORDS
+    examples: tuple[str, ...] = ()
+    check: Callable[[Any], Any] = lambda value: value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Pydantic's hook."""
-        return core_schema.no_info_before_validator_function(self._document, handler(source))
+        read = core_schema.no_info_before_validator_function(self._document, handler(source))
+        return core_schema.no_info_after_validator_function(self.check, read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Pydantic's hook."""
-        text = {"type": "string", "pattern": _STORABLE_TEXT, "maxLength": MAX_WORDS, "description": self.about}
-        return {"anyOf": [text, handler(schema)]}
+        text = _NAME_SCHEMA | {"maxLength": self.max_length, "description": self.about}
+        shown = {"examples": list(self.examples)} if self.examples else {}
+        return {"anyOf": [text | shown, handler(schema)]}
 
     def _document(self, given: object) -> object:
         if not isinstance(given, str):
             return given
-        if len(given) > MAX_WORDS:
-            raise InvalidInput("", given, f"must have at most {MAX_WORDS} characters")
+        if len(given) > self.max_length:
+            raise InvalidInput("", given, f"must have at most {self.max_length} characters")
         try:
             return self.read(given)
         except InvalidInput as error:  # whose path pydantic knows
             raise InvalidInput("", error.value, error.rule, error.nearest) from error
 
 
-def extended(cls: type[T], value: Any, /, **more: object) -> T:
-    """A ``cls`` with every field of ``value``, a dataclass that it extends, and with those that it has more."""
-    return cls(**{each.name: getattr(value, each.name) for each in fields(value)}, **more)
+def extended(cls: type[T], /, *values: Any, **more: object) -> T:
+    """A ``cls`` with the fields that it shares with these dataclasses, the last first, and with those beside them."""
+    names = {each.name for each in fields(cast("Any", cls))}
+    shared = {each.name: getattr(one, each.name) for one in values for each in fields(one) if each.name in names}
+    return cls(**shared | more)
 
 
-# ---------------------------------------------------------------- a name, or what has that name
+# ---------------------------------------------------------------- a thing, or a name of it
 NAME, OBJECT, CONFIG = TAGS = ("(name)", "(object)", "(config)")
 """What a value of a union was read as; pydantic puts it into the path of an error."""
+
+_IN_SHORT: dict[type[Any], Described] = {}
+"""How people write a thing otherwise than with all of its fields, by its type."""
+
+
+def write_in_short(cls: type[Any], described: Described) -> None:
+    """Have each field that takes such a thing read its short forms, too: the catalog knows these."""
+    _IN_SHORT[cls] = described
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Mark of a field that takes a name.
+
+    Attributes:
+        alone: It takes nothing but a name; else the thing itself, too.
+    """
+
+    alone: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        if self.alone:
+            return handler.generate_schema(str)
+        cls: Any = named_thing(source)
+        thing = Annotated[cls, _IN_SHORT[cls], Tag(OBJECT)]  # a KeyError: nobody imported the catalog's short forms
+        return handler.generate_schema(Annotated[Annotated[str, Tag(NAME)] | thing, Discriminator(_name_or_object)])
+
+
+Named: TypeAlias = Annotated[T | str, Name()]
+"""A thing, or a name of it: stored, of the catalog, or in its notation (``h100:64``)."""
+
+OnlyNamed: TypeAlias = Annotated[T | str, Name(alone=True)]
+"""A thing that callers name, and do not describe."""
 
 
 def _name_or_object(value: object) -> str:
     return NAME if isinstance(value, str) else OBJECT
 
 
-NameOrObject: TypeAlias = Annotated[
-    Annotated[str, Tag(NAME)] | Annotated[T, Tag(OBJECT)],
-    Discriminator(_name_or_object),
-]
-"""A thing, or the name it is stored under."""
+def named_thing(union: Any) -> type[Any]:
+    """Return the type beside text."""
+    found: type[Any] = next(each for each in get_args(union) if each is not str)
+    return found
 
 
 # ---------------------------------------------------------------- strictness

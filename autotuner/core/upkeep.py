@@ -293,13 +293,15 @@ class RetuneRunRequest:
 
 @value
 class RetuneRun:
-    """One run of a retune: of its due times each has one row at most.
+    """One run of a retune.
 
     Attributes:
-        retune: Name of the retune.
+        retune: Its name.
         due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
-        sweep_id: The sweep that it started; None of one that was skipped or could not start.
+        started_at: Epoch seconds, as is the next.
+        sweep_id: The sweep that it started; null of one that was skipped.
         num_missed: Due times before this one that nobody was there for; this run stands for them all.
+        outcome: Null until it is finished.
     """
 
     id: str

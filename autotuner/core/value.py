@@ -34,27 +34,6 @@ from annotated_types import Ge, Gt, Interval, Le
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = [
-    "Bytes",
-    "Count",
-    "CountFromZero",
-    "FromOne",
-    "NonNegative",
-    "OrNull",
-    "Positive",
-    "PositiveShare",
-    "Reported",
-    "Seconds",
-    "Share",
-    "Unit",
-    "bounds_in",
-    "broken",
-    "divisors",
-    "nearest_divisor",
-    "require_one_of",
-    "value",
-]
-
 T = TypeVar("T")
 
 

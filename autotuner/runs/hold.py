@@ -14,7 +14,7 @@ from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.run import RENEWALS_PER_LEASE, Finish, Lease, Run, Stop, Wish
 from autotuner.core.trial import Stopped
 from autotuner.runs.clock import Clock
-from autotuner.tracing import carried
+from autotuner.runs.tracing import carried
 
 if TYPE_CHECKING:  # a prediction needs no database
     from autotuner.store.runs import RunStore

@@ -15,8 +15,8 @@ from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Step, Work
+from autotuner.runs.tracing import working_on
 from autotuner.search.planning.optimizer_study import StudyPlan
-from autotuner.tracing import working_on
 
 if TYPE_CHECKING:
     from autotuner.store.optimizer_studies import OptimizerStudyStore

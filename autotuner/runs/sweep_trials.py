@@ -32,6 +32,7 @@ from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.past_trials import informed_with_trials
 from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.tracing import working_on
 from autotuner.search.space.trainers import trial_rules
 from autotuner.search.sweeps.instructions import (
     MAX_ATTEMPTS,
@@ -41,7 +42,6 @@ from autotuner.search.sweeps.instructions import (
     lost_in_words,
     unless_lost_again,
 )
-from autotuner.tracing import working_on
 
 if TYPE_CHECKING:
     from autotuner.store.sql import Store

@@ -17,7 +17,7 @@ from autotuner.runs.clock import Clock
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Machine, Wait, Work
 from autotuner.runs.lease_watch import LeaseWatch
-from autotuner.tracing import carried, working_on
+from autotuner.runs.tracing import carried, working_on
 
 if TYPE_CHECKING:  # a prediction needs no database
     from autotuner.store.runs import RunStore

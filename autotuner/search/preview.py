@@ -12,7 +12,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Objective
-from autotuner.core.rules.legality import RULES, reasons, refused_layout
+from autotuner.core.rules.legality import RULES, require_asked
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.sweep import SweepRequest
@@ -174,8 +174,7 @@ def prediction_of_layout(question: Question, layout: Layout) -> PredictedOne:
     Raises:
         InvalidDocument: It cannot run, with every rule that it breaks.
     """
-    if broken := reasons(layout, question.job):
-        raise refused_layout(layout, broken)
+    require_asked(layout, question.job)
     prediction = predict_one(layout, question.job)
     row = PredictedLayout(
         layout=layout, prediction=prediction, footprint=footprint_of(layout, question.job, prediction)

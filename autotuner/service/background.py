@@ -22,7 +22,7 @@ from autotuner.runs.presence import Presence, new_owner
 from autotuner.runs.worker import Worker
 from autotuner.service.announcing.posting import Poster
 from autotuner.service.announcing.webhooks import post_by
-from autotuner.service.logs import silence_optuna
+from autotuner.service.observing import silence_optuna
 from autotuner.service.settings import Settings
 
 if TYPE_CHECKING:

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
-from autotuner.core.cluster_check import CheckRequest, check_engine
+from autotuner.core.cluster_check import ClusterCheck, check_engine
 from autotuner.core.errors import InvalidInput, NotFound
-from autotuner.core.run import Run
-from autotuner.core.study import OptimizerStudyRequest
+from autotuner.core.run import Run, Stop
 from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, SweepCreate
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
-from autotuner.door import PROFILE, Autotuner
+from autotuner.door import Autotuner, as_described, is_this_machine
 from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import (
@@ -41,6 +41,7 @@ from autotuner.runs.gate import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.planning.optimizer_study import starts_of
+from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import require_layouts
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.upkeep.gate import gate_sweep
@@ -51,14 +52,21 @@ from autotuner.service.announcing.webhooks import Webhooks
 from autotuner.service.asides.pool import AsidePool, Limits
 from autotuner.service.background import Background
 from autotuner.service.descriptions import Descriptions
-from autotuner.service.logs import configure_logs
 from autotuner.service.networks import read_networks
+from autotuner.service.observing import configure_logs
+from autotuner.service.plans import Plans
 from autotuner.service.settings import Settings
 from autotuner.store.cache import KeptTrials
 
 if TYPE_CHECKING:
     from autotuner.store.descriptions import Names
     from autotuner.store.sql import Store
+
+Startable: TypeAlias = SweepCreate | SweepRequest | OptimizerStudyCreate | GateCreate | ClusterCheck | PlanRequest
+"""What becomes a run that people may read and stop."""
+
+_UNHELD = {"gate": "cancelled while no worker held it"}
+"""How a run ends that is cancelled while nobody is busy with it, by kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +88,7 @@ class App(Autotuner):
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
     poster: Poster = field(default_factory=Poster)
     _backgrounds: list[Background] = field(default_factory=list, init=False)
+    _plans: list[Plans] = field(default_factory=list, init=False)
     _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)
     _sweep_tables: list[SweepTables] = field(default_factory=list, init=False)
 
@@ -89,34 +98,24 @@ class App(Autotuner):
         """Models and clusters as callers store and forget them."""
         return Descriptions(store=self.store)
 
-    def save_cluster(self, cluster: Cluster, caller: Caller) -> None:
-        """Store a cluster under its name.
+    def save_cluster(self, described: Cluster, caller: Caller) -> Cluster:
+        """Store a cluster under its name, and return it as it is stored.
 
         Raises:
             InvalidInput: Its name means this machine, or its engine or queue is not registered. Where trials run
                 elsewhere and nothing is registered here, the second is left to who runs them.
             Conflict: As ``Descriptions.add_cluster`` has it.
         """
-        if cluster.name == LOCAL or cluster.name.startswith(PROFILE):
+        cluster = as_described(described)
+        if is_this_machine(cluster.name):
             raise InvalidInput("name", cluster.name, "means this machine; give the cluster a name of its own")
         self._check_engine(cluster)
         self.descriptions.add_cluster(cluster, caller)
+        return cluster
 
     def _check_engine(self, cluster: Cluster) -> None:
         if self.settings.num_workers or self.settings.engines:
             check_engine_named(cluster, self.engines)
-
-    def create_check(self, name: str, request: CheckRequest, caller: Caller) -> Run:
-        """Queue a check of a stored cluster.
-
-        Raises:
-            InvalidInput: It runs on this machine, or on an engine that is not registered.
-            Conflict: Another check of it is not finished.
-        """
-        cluster = self.store.get_cluster(name)
-        check_engine(cluster)
-        self._check_engine(cluster)
-        return self.store.create_check(name, request, now=self.clock.now(), created_by=caller.name)
 
     def engine_standings(self) -> list[EngineStanding]:
         """Every engine that clusters may name, and whether it answers; that may take seconds."""
@@ -136,46 +135,120 @@ class App(Autotuner):
     @property
     def kept_trials(self) -> KeptTrials:
         """The trials of sweeps that somebody looks at."""
-        store = self.store
-        with self._opening:
-            if not self._kept_trials:
-                self._kept_trials.append(KeptTrials(store))
-            return self._kept_trials[0]
+        return self._once(self._kept_trials, lambda: KeptTrials(self.store))
 
     @property
     def sweep_tables(self) -> SweepTables:
         """The same as tables, beside what was predicted and not tried."""
-        with self._opening:
-            if not self._sweep_tables:
-                self._sweep_tables.append(SweepTables(self.asides))
-            return self._sweep_tables[0]
+        return self._once(self._sweep_tables, lambda: SweepTables(self.asides))
 
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
         """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
         return self.recollection.informed(sweep)
 
-    # ------------------------------------------------------------------ sweeps
-    def create_sweep(
-        self, request: SweepRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
-    ) -> tuple[Sweep, bool]:
-        """Queue a sweep, held to the caller's quota; False beside it when the caller's key had created it before.
+    # ------------------------------------------------------------------ durable runs
+    def start(self, request: Startable, *, key: str | None = None, caller: Caller = NOBODY_ASKED) -> tuple[Run, bool]:
+        """Queue what is asked and return its run; with False where the same key or question made it before.
+
+        Args:
+            request: Its type is the kind of the run; what it names is resolved.
+            key: Of the caller for this sweep or study, so that asking again makes no second one.
+            caller: Who asks; a sweep and that of a gate are held to their quota.
 
         Raises:
-            InvalidInput: The space holds no layout that a trial can run, or that a trial on the smaller cluster stands
-                for, or this service's own worker has not the devices. A service without one leaves that to the workers.
-            Conflict: The key was used for another request.
+            InvalidInput: It can be told now that the run would come to nothing: no layout that a trial can run, a
+                cluster that has no engine or whose engine is not registered, no clusters to compare; or this service's
+                own worker has not the devices. A service without one leaves that to the workers.
+            Conflict: The key was used for another request, or another check of the cluster is not finished.
+            NotYours: A gate would replace another caller's baseline.
             QuotaExceeded: The caller's quota has not so much left.
         """
-        self.require_runnable(request)
-        now = self.clock.now()
-        return self.store.create_sweep(request, now=now, idempotency_key=idempotency_key, caller=caller)
+        store, now, is_new = self.store, self.clock.now(), True
+        match request:
+            case PlanRequest():
+                return self.plans.ask(self.resolve(request))
+            case ClusterCheck(cluster=cluster, request=how):
+                check_engine(cluster)
+                self._check_engine(cluster)
+                return store.create_check(cluster.name, how, now=now, created_by=caller.name), True
+            case OptimizerStudyCreate():
+                study = self.study(request)
+                starts_of(study)
+                self._require_devices(study.job.cluster)
+                return store.optimizer_studies.create(study, now=now, idempotency_key=key, caller=caller)
+            case GateCreate():
+                run_id = self._ask_gate(self.gate(request), caller).id
+                return store.runs.get("gate", run_id), True
+        asked = self.sweep(request, self.require_runnable) if isinstance(request, SweepCreate) else request
+        self.require_runnable(asked)
+        sweep, is_new = store.create_sweep(asked, now=now, idempotency_key=key, caller=caller)
+        return store.runs.get("sweep", sweep.id), is_new
 
+    def read(self, kind: str, run_id: str, wait_s: float = 0.0) -> Run:
+        """Return a run as it stands; a plan once it is computed or the time is over.
+
+        Raises:
+            NotFound: No run of the kind has that id.
+            InvalidInput: A plan's question cannot be answered as it is; and other errors of a plan.
+        """
+        return self.plans.read(run_id, wait_s) if kind == "plan" else self.store.runs.get(kind, run_id)
+
+    def stop(self, kind: str, run_id: str, how: Stop = Stop.CANCEL, *, caller: Caller) -> None:
+        """Have a run of the caller end, or wait, as soon as its worker hears of it; a finished one stays as it is.
+
+        Raises:
+            NotFound: No run of the kind has that id.
+            NotYours: Somebody else asked for it, and the caller is no admin.
+            Conflict: It is to wait and is finished, or must not.
+        """
+        self.require_own(kind, run_id, caller)
+        if how is Stop.PAUSE:
+            self.store.runs.pause(kind, run_id, now=self.clock.now())
+        elif kind == "sweep":
+            self.store.request_cancel(run_id, now=self.clock.now())
+        else:
+            self.store.runs.cancel(kind, run_id, _UNHELD.get(kind, "cancelled before it began"), now=self.clock.now())
+
+    def resume(self, kind: str, run_id: str, *, caller: Caller) -> None:
+        """Have a paused run go on; errors as of ``stop``."""
+        self.require_own(kind, run_id, caller)
+        self.store.runs.resume(kind, run_id, now=self.clock.now())
+
+    def change(self, sweep_id: str, limits: Mapping[str, Any], *, caller: Caller) -> None:
+        """Give a sweep other limits, with which a finished one goes on; errors as of ``stop``.
+
+        Raises:
+            InvalidInput: The sweep would end at once.
+            QuotaExceeded: The caller's quota has not so much left.
+        """
+        self.require_own("sweep", sweep_id, caller)
+        self.store.control.change_budget(sweep_id, limits, now=self.clock.now(), caller=caller)
+
+    def rerun(self, trial_id: str, *, caller: Caller) -> str:
+        """Have a trial run again and return the id of its sweep, which goes on for that; errors as of ``change``."""
+        sweep_id = self.store.get_trial(trial_id).sweep_id
+        self.require_own("sweep", sweep_id, caller)
+        self.store.control.rerun(trial_id, now=self.clock.now(), caller=caller)
+        return sweep_id
+
+    def require_own(self, kind: str, run_id: str, caller: Caller) -> None:
+        """Return if the caller asked for the run, or is an admin; errors as of ``stop``."""
+        run = self.store.runs.get(kind, run_id)
+        caller.require_own("optimizer study" if kind == "study" else kind, run_id, run.created_by)
+
+    @property
+    def plans(self) -> Plans:
+        """Plans as this process reads and computes them."""
+        return self._once(self._plans, lambda: Plans(self.open, self.asides, self.clock, self.settings.lease_s))
+
+    # ------------------------------------------------------------------ what can be started
     def require_runnable(self, request: SweepRequest) -> None:
         """Return if a sweep can be queued.
 
         Raises:
-            InvalidInput: As for ``create_sweep``.
+            InvalidInput: It holds no layout that a trial can run, or that a trial on the smaller cluster stands for,
+                or as ``refusal`` has it.
         """
         self.asides.search(require_layouts, request)
         if (refusal := self.refusal(request)) is not None:
@@ -188,43 +261,25 @@ class App(Autotuner):
         said = self.launcher.refuses(request.runs_on, request.trainer)
         return _refused(request, said) if said else None
 
-    # ------------------------------------------------------------------ once a layout is chosen
-    def create_optimizer_study(
-        self, request: OptimizerStudyRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
-    ) -> tuple[Run, bool]:
-        """Queue an optimizer study; False beside it when the caller's key had created it before.
-
-        Raises:
-            InvalidInput: Its space holds nothing that can be tried, or this service's own worker has not the devices.
-            Conflict: The key was used for another request.
-        """
-        starts_of(request)
-        cluster = request.job.cluster
+    def _require_devices(self, cluster: Cluster) -> None:
         if self.settings.num_workers and (said := self.launcher.refuses(cluster)):
             raise InvalidInput("cluster", cluster.name, f"cannot be tried here: {said}", LOCAL)
-        now = self.clock.now()
-        return self.store.optimizer_studies.create(request, now=now, idempotency_key=idempotency_key, caller=caller)
 
-    # ------------------------------------------------------------------ once a layout is in use
-    def create_gate(self, request: MfuGateRequest, caller: Caller) -> MfuGate:
-        """Queue the sweep of an MFU gate, or finish it by what an earlier one of the same content measured.
-
-        Raises:
-            InvalidInput: As for ``create_sweep``, as are quotas.
-            NotYours: It would replace another caller's baseline.
-        """
+    def _ask_gate(self, request: MfuGateRequest, caller: Caller) -> MfuGate:
+        """Queue the sweep of a gate, or finish the gate by what an earlier one of the same content measured."""
         baseline_of(self.store, request, caller)  # so that who may not set it hears of that before anything is computed
         self.require_runnable(gate_sweep(request, None))
         software = {"autotuner": version("parallelism-autotuner"), **software_of_this_machine()}
         return ask_gate(self.store, request, software, now=self.clock.now(), caller=caller)
 
+    # ------------------------------------------------------------------ once a layout is in use
     @property
     def retuning(self) -> Retuning:
         """Retunes as people change them, and runs out of turn."""
         return Retuning(self.store, self.clock)
 
     def create_retune(self, request: RetuneRequest, caller: Caller) -> Retune:
-        """Store a retune; errors as ``Retuning.add`` and ``create_sweep`` have them."""
+        """Store a retune; errors as ``Retuning.add`` and ``require_runnable`` have them."""
         try:
             self.require_runnable(request.template)
         except InvalidInput as error:
@@ -247,20 +302,25 @@ class App(Autotuner):
             public_url=self.settings.public_url,
         )
 
-    def close(self) -> None:
-        """Stop what runs in the background and release launcher and store."""
+    def rest(self) -> None:
+        """Stop what works beside the answers, and wait for it."""
         self.background.stop()
+        for plans in self._plans:
+            plans.request_stop()
         self.asides.close()
+        for plans in self._plans:
+            plans.close()
+
+    def close(self) -> None:
+        """Stop what works beside the answers and release launcher and store."""
+        self.rest()
         self.launcher.close()
         Autotuner.close(self)  # a class with slots is made twice, so ``super()`` knows the wrong one
 
     @property
     def background(self) -> Background:
         """What works beside the answers: it runs sweeps, and looks after what follows them."""
-        with self._opening:
-            if not self._backgrounds:
-                self._backgrounds.append(self._new_background())
-            return self._backgrounds[0]
+        return self._once(self._backgrounds, self._new_background)
 
     def _new_background(self) -> Background:
         return Background(

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 from api.edge.connections import Bounds, server_config
 from api.events import LiveEvents
 from api.main import create_app
-from api.plans import Plans
 from api.previews import Previews
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
@@ -99,7 +98,6 @@ class PlainService:
         state.autotuner = app_on(store)
         state.live_events = LiveEvents(state.autotuner.open)
         state.previews = Previews()
-        state.plans = Plans(state.autotuner)
         return self.address
 
 

@@ -5,16 +5,14 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import TypeAdapter
 
-from api.plans import Plans
-from api.schemas import PlanCreate, PlanView
-from autotuner.core import codec
-from autotuner.core.documents import Document
+from api.schemas import PlanView
+from autotuner.core import codec, documents
 from autotuner.core.run import NewRun
 from autotuner.runs.clock import Clock, SystemClock
 from autotuner.search.planning.plan import PlanProgress, plan_id_of
 from autotuner.search.planning.request import PlanRequest
+from autotuner.service.plans import Plans
 from autotuner.store.sql import Store
 from tests.api.service import app_on
 from tests.clocks import ManualClock
@@ -104,7 +102,7 @@ def plans(store: Store) -> Iterator[Callable[[Clock], Plans]]:
     made: list[Plans] = []
 
     def make(clock: Clock) -> Plans:
-        made.append(Plans(app_on(store, clock)))
+        made.append(app_on(store, clock).plans)
         return made[-1]
 
     yield make
@@ -113,7 +111,7 @@ def plans(store: Store) -> Iterator[Callable[[Clock], Plans]]:
 
 
 def question(store: Store) -> PlanRequest:
-    return TypeAdapter(Document[PlanCreate]).validate_python(SMALL).resolved(app_on(store))
+    return app_on(store).resolve(documents.read(PlanRequest, SMALL))
 
 
 def queued(store: Store, plan_id: str | None = None) -> str:
@@ -131,7 +129,7 @@ def test_what_one_process_was_asked_another_waits_for_and_finds(
     plan_id = client.post("/plans", json=SMALL).json()["id"]
     found = PlanView.of(other.read(plan_id, wait_s=50))
     assert codec.to_plain(found.answer) == computed(client, plan_id)["answer"]
-    assert other.ask(question(store)).finished_at == found.computed_at  # nobody computes it again
+    assert other.ask(question(store))[0].finished_at == found.computed_at  # nobody computes it again
 
 
 def test_a_plan_whose_process_died_is_taken_over_by_whoever_reads_it(
@@ -161,7 +159,7 @@ def test_a_plan_beyond_those_that_are_computed_waits_until_somebody_reads_it_whi
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("api.plans._MOST_COMPUTING", 0)
+        patch.setattr("autotuner.service.plans._MOST_COMPUTING", 0)
         asked = client.post("/plans", json=SMALL)
         assert (asked.status_code, asked.json()["answer"]) == (202, None)
         assert client.get(f"/plans/{asked.json()['id']}").json()["num_known"] == 0

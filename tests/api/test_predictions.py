@@ -6,6 +6,11 @@ import httpx
 import pytest
 
 from autotuner.catalog.hardware import load_accelerator
+from autotuner.core import documents
+from autotuner.core.codec import to_plain
+from autotuner.core.errors import InvalidInput
+from autotuner.core.requests import PredictionRequest
+from autotuner.door import Autotuner
 from tests.api.test_sweeps import BODY
 
 JOB: dict[str, Any] = {
@@ -160,3 +165,24 @@ def test_a_limit_out_of_range_names_the_nearest(client: httpx.Client, limit: int
 def test_a_layout_and_a_space_together_are_refused(client: httpx.Client) -> None:
     refused = client.post("/predictions", json=JOB | {"layout": {}, "space": {"tensor_parallel_degree": [4]}})
     assert (refused.status_code, refused.json()["field"]) == (422, "space")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"limt": 3},
+        {"limit": 0},
+        {"cluster": "h100:2097152"},
+        {"model": {"base": "llama-3-8b", "num_layers": 0}},
+        {"measured": [{"layout": {"tensor_parallel_degree": 7}, "step_time_s": 1.0}]},
+        {"layout": {"pipeline_parallel_degree": 3}},
+    ],
+)
+def test_a_bad_request_breaks_the_same_rule_by_rest_and_at_the_door(
+    client: httpx.Client, wrong: dict[str, Any]
+) -> None:
+    body = JOB | wrong
+    told = client.post("/predictions", json=body).json()
+    with pytest.raises(InvalidInput) as refused:
+        Autotuner().predict(documents.read(PredictionRequest, body))
+    assert told["errors"] == [to_plain(documents.violation(one)) for one in refused.value.complaints]

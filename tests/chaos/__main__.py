@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotuner.service.logs import configure_logs, silence_optuna
+from autotuner.service.observing import configure_logs, silence_optuna
 from tests.chaos.arena import Arena, Struck, arena
 from tests.chaos.databases import StoreName
 from tests.chaos.faults import FAULTS

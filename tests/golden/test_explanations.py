@@ -25,6 +25,7 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import default_space
+from autotuner.core.stack import Stack
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
 from autotuner.search.asides import Inline
@@ -159,11 +160,12 @@ def test_a_plan_of_clusters_is_the_one_that_was_recorded(golden: Golden, name: s
         model=load_model("llama-3-8b"),
         workload=Workload(seq_len=4096, global_batch_size=256),
         goal=goals[name],
+        stack=Stack(),
         accelerators=("h100", "b200", "mi300x"),
         sizes=(16, 64),
         clusters=(load_cluster("a100:32@fat-tree-2to1"),),
         prices={"mi300x": 3.2, "h100": 2.0},
-        axes={"recompute": (Recompute.NONE,), "micro_batch_size": (1,)},
+        space={"recompute": (Recompute.NONE,), "micro_batch_size": (1,)},
     )
     golden.check(f"explanations/plan-{file_name(name)}", abbreviate(plan(request, Inline())))
 

@@ -54,7 +54,7 @@ def measured_machine() -> None:
 def nothing_computed_behind() -> Iterator[None]:
     """No test leaves plans behind that are computed beside the next one."""
     yield
-    API.state.plans.close()
+    API.state.autotuner.plans.close()
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ def requested(run: Run, stack: str) -> PlanRequest:
         workload=run.workload,
         goal=Goal(num_tokens=run.num_tokens),
         stack=load_stack(stack),
-        axes={"precision": (run.precision,)},
+        space={"precision": (run.precision,)},
     )
 
 

@@ -30,10 +30,10 @@ from autotuner.host.machine import (
 )
 from autotuner.launch.fake import FakeLauncher
 from autotuner.runs.clock import SystemClock
-from autotuner.service.logs import configure_logs
+from autotuner.runs.tracing import carried, traced_by, working_on
 from autotuner.service.networks import household, is_within, read_networks
+from autotuner.service.observing import configure_logs, exporting
 from autotuner.store.sql import memory_store
-from autotuner.tracing import carried, exporting, traced_by, working_on
 from bench.sweeping import sweep_worker
 from tests.api.service import app_on, serve
 from tests.builders import sweep_request

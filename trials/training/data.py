@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from autotuner.batches.dealing import dealt
-from autotuner.batches.draws import drawn
-from autotuner.batches.groups import dealing_ranks
+from autotuner.core.batches import dealing_ranks, dealt, drawn
 from autotuner.core.choices import Precision
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import any_of

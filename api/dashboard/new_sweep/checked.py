@@ -117,7 +117,7 @@ def _searched(found: Checked, app: App) -> SweepRequest | None:
         return None
     body = {name: value for name, value in found.body.items() if name not in wrong}
     try:
-        return documents.read(SweepCreate, body).resolved(app)
+        return app.sweep(documents.read(SweepCreate, body))
     except (InvalidInput, NotFound, TooCostly, Busy):
         return None
 
@@ -129,7 +129,7 @@ def read(given: Given, app: App) -> Checked:
     except InvalidInput as error:
         return Checked(given=given, body={}, complaints=(complaint_of(error),))
     try:
-        request = documents.read(SweepCreate, body).resolved(app)
+        request = app.sweep(documents.read(SweepCreate, body))
     except InvalidDocument as error:
         return Checked(given=given, body=body, complaints=_complaints(map(documents.violation, error.complaints)))
     except (InvalidInput, NotFound, TooCostly, Busy) as error:

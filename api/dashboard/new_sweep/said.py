@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pprint import pformat
 from typing import Any
 
-from api.schemas import SweepCreate
 from autotuner.catalog.text import written_lengths, written_links
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
@@ -94,7 +93,7 @@ def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
     token = f', token=os.environ["{_TOKEN}"]' if asks else ""
     lines = [
         *first,
-        f"from {SweepCreate.__module__.rpartition('.')[0]} import SweepCreate",
+        "from api.schemas import SweepCreate",
         "from autotuner.client import Client",
         *imports,
         "",

@@ -135,14 +135,14 @@ def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, previews: Pr
     if found.request is None:
         return _refused(request, app, caller, checked(given, app, previews))
     try:
-        sweep, _ = app.create_sweep(found.request, _key(given, found.body), caller)
+        run, _ = app.start(found.request, key=_key(given, found.body), caller=caller)
     except QuotaExceeded as error:
         answer = _refused(request, app, caller, checked(given, app, previews), error)
         answer.status_code = HTTPStatus.TOO_MANY_REQUESTS
         return answer
     except (InvalidInput, NotFound, Conflict, TooCostly, Busy) as error:
         return _refused(request, app, caller, checked(given, app, previews), error)
-    where = f"{request.scope.get('root_path', '')}/sweeps/{sweep.id}"
+    where = f"{request.scope.get('root_path', '')}/sweeps/{run.id}"
     return RedirectResponse(where, HTTPStatus.SEE_OTHER)
 
 

@@ -41,7 +41,7 @@ def studies_page(request: Request, app: AppOf, part: _Part = None, number: _Numb
 @router.get("/optimizer-studies/{study_id}")
 def study_page(request: Request, app: AppOf, study_id: OptimizerStudyId, part: _Part = None) -> Response:
     """One study: the front of time and accelerator-hours, the loss curves, and all candidates."""
-    study = OptimizerStudyDetail.of_study(app, app.store.runs.get("study", study_id))
+    study = OptimizerStudyDetail.of_study(app, app.read("study", study_id))
     return page(
         request,
         "_optimizer_study.html" if part else "optimizer_study.html",

@@ -11,14 +11,13 @@ from api.dashboard.render import page
 from api.dashboard.views.address import Address
 from api.dashboard.views.job_phases import PhasesAsked, shown_courses
 from api.dashboard.views.plan import PlanAsked, PlanPage
-from api.dependencies import AppOf, PlansOf
-from api.plans import Plans
+from api.dependencies import AppOf
 from api.schemas import PlanView
 from autotuner.catalog.models import models
 from autotuner.catalog.software import stacks
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.search.planning.clusters import rentable
-from autotuner.search.planning.phases import PhasesPlan, plan_phases
+from autotuner.search.planning.phases import PhasesPlan
 from autotuner.service.build import App
 
 # The page of a plan: which cluster to take for a training run. Its address is the question.
@@ -32,10 +31,10 @@ _FIRST_WAIT_S = 0.3
 
 
 @router.get("/plan")
-def plan_page(request: Request, app: AppOf, plans: PlansOf, part: _Part = None) -> Response:
+def plan_page(request: Request, app: AppOf, part: _Part = None) -> Response:
     """The form, and beside it the plan that the address asks for, or how far it is computed."""
     address = Address.of(request)
-    asked, view = _computed(app, plans, PlanAsked.of(dict(address.chosen)))
+    asked, view = _computed(app, PlanAsked.of(dict(address.chosen)))
     shown: dict[str, Any] = {
         "given": asked,
         "view": view,
@@ -50,13 +49,13 @@ def plan_page(request: Request, app: AppOf, plans: PlansOf, part: _Part = None) 
     return page(request, "plan/plan.html", **shown, **choices)
 
 
-def _computed(app: App, plans: Plans, asked: PlanAsked) -> tuple[PlanAsked, PlanView | None]:
+def _computed(app: App, asked: PlanAsked) -> tuple[PlanAsked, PlanView | None]:
     """The plan as far as it is computed; with what is wrong with the question, if anything is."""
     if asked.body is None:
         return asked, None
     try:
-        plan_id = plans.ask(asked.body.resolved(app)).id
-        return asked, PlanView.of(plans.read(plan_id, _FIRST_WAIT_S))
+        run, _ = app.start(asked.body)
+        return asked, PlanView.of(app.read("plan", run.id, _FIRST_WAIT_S))
     except AutotunerError as error:
         return asked.with_error(error), None
 
@@ -78,6 +77,6 @@ def _answered(app: App, asked: PhasesAsked) -> tuple[PhasesAsked, PhasesPlan | N
     if asked.errors:
         return asked, None
     try:
-        return asked, app.asides.search(plan_phases, asked.request.resolved(app))
+        return asked, app.phases(asked.request)
     except (InvalidInput, NotFound) as error:
         return asked.with_error(error), None

@@ -15,9 +15,9 @@ from api.dashboard.render import page
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep import SweepLook
 from api.dependencies import AppOf, CallerOf, SweepOf
-from api.owned import OwnSweepOf
 from autotuner.core.access import Caller
 from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
+from autotuner.core.run import Stop
 from autotuner.core.sweep import Sweep
 from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.service.build import App
@@ -72,21 +72,21 @@ _Text = Annotated[str, Form(max_length=100)]
 
 
 @router.post("/sweeps/{sweep_id}/pause")
-def pause(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+def pause(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
     """Have nobody work on it until it is resumed."""
-    return _changed(request, app, caller, sweep, lambda: app.store.control.pause(sweep.id, now=app.clock.now()))
+    return _changed(request, app, caller, sweep, lambda: app.stop("sweep", sweep.id, Stop.PAUSE, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/resume")
-def resume(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+def resume(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
     """Have it go on."""
-    return _changed(request, app, caller, sweep, lambda: app.store.control.resume(sweep.id, now=app.clock.now()))
+    return _changed(request, app, caller, sweep, lambda: app.resume("sweep", sweep.id, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/cancel")
-def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
     """Ask for its end."""
-    return _changed(request, app, caller, sweep, lambda: app.store.request_cancel(sweep.id, now=app.clock.now()))
+    return _changed(request, app, caller, sweep, lambda: app.stop("sweep", sweep.id, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/budget")
@@ -94,7 +94,7 @@ def change_budget(
     request: Request,
     app: AppOf,
     caller: CallerOf,
-    sweep: OwnSweepOf,
+    sweep: SweepOf,
     num_trials: _Text = "",
     hours: _Text = "",
     accelerator_hours: _Text = "",
@@ -102,9 +102,8 @@ def change_budget(
 ) -> Response:
     """Give it another budget; a finished sweep is opened again."""
 
-    def change() -> Sweep:
-        limits = _limits(num_trials, hours, accelerator_hours, min_gain)
-        return app.store.control.change_budget(sweep.id, limits, now=app.clock.now(), caller=caller)
+    def change() -> None:
+        app.change(sweep.id, _limits(num_trials, hours, accelerator_hours, min_gain), caller=caller)
 
     return _changed(request, app, caller, sweep, change)
 
@@ -142,7 +141,7 @@ def _whole(field: str, value: float) -> int:
     return int(value)
 
 
-def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: Callable[[], Sweep]) -> Response:
+def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: Callable[[], None]) -> Response:
     """Back to the page; where the change was refused, the page that says why."""
     try:
         change()

@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import Request
 
-from api.schemas import named_cluster, named_model
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
@@ -204,13 +203,13 @@ class Permalink:
         _require_name("model", self.model)
         if self.model.startswith(_OF_SWEEP):
             return app.store.get_sweep(self.model.removeprefix(_OF_SWEEP)).request.job.model
-        return named_model(self.model, app)
+        return app.model(self.model)
 
     def _cluster(self, app: App) -> Cluster:
         _require_name("cluster", self.cluster)
         if self.cluster.startswith(_OF_SWEEP):
             return app.store.get_sweep(self.cluster.removeprefix(_OF_SWEEP)).request.job.cluster
-        return named_cluster(self.cluster, app)
+        return app.thing(Cluster, self.cluster, "cluster")
 
 
 DEFAULT = Permalink(model="llama-3-70b", cluster="h100:64", seq_len=8192, global_batch_size=1024)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.plan_front import plan_front
 from api.dashboard.views.address import whole_number
-from api.schemas import PlanCreate, PlanView
+from api.schemas import PlanRequest, PlanView
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, quoted
 from autotuner.core.layout import Layout
@@ -267,7 +267,7 @@ class PlanAsked:
 
     texts: Mapping[str, str]
     errors: Mapping[str, str] = field(default_factory=dict)
-    body: PlanCreate | None = None
+    body: PlanRequest | None = None
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
@@ -327,8 +327,8 @@ def _wrong(texts: Mapping[str, str]) -> Iterator[AutotunerError]:
                 yield error
 
 
-def _body(texts: Mapping[str, str]) -> PlanCreate:
-    return PlanCreate(
+def _body(texts: Mapping[str, str]) -> PlanRequest:
+    return PlanRequest(
         model=texts["model"],
         workload=Workload(
             seq_len=whole_number("seq_len", texts["seq_len"]),

@@ -33,7 +33,7 @@ def backtest(
     from autotuner.backtest.table import read_table
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.backtest import backtest_view
-    from autotuner.service.logs import configure_logs, silence_optuna
+    from autotuner.service.observing import configure_logs, silence_optuna
     from autotuner.service.settings import Settings
 
     configure_logs(Settings().log_level)

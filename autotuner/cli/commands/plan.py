@@ -150,11 +150,11 @@ def _asked(body: dict[str, Any], *, knows_stored: bool) -> PlanView:
     from autotuner.cli.console import status
     from autotuner.cli.own_door import own_door
     from autotuner.core.documents import read
-    from autotuner.requests import PlanCreate
     from autotuner.search.planning.plan import PlanView
+    from autotuner.search.planning.request import PlanRequest
 
     with own_door(knows_stored=knows_stored) as door, status(_LOOKING) as say:
-        return PlanView.of(door.plan(read(PlanCreate, body), lambda done, known: say(_COMPARING.format(done, known))))
+        return PlanView.of(door.plan(read(PlanRequest, body), lambda done, known: say(_COMPARING.format(done, known))))
 
 
 def _sent(server: str, body: dict[str, Any]) -> PlanView:

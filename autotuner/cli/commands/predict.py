@@ -107,7 +107,7 @@ def _asked(body: dict[str, Any], *, knows_stored: bool) -> PredictionTable:
     """The answer of this process."""
     from autotuner.cli.own_door import own_door
     from autotuner.core.documents import read
-    from autotuner.requests import PredictionRequest
+    from autotuner.core.requests import PredictionRequest
 
     with own_door(knows_stored=knows_stored) as door:
         return door.predict(read(PredictionRequest, body))

@@ -26,9 +26,9 @@ def serve(
     from api.main import create_app
     from autotuner.cli.server import run_server
     from autotuner.service.build import build
+    from autotuner.service.observing import exporting
     from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
-    from autotuner.tracing import exporting
 
     settings = Settings()
     migrate_if_embedded(settings.database_url)
@@ -48,9 +48,9 @@ def worker() -> None:
     """
     from autotuner.cli.signals import interruptible
     from autotuner.service.build import build
+    from autotuner.service.observing import exporting
     from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
-    from autotuner.tracing import exporting
 
     settings = Settings()
     migrate_if_embedded(settings.database_url)

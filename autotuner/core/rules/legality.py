@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidDocument, InvalidInput
@@ -14,19 +14,6 @@ from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.exchange import EXCHANGE_RULES
 from autotuner.core.rules.links import LINK_RULES
 from autotuner.core.rules.rule import Reason, Rule
-from autotuner.core.rules.trial import TRIAL_RULES
-
-__all__ = [
-    "HARDWARE_RULES",
-    "IDLE_RULES",
-    "RULES",
-    "TRIAL_RULES",
-    "Reason",
-    "Rule",
-    "illegal",
-    "reasons",
-    "require_legal",
-]
 
 _OF_CHOICES = (*CHOICE_RULES, *COLLECTIVE_RULES, *EXCHANGE_RULES)
 
@@ -59,16 +46,15 @@ def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
         raise InvalidInput(reason.path, to_plain(reason.value(layout, job)), reason.message, reason.nearest)
 
 
-def refused_layout(layout: Layout, broken: Sequence[Reason]) -> InvalidDocument:
-    """The error for a request whose field ``layout`` holds a layout that cannot run, with every reason."""
-    return InvalidDocument(
-        [
-            InvalidInput(
-                f"layout.{reason.field}", to_plain(getattr(layout, reason.field)), reason.message, reason.nearest
-            )
-            for reason in broken
-        ]
-    )
+def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
+    """Return if the layout that a request has in its field ``layout`` keeps all rules.
+
+    Raises:
+        InvalidDocument: With every rule that is broken.
+    """
+    if broken := reasons(layout, job, rules):
+        given = [(f"layout.{one.field}", to_plain(getattr(layout, one.field)), one) for one in broken]
+        raise InvalidDocument([InvalidInput(path, value, one.message, one.nearest) for path, value, one in given])
 
 
 def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:

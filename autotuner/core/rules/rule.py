@@ -15,8 +15,6 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.value import value
 
-__all__ = ["Reason", "Rule", "any_of", "fields_read", "job_rule", "maximum"]
-
 
 @value
 class Reason:

@@ -11,6 +11,7 @@ from autotuner.catalog.hardware import accelerator_facts, accelerators, load_acc
 from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
+from autotuner.core.named import resolved
 from autotuner.core.units import GIGA, format_bytes
 from autotuner.search.planning.request import MOST_CLUSTERS, ChangePrices, PlanRequest
 
@@ -115,7 +116,7 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
     names = tuple(dict.fromkeys(load_accelerator(name).name for name in request.accelerators))
     names = names or (() if request.clusters else rentable())  # nothing is added to clusters that a caller has
     found = [offer for name in names for offer in _of_accelerator(request, name)]
-    found += [Offer(cluster=cluster) for cluster in request.clusters]
+    found += [Offer(cluster=resolved(cluster)) for cluster in request.clusters]
     if not found:
         rule = f"leaves no cluster of up to {request.max_accelerators:,} accelerators that could hold the model in time"
         goal = request.goal
@@ -168,12 +169,13 @@ def _usual_sizes(request: PlanRequest, name: str) -> Iterator[int]:
     """Powers of two of nodes that hold the model and keep the deadline, as far as larger ones are of use."""
     facts, goal = accelerator_facts(name), request.goal
     per_node, peak_flop_per_s = int(facts["accelerators_per_node"].value), float(facts["bf16_flop_per_s"].value)
-    flop = request.model.model_flop_per_step(request.workload) * goal.num_tokens / request.workload.tokens_per_step
+    model, workload = resolved(request.model), request.workload
+    flop = model.model_flop_per_step(workload) * goal.num_tokens / workload.tokens_per_step
     peak_flop_per_s = max(peak_flop_per_s, load_accelerator(name).peak_flop_per_s(_fastest(request)))
     longest_s = goal.deadline_s or _LONGEST_S
     fewest = max(
         flop / (peak_flop_per_s * _HIGHEST_MFU * longest_s),
-        _STATE_BYTES * request.model.num_parameters / facts["memory_bytes"].value,
+        _STATE_BYTES * model.num_parameters / facts["memory_bytes"].value,
     )
     most = max(flop / (peak_flop_per_s * _USUAL_MFU * min(_SHORTEST_S, longest_s)), 2 * fewest)
     first = max(0, math.ceil(math.log2(max(1.0, fewest / per_node))))
@@ -186,4 +188,4 @@ def _usual_sizes(request: PlanRequest, name: str) -> Iterator[int]:
 
 def _fastest(request: PlanRequest) -> Precision:
     """The format with the highest peak that a caller lets be tried."""
-    return Precision.FP8 if Precision.FP8 in (request.axes.get("precision") or ()) else Precision.BF16
+    return Precision.FP8 if Precision.FP8 in (request.space.get("precision") or ()) else Precision.BF16

@@ -12,6 +12,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS
 from autotuner.core.measurement import Footprint
+from autotuner.core.named import resolved
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
@@ -164,7 +165,7 @@ how much slower its best is)."""
 
 def job_on(request: PlanRequest, cluster: Cluster) -> Job:
     """The run's job on a cluster."""
-    return Job(model=request.model, cluster=cluster, workload=request.workload, stack=request.stack)
+    return Job(model=resolved(request.model), cluster=cluster, workload=request.workload, stack=resolved(request.stack))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +227,7 @@ def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> O
 
 def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
     """Return the space with few values of the axes that make it long and that nobody named."""
-    thin = {name: _shared(whole.values(name), values) for name, values in _THIN.items() if name not in request.axes}
+    thin = {name: _shared(whole.values(name), values) for name, values in _THIN.items() if name not in request.space}
     return whole.with_axes(**thin)
 
 
@@ -236,7 +237,7 @@ def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:
     Formats that change the mathematics have to be named, and those that this accelerator does not multiply are left out
     of what was named.
     """
-    space, axes = default_space(job), dict(request.axes)
+    space, axes = default_space(job), dict(request.space)
     changing = OPTIONS["precision"].not_equivalent
     keeping = tuple(value for value in space.values("precision") or () if value not in changing)
     if named := axes.get("precision"):

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from autotuner.core import codec
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.named import resolved
 from autotuner.core.run import Run
 from autotuner.core.workload import Workload
 from autotuner.search.asides import Asides
@@ -28,7 +30,8 @@ from autotuner.search.planning.layouts import Outcome, TrainingRun, job_on, sear
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
 from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 from autotuner.search.text.caveats import caveats
-from autotuner.tracing import carried
+
+T = TypeVar("T")
 
 _NEAR = 1.15
 """Times the least loss up to which a cluster's layouts are all looked through: thin spaces miss less than that."""
@@ -53,8 +56,6 @@ class PlanProgress:
     num_known: int = 0
     """Pieces that there are as far as is known; more may come."""
 
-
-T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 """Hears how many pieces of work are done, and how many there are as far as is known."""
@@ -127,7 +128,7 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
         clusters = "the one cluster" if len(found) == 1 else f"any of the {len(found)} clusters"
         rule = "; ".join((f"has no layout that fits on {clusters}", *work.too_large.values()))
         rule = f"{rule}; name larger sizes or other accelerators"
-        raise InvalidInput("model", request.model.name, rule)
+        raise InvalidInput("model", resolved(request.model).name, rule)
     thorough: set[Offer] = set()  # or as thorough as their number of layouts allows
     for _ in range(_MOST_ROUNDS):
         leading = [offer for offer in _leading(request, known) if offer not in thorough]
@@ -173,7 +174,7 @@ class _Work:
         return {offer: answers[offer] for offer in found if offer in answers}
 
     def _ask(self, pool: ThreadPoolExecutor, question: Callable[..., T], *of: Any, **how: Any) -> Future[T]:
-        return pool.submit(carried(partial(self._asides.search, question, self._request, *of, **how)))
+        return pool.submit(copy_context().run, partial(self._asides.search, question, self._request, *of, **how))
 
     def _count(self) -> None:
         self._done += 1

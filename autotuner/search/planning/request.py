@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Annotated
+
+from annotated_types import Ge, Le, Len, MaxLen
 
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
+from autotuner.core.documents import Named, OnlyNamed
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
+from autotuner.core.requests import GivenAxes, GivenTariff
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.value import Count, NonNegative, Positive, Seconds, Share, value
+from autotuner.core.value import NonNegative, Positive, Seconds, Share, value
 from autotuner.core.workload import Workload
 
 USUAL_SEQ_LEN = 8192
@@ -78,6 +81,8 @@ class Failures:
         return math.exp(-self.log_slowdown(num_accelerators))
 
 
+_MOST_NAMED = 64
+
 MOST_CLUSTERS = 512
 """Compared by one plan: each takes up to a tenth of a second."""
 
@@ -96,42 +101,42 @@ class ChangePrices:
 
 @value
 class PlanRequest:
-    """A training run, and the clusters that are compared for it."""
+    """A training run to plan: which cluster to take for it."""
 
-    model: TransformerSpec
-    """What is trained."""
+    model: Named[TransformerSpec]
+    """As for a prediction."""
     workload: Workload
     """Of one optimizer step."""
     goal: Goal
     """How much is trained, by when and for how much."""
-    stack: Stack = field(default_factory=Stack)
-    """Software that would run it."""
-    accelerators: tuple[str, ...] = ()
-    """Names of the catalog; empty: those that anybody can rent, with a list price."""
-    sizes: tuple[int, ...] = ()
+    stack: OnlyNamed[Stack] = "torch"
+    """Name of the software that would run it, from the catalog."""
+    accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED)] = ()
+    """Names of the catalog; empty: those that anybody can rent at a listed price."""
+    sizes: Annotated[tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(_MOST_NAMED)] = ()
     """Numbers of accelerators; empty: powers of two of nodes that suit the goal."""
-    network_factors: tuple[float, ...] = (1.0,)
-    """Times the usual bandwidth between nodes."""
-    extra_memory_bytes: tuple[int, ...] = (0,)
-    """More than the usual memory of an accelerator."""
-    clusters: tuple[Cluster, ...] = ()
-    """Whole ones to compare beside those."""
-    prices: Mapping[str, float] = field(default_factory=dict)
-    """US dollars per accelerator and hour by name of the catalog, in the place of the catalog's."""
-    tariff: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the tariff that are otherwise than on clusters of the catalog, which say the rest."""
+    network_factors: Annotated[tuple[float, ...], Len(1, 8)] = (1.0,)
+    """Times the usual bandwidth between nodes; other than 1 are hypothetical clusters."""
+    extra_memory_bytes: Annotated[tuple[int, ...], Len(1, 8)] = (0,)
+    """More than an accelerator's usual memory; other than 0 are hypothetical clusters."""
+    clusters: Annotated[tuple[Named[Cluster], ...], MaxLen(_MOST_NAMED)] = ()
+    """Whole clusters beside those, each as for a prediction; then accelerators must be named to be compared."""
+    prices: Annotated[dict[str, float], MaxLen(_MOST_NAMED)] = field(default_factory=dict)
+    """US dollars per accelerator and hour by accelerator, in the place of the catalog's."""
+    tariff: GivenTariff = field(default_factory=dict)
+    """What of the power, emissions and spot hours of the catalog's clusters is otherwise, as for a prediction."""
     change_prices: ChangePrices = field(default_factory=ChangePrices)
     """What hypothetical clusters cost more."""
     failures: Failures = field(default_factory=Failures)
-    """How often jobs are interrupted."""
-    axes: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
-    """Values of a layout's options; others take what keeps the mathematics."""
-    max_accelerators: Count = 16_384
-    """Of a cluster whose size nobody named."""
+    """How often jobs are interrupted, and what that takes."""
+    space: GivenAxes = field(default_factory=dict)
+    """Values of a layout's options; what is left out takes what suits each cluster and keeps the mathematics."""
+    max_accelerators: Annotated[int, Ge(1), Le(2**20)] = 16_384
+    """Of clusters whose size nobody named."""
 
     def __post_init__(self) -> None:
-        space = documents.read(SearchSpace, to_plain(dict(self.axes)), "axes")  # JSON says a choice by its word
-        object.__setattr__(self, "axes", {name: getattr(space, name) for name in self.axes})
+        space = documents.read(SearchSpace, to_plain(dict(self.space)), "space")  # JSON says a choice by its word
+        object.__setattr__(self, "space", {name: getattr(space, name) for name in self.space})
         _require(all(size > 0 for size in self.sizes), "sizes", self.sizes, "must be above 0")
         factors, sizes = self.network_factors, self.extra_memory_bytes
         _require(bool(factors), "network_factors", (), "must name one factor at least", 1.0)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any
 
-from autotuner.batches.shape import batch_shape
 from autotuner.core.choices import BatchBalance, GradientClip, GradientSync, PipelineSchedule, ShardLevel
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
@@ -19,6 +18,7 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 from autotuner.core.value import divisors
 from autotuner.core.workload import LengthDistribution
+from autotuner.costmodel.batch_shape import batch_shape
 from autotuner.costmodel.predict import predict
 from autotuner.search.text.sentences import percent
 

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.batches.draws import drawn
-from autotuner.batches.groups import dealing_ranks
-from autotuner.batches.shape import BatchShape, batch_shape
+from autotuner.core.batches import dealing_ranks, drawn
 from autotuner.core.choices import BatchBalance, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution, Workload
+from autotuner.costmodel.batch_shape import BatchShape, batch_shape
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 
 # ---------------------------------------------------------------- Lengths are drawn by seed and step

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.batches.dealing import dealt, strata
-from autotuner.batches.draws import drawn
+from autotuner.core.batches import dealt, drawn, strata
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia

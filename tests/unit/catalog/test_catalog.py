@@ -10,7 +10,7 @@ from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset, network_presets
 from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
-from autotuner.catalog.text import read_lengths, read_links, read_phases, written_lengths, written_links, written_phases
+from autotuner.catalog.text import read_lengths, read_links, read_phases, written_lengths, written_links
 from autotuner.core.choices import Precision
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.job import JobPhase
@@ -131,24 +131,6 @@ PHASE_LINES = {
 @pytest.mark.parametrize("line", PHASE_LINES)
 def test_a_line_says_a_phase_and_what_changes_in_it(line: str) -> None:
     assert read_phases(line) == (PHASE_LINES[line],)
-
-
-def test_written_phases_are_read_back_in_lines_where_these_suffice() -> None:
-    phases = tuple(PHASE_LINES.values())
-    assert read_phases(written_phases(phases)) == phases
-    assert len(written_phases(phases).splitlines()) == len(phases)
-
-
-@pytest.mark.parametrize(
-    "phase",
-    [
-        JobPhase(name="slow", token_share=1.0, link_health=(LinkHealth(ends=(0, 1), delay_s=0.1),)),
-        JobPhase(name="a | b", token_share=1.0),
-    ],
-)
-def test_phases_that_lines_cannot_say_are_written_as_json(phase: JobPhase) -> None:
-    assert written_phases((phase,)).startswith("[")
-    assert read_phases(written_phases((phase,))) == (phase,)
 
 
 def test_lines_of_phases_may_be_parted_by_bars_and_remarks_are_left_out() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.comparison import RunGroup, SequentialTest, environment_changes, software_of
+from autotuner.core.comparison import RunGroup, SequentialTest, environment_changes
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measuring import LINKS
 
@@ -95,10 +95,6 @@ def test_of_nothing_that_was_recorded_no_difference_is_known() -> None:
 def test_of_other_nodes_it_is_said_how_many() -> None:
     found = changes({**NIGHT, "nodes": "a,b,c"}, {**NIGHT, "nodes": "a,d,c"})
     assert found == ["nodes were 3 and are 3, of which 1 were not among them (d)"]
-
-
-def test_the_software_is_told_from_the_machine() -> None:
-    assert software_of(NIGHT) == {"torch": "2.12", "driver": "580.82", "kernel": "6.1", "os": "Debian 12"}
 
 
 def test_links_that_became_slow_or_healthy_are_a_change_and_come_before_versions() -> None:

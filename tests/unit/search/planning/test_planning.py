@@ -13,6 +13,7 @@ from autotuner.core import codec
 from autotuner.core.choices import Recompute
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
+from autotuner.core.named import resolved
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
@@ -343,7 +344,7 @@ def test_a_size_with_too_many_layouts_is_left_out_and_named(monkeypatch: pytest.
 def test_a_leading_size_with_too_many_layouts_keeps_the_best_of_a_thin_space(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = {name: values for name, values in FEW.items() if name != "tensor_parallel_degree"}
     too_many_layouts_of(monkeypatch, {16: 4})
-    found = planned(request_of(accelerators=("h100",), sizes=(16,), axes=axes))
+    found = planned(request_of(accelerators=("h100",), sizes=(16,), space=axes))
     assert [one.is_thorough for one in found.contenders] == [False]
     said = "on h100-sxm:16 a thin space of layouts was looked through: 16 ranks split in more ways"
     assert found.caveats.count(said) == 1
@@ -361,14 +362,14 @@ def test_one_more_node_with_too_many_layouts_does_not_end_the_plan(monkeypatch: 
 ASKED = replace(
     request_of(),
     prices={"h100": 2.0, "b200": 4.0},
-    axes={"recompute": (Recompute.NONE,), "tensor_parallel_degree": None},
+    space={"recompute": (Recompute.NONE,), "tensor_parallel_degree": None},
 )
 
 
 def test_a_question_is_read_as_it_was_written_with_words_and_options_that_are_left_open() -> None:
     read = codec.loads(PlanRequest, codec.dumps(ASKED))
     assert read == ASKED
-    assert isinstance((read.axes["recompute"] or ())[0], Recompute)
+    assert isinstance(read.space["recompute"][0], Recompute)
 
 
 def test_equal_questions_have_equal_ids_and_others_have_not() -> None:
@@ -392,7 +393,7 @@ def test_sizes_hold_the_model_and_keep_the_deadline() -> None:
     sizes = [cluster.world_size for cluster in found]
     assert sizes == [size << power for power, size in enumerate([sizes[0]] * len(sizes))]  # powers of two of one node
     peak = load_accelerator("h100").bf16_flop_per_s
-    flop = 1e12 * request_of().model.model_flop_per_token(4096)
+    flop = 1e12 * resolved(request_of().model).model_flop_per_token(4096)
     assert flop / (sizes[0] * peak) < 30 * DAY_S  # at its peak, the smallest would be done
     assert flop / (sizes[0] / 2 * peak) > 0.65 * 30 * DAY_S  # half of it never was, in any published run
 

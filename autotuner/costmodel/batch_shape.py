@@ -8,8 +8,7 @@ from functools import cache, lru_cache
 from math import lcm
 from random import Random
 
-from autotuner.batches.dealing import dealt
-from autotuner.batches.groups import dealing_ranks
+from autotuner.core.batches import dealing_ranks, dealt
 from autotuner.core.choices import BatchBalance, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution, Workload

@@ -1,64 +1,50 @@
-"""Pieces of work, as logs and traces tell them: a sweep, a trial, a delivery."""
+"""What a service tells of itself: a line per event on standard error, JSON unless a person is watching, and spans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+import logging
+import sys
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from contextvars import copy_context
-from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import structlog
 from opentelemetry import trace
 
 from autotuner.core.errors import InvalidInput
-
-Answer = TypeVar("Answer")
-
-_provider: trace.TracerProvider | None = None
-"""Of this process, while it traces."""
+from autotuner.runs.tracing import traced_by
 
 
-@contextmanager
-def working_on(name: str, **ids: str) -> Iterator[trace.Span]:
-    """Do the block as one piece of work: each line that is logged meanwhile has the ids, and so has its span."""
-    tracer = trace.get_tracer("autotuner", tracer_provider=_provider or trace.NoOpTracerProvider())
-    attributes = {f"autotuner.{key}": value for key, value in ids.items()}
-    with (
-        structlog.contextvars.bound_contextvars(**ids),
-        tracer.start_as_current_span(name, attributes=attributes) as span,
-    ):
-        yield span
+def configure_logs(level: str) -> None:
+    """Log events of that level and above; for the whole process, so only the composition root calls it."""
+    renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            _name_trace,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # as it is when a line is written
+    )
 
 
-def carried(work: Callable[[], Answer]) -> Callable[[], Answer]:
-    """The work as a part of what goes on here, for another thread to do."""
-    return partial(copy_context().run, work)
+def silence_optuna() -> None:
+    """Keep Optuna from announcing every study; a sweep has its own events."""
+    import optuna  # noqa: PLC0415  # a service that runs no sweep needs none
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def name_trace(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _name_trace(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A step of the log that adds which trace a line belongs to, where there is one."""
     span = trace.get_current_span().get_span_context()
     if span.is_valid:
         line.update(trace_id=format(span.trace_id, "032x"), span_id=format(span.span_id, "016x"))
     return line
-
-
-# ---------------------------------------------------------------------- where spans go
-def tracer_provider() -> trace.TracerProvider | None:
-    """Who takes this process's spans; None: nobody."""
-    return _provider
-
-
-@contextmanager
-def traced_by(provider: trace.TracerProvider) -> Iterator[None]:
-    """Give the spans of this process to ``provider`` meanwhile."""
-    global _provider  # noqa: PLW0603  # a process has one, as it has one log
-    _provider = provider
-    try:
-        yield
-    finally:
-        _provider = None
 
 
 @contextmanager

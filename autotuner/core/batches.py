@@ -1,7 +1,8 @@
-"""Which data-parallel rank trains on which sequences of a batch, by their lengths.
+"""Batches of sequences that differ in length: how they are drawn, and which data-parallel rank trains on which.
 
-Every way hands out each sequence once and equally many to all ranks, so that a step learns from the same batch. After
-the sampler and the exchange within nodes of arXiv 2402.02447 (MLPerf training v1.1 and v2.0, BERT).
+Trials and predictions deal by the same functions. Every way hands out each sequence once and equally many to all
+ranks, so that a step learns from the same batch. After the sampler and the exchange within nodes of arXiv 2402.02447
+(MLPerf training v1.1 and v2.0, BERT).
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
+from math import gcd
+from random import Random
 
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.workload import LengthDistribution
 
 NUM_STRATA = 4
 """Ranges of lengths from none to the longest, as wide as each other: what the submissions used."""
@@ -20,6 +25,27 @@ _STRATIFIED = (BatchBalance.STRATIFIED, BatchBalance.STRATIFIED_SNAKE)
 
 Hands = tuple[tuple[int, ...], ...]
 """Sequences of every rank, in the order in which it trains on them."""
+
+
+def drawn(distribution: LengthDistribution, *, num_sequences: int, seed: int, step: int) -> tuple[int, ...]:
+    """Tokens of each sequence of a step's global batch, independent of each other, as of a shuffled corpus.
+
+    Whatever deals them, the batch is the same: a prediction and a trial of it see the same lengths.
+    """
+    generator = Random(f"{seed}/{step}")  # a string: its bytes are hashed alike in every process
+    return distribution.at_each([generator.random() for _ in range(num_sequences)])
+
+
+def dealing_ranks(layout: Layout, devices_per_node: int) -> int:
+    """How many of them make a group: those that the layout names, or all of a node.
+
+    Where nodes hold no whole part of the ranks, groups are those that lie whole in nodes.
+    """
+    if layout.num_dealing_ranks:
+        return layout.num_dealing_ranks
+    ranks = layout.data_parallel_degree
+    of_a_node = max(1, devices_per_node // (layout.tensor_parallel_degree * layout.context_parallel_degree))
+    return ranks if ranks <= of_a_node else gcd(ranks, of_a_node)
 
 
 def dealt(

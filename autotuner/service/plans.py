@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
 
 from autotuner.core.errors import Conflict, NotFound, StoreUnavailable, Unreadable
 from autotuner.core.run import NewRun, Run, RunState
+from autotuner.runs.clock import Clock
 from autotuner.runs.plan import plan_kind
 from autotuner.runs.presence import new_owner
+from autotuner.runs.tracing import carried
 from autotuner.runs.worker import Worker
+from autotuner.search.asides import Asides
 from autotuner.search.planning.clusters import offers
 from autotuner.search.planning.plan import PlanProgress, plan_id_of
 from autotuner.search.planning.request import PlanRequest
-from autotuner.service.build import App
-from autotuner.tracing import carried
+from autotuner.store.sql import Store
 
 _MOST_COMPUTING = 4
 """Plans at once, since each has the service compute two pieces at a time; the others wait in the store."""
@@ -35,29 +38,32 @@ class Plans:
     process died is taken over by the process of whoever reads it.
     """
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, open_store: Callable[[], Store], asides: Asides, clock: Clock, lease_s: float) -> None:
+        self._open_store = open_store
+        self._asides = asides
+        self._clock = clock
+        self._lease_s = lease_s
         self._shutdown = threading.Event()
         self._ended = threading.Condition()
         self._threads: set[threading.Thread] = set()
         self._num_workers = 0
         self._idle: list[Worker] = []
 
-    def ask(self, request: PlanRequest) -> Run:
-        """Return the plan of that question, queued unless it is; one that failed is queued again.
+    def ask(self, request: PlanRequest) -> tuple[Run, bool]:
+        """Return the plan of that question, queued unless it is, and whether it is new; a failed one is queued again.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
             NotFound: The catalog has no accelerator of a name.
         """
         offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
-        runs, now = self._app.store.runs, self._app.clock.now()
+        runs, now = self._open_store().runs, self._clock.now()
         new = NewRun(id=plan_id_of(request), kind="plan", request=request, progress=PlanProgress())
-        run, _ = runs.add(new, now=now)
+        run, is_new = runs.add(new, now=now)
         if run.state in (RunState.FAILED, RunState.CANCELLED):
             with suppress(Conflict):  # somebody else asked again at the same time
                 runs.reopen("plan", run.id, PlanProgress(), now=now)
-        return self.read(run.id)
+        return self.read(run.id), is_new
 
     def read(self, plan_id: str, wait_s: float = 0.0) -> Run:
         """Return the plan of that id, once it is computed or the time is over.
@@ -92,7 +98,7 @@ class Plans:
 
     def _get(self, plan_id: str) -> Run:
         try:
-            run: Run = self._app.store.runs.get("plan", plan_id)
+            run: Run = self._open_store().runs.get("plan", plan_id)
         except Unreadable:  # of another release
             raise NotFound("plan", plan_id) from None
         if run.problem is not None:
@@ -114,11 +120,11 @@ class Plans:
 
     def _worker(self) -> Worker:
         return Worker(
-            self._app.store.runs,
-            {"plan": plan_kind(self._app.asides)},
-            self._app.clock,
+            self._open_store().runs,
+            {"plan": plan_kind(self._asides)},
+            self._clock,
             owner=new_owner(),
-            lease_s=self._app.settings.lease_s,
+            lease_s=self._lease_s,
             shutdown=self._shutdown,
         )
 

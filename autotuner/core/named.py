@@ -1,0 +1,99 @@
+"""The names in a request: the one walk that puts things for them.
+
+A request may name models and clusters, of the catalog or stored, at any depth. ``resolve`` asks whoever knows the names
+(the door) for each of them: what is computed meets things alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from autotuner.core.documents import Name, named_thing
+from autotuner.core.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+def resolved(given: T | str) -> T:
+    """Return what stands in a field of a request whose names were resolved."""
+    assert not isinstance(given, str), f"nobody resolved {given!r}"
+    return given
+
+
+# ---------------------------------------------------------------- the walk
+Load: TypeAlias = Callable[[type[Any], Any, str], Any]
+"""Returns the thing for what a field holds, a name or a thing: its type, what it holds, and where the field stands."""
+
+
+def resolve(request: T, load: Load) -> T:
+    """Return the request with what ``load`` returns for each name and each thing in a ``Named`` field, at all depths.
+
+    Raises:
+        InvalidInput: By ``load``; of a request inside this one with its path.
+        NotFound: By ``load``: nothing has a name.
+    """
+    found = {
+        name: _loaded(hint, given, name, load)
+        for name, hint in _names_of(type(request)).items()  # type: ignore[arg-type]  # a class is hashable
+        if (given := getattr(request, name)) is not None
+    }
+    return replace(request, **found) if found else request  # type: ignore[type-var]  # it is a dataclass
+
+
+def names_in(request: Any) -> tuple[tuple[type[Any], str], ...]:
+    """Return the names in a request, each with the type of what it names."""
+    found: list[tuple[type[Any], str]] = []
+
+    def note(cls: type[Any], given: Any, _: str) -> Any:
+        if isinstance(given, str):
+            found.append((cls, given))
+        return given
+
+    resolve(request, note)
+    return tuple(found)
+
+
+def _loaded(hint: Any, given: Any, path: str, load: Load) -> Any:
+    if (cls := named_by(hint)) is not None:
+        return load(cls, given, path)
+    if isinstance(given, tuple):
+        item = _unwrapped(get_args(hint)[0])
+        return tuple(_loaded(item, one, f"{path}.{number}", load) for number, one in enumerate(given))
+    try:
+        return resolve(given, load)
+    except InvalidInput as error:
+        raise error.under(path) from error
+
+
+@cache
+def _names_of(cls: type[Any]) -> Mapping[str, Any]:
+    """Return the types of those fields of a dataclass that hold names."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: _unwrapped(hint) for name, hint in hints.items() if _holds_names(_unwrapped(hint))}
+
+
+def _holds_names(hint: Any) -> bool:
+    if get_origin(hint) is tuple:
+        return _holds_names(_unwrapped(get_args(hint)[0]))
+    return named_by(hint) is not None or (isinstance(hint, type) and is_dataclass(hint) and bool(_names_of(hint)))
+
+
+def _unwrapped(hint: Any) -> Any:
+    """Return a type without None beside it and without marks other than ``Name``."""
+    if named_by(hint) is not None:
+        return hint
+    if get_origin(hint) is Annotated:
+        return _unwrapped(get_args(hint)[0])
+    inner = [each for each in get_args(hint) if each is not NoneType]
+    return _unwrapped(inner[0]) if NoneType in get_args(hint) and len(inner) == 1 else hint
+
+
+def named_by(hint: Any) -> type[Any] | None:
+    """Return the type of what a field names; None of a field that takes no name."""
+    if not any(isinstance(mark, Name) for mark in getattr(hint, "__metadata__", ())):
+        return None
+    return named_thing(get_args(hint)[0])

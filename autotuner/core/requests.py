@@ -1,0 +1,222 @@
+"""What callers ask of a job: REST bodies, the questions of the command line, and what Python users send.
+
+Models, clusters and software may be names; the door puts what they name in their place, before anything is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, TypeAlias
+
+from annotated_types import Ge, Gt, Le, Len, MaxLen
+
+from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.documents import GivenFields, InWords, Named, OnlyNamed
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import MOST_PHASES, Job, JobPhase, SwitchCost
+from autotuner.core.layout import Layout, parse_words
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.named import resolved
+from autotuner.core.objective import Objective
+from autotuner.core.rules.legality import reasons
+from autotuner.core.space import SearchSpace
+from autotuner.core.stack import Stack
+from autotuner.core.trial_spec import ExportFormat
+from autotuner.core.workload import Workload
+
+MAX_MEASURED = 64
+"""Measured runs that a request may carry; after a few, they hardly say more of the cluster."""
+
+MAX_LINKS = 256
+"""Links that a request may say something of; of more, a class of links says it."""
+
+GivenLayout: TypeAlias = Annotated[
+    Layout, InWords(parse_words, "The words that tables print: `fsdp8 tp4 mb1 sp flash bf16`.")
+]
+GivenAxes: TypeAlias = Annotated[dict[str, Any], GivenFields(SearchSpace)]
+GivenTariff: TypeAlias = Annotated[dict[str, Any], GivenFields(Tariff)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """One layout that was run, and how fast it was.
+
+    Attributes:
+        layout: A field left out takes its default.
+        step_time_s: Seconds of an optimizer step; this or ``tokens_per_s``.
+        tokens_per_s: Of the whole job.
+        model: Where it was not the request's.
+        cluster: As many of these accelerators as ran it, where it was not the request's number.
+        workload: Where it was not the request's.
+    """
+
+    layout: GivenLayout
+    step_time_s: Annotated[float, Gt(0)] | None = None
+    tokens_per_s: Annotated[float, Gt(0)] | None = None
+    model: Named[TransformerSpec] | None = None
+    cluster: Named[Cluster] | None = None
+    workload: Workload | None = None
+
+    def __post_init__(self) -> None:
+        if (self.step_time_s is None) == (self.tokens_per_s is None):
+            raise InvalidInput("step_time_s", self.step_time_s, "must be given, or tokens_per_s, but not both")
+
+    def job_like(self, job: Job) -> Job:
+        """What ran: the job, but for what the run says of itself.
+
+        Raises:
+            InvalidInput: The layout breaks a rule, or ran on other accelerators than the job's.
+        """
+        cluster = job.cluster if self.cluster is None else resolved(self.cluster)
+        if cluster.accelerator != job.cluster.accelerator:
+            rule = "must have the accelerators of the cluster that is asked about"
+            raise InvalidInput("cluster", cluster.name, rule, job.cluster.name)
+        model = job.model if self.model is None else resolved(self.model)
+        own = replace(job, model=model, cluster=cluster, workload=self.workload or job.workload)
+        if broken := reasons(self.layout, own):
+            raise InvalidInput("layout", str(self.layout), broken[0].message, broken[0].nearest)
+        return own
+
+    def seconds_of(self, job: Job) -> float:
+        """Seconds of a step of that job."""
+        return self.step_time_s or job.workload.tokens_per_step / (self.tokens_per_s or math.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """Model, cluster and workload.
+
+    Attributes:
+        model: Name of a stored or catalog model, or the model itself: our own fields, a ``base`` of the catalog with
+            changes, or a ``config.json``.
+        cluster: Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
+            machine the service runs on, or the cluster itself, whose accelerator and links may be names.
+        link_health: Links of the cluster that are not as it says, beside those that it knows itself; of several of one
+            link the last counts.
+        price_per_accelerator_hour: In US dollars, where it is not the cluster's.
+        tariff: What of the cluster's prices, power and emissions is otherwise.
+    """
+
+    model: Named[TransformerSpec]
+    cluster: Named[Cluster]
+    workload: Workload
+    link_health: Annotated[tuple[LinkHealth, ...], MaxLen(MAX_LINKS)] = ()
+    price_per_accelerator_hour: Annotated[float, Ge(0)] | None = None
+    tariff: GivenTariff = field(default_factory=dict)
+
+    def job(self, stack: Stack) -> Job:
+        """The job that is asked about, once its names are resolved.
+
+        Raises:
+            InvalidInput: A price or a link breaks a rule.
+        """
+        own = resolved(self.cluster)
+        price = own.price_per_accelerator_hour
+        price = price if self.price_per_accelerator_hour is None else self.price_per_accelerator_hour
+        priced = replace(own, price_per_accelerator_hour=price, tariff=replace(own.tariff, **self.tariff))
+        cluster = priced.with_link_health(self.link_health)
+        return Job(model=resolved(self.model), cluster=cluster, workload=self.workload, stack=stack)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedJobRequest(JobRequest):
+    """A job, with what is known of its cluster.
+
+    Attributes:
+        measured: Runs that were measured on this cluster with this software: they say how fast it is beside others of
+            its kind, which shifts and narrows every prediction.
+        uses_history: Whether stored trials on such hardware and software, of earlier sweeps, say that, too.
+    """
+
+    measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED)] = ()
+    uses_history: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobQuestion(PredictedJobRequest):
+    """A job with the software that would run it.
+
+    Attributes:
+        stack: Name of the software that would run it, from the catalog.
+    """
+
+    stack: OnlyNamed[Stack] = "torch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionRequest(JobQuestion):
+    """A layout to predict, or a space to predict the best layouts of.
+
+    Attributes:
+        layout: Predict this one only; a field left out takes its default.
+        space: Without a layout: values each axis may take, as in a sweep.
+        limit: Without a layout: rows of the table, 1..1000.
+        current: The layout that runs today, to be told what the best would give; it need not keep any rule.
+        format: Without a layout: only those that can be said in this format; what it leaves to its user's code is as
+            ``current`` has it, else plain.
+        objective: Without a layout: what the best is best by.
+    """
+
+    layout: GivenLayout | None = None
+    space: GivenAxes = field(default_factory=dict)
+    limit: Annotated[int, Ge(1), Le(1000)] = 10
+    current: GivenLayout | None = None
+    format: ExportFormat | None = None
+    objective: Objective = field(default_factory=Objective)
+
+    def __post_init__(self) -> None:
+        for name in ("space", "format"):
+            if self.layout is not None and getattr(self, name):
+                raise InvalidInput(name, getattr(self, name), "must be left out when a layout is given")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationRequest(JobQuestion):
+    """A layout to explain.
+
+    Attributes:
+        layout: A field left out takes its default.
+    """
+
+    layout: GivenLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersRequest(JobQuestion):
+    """A job, whose layers of communication are searched one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasesRequest(JobQuestion):
+    """A job of phases, to be told the layout of each.
+
+    Attributes:
+        num_tokens: Of the whole training.
+        phases: In their order; their `token_share` sum to 1. What a phase leaves out is as the job has it.
+        switch: What a switch between layouts costs; what is left out is as published, or measured, for such hardware.
+        space: Values each axis may take in every phase, as in a sweep.
+        current: The layout that runs before the first phase; null: none does.
+    """
+
+    num_tokens: Annotated[float, Gt(0)]
+    phases: Annotated[tuple[JobPhase, ...], Len(1, MOST_PHASES)]
+    switch: SwitchCost = field(default_factory=SwitchCost)
+    space: GivenAxes = field(default_factory=dict)
+    current: GivenLayout | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest(JobRequest):
+    """A layout to be written down for a trainer.
+
+    Attributes:
+        layout: A field left out takes its default.
+        format: Whose words are wanted.
+        stack: Name of the software that would run it, from the catalog; null: that of the format.
+    """
+
+    layout: GivenLayout
+    format: ExportFormat
+    stack: OnlyNamed[Stack] | None = None
