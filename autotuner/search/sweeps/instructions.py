@@ -76,29 +76,27 @@ def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
 
 
 def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Whether patience is out: so many trials in a row did not beat the best before them, or add to the front."""
-    if request.objective.front:
-        return _no_addition(request, ended)
-    best, since = 0.0, 0
-    for trial in ended:
-        value = request.objective.value(trial.reached) if trial.reached and trial.is_ranked else 0.0
-        since = 0 if value > best * (1 + WORTHWHILE_GAIN) else since + 1
-        best = max(best, value)
-    if request.budget.patience is None or not best or since < request.budget.patience:
-        return None
-    return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by {100 * WORTHWHILE_GAIN:g} %"
+    """Return whether patience is out: so many trials in a row did not beat the best before them by 1 %.
 
-
-def _no_addition(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """The same of a front: so many trials in a row were within 1 % of an earlier one, or worse, in everything."""
-    earlier, since = list[tuple[float, ...]](), 0
+    Where a front is looked for, each of them was within 1 % of an earlier one, or worse, in everything.
+    """
+    objective, patience = request.objective, request.budget.patience
+    best, earlier, since = 0.0, list[tuple[float, ...]](), 0
     for trial in ended:
-        found = valued(request.objective, request.objective.front, [trial] if trial.is_ranked else [])
-        since = 0 if found and adds_to_front(found[0].values, earlier) else since + 1
-        earlier += [one.values for one in found]
-    if request.budget.patience is None or not earlier or since < request.budget.patience:
+        if objective.front:
+            found = valued(objective, objective.front, [trial] if trial.is_ranked else [])
+            is_better = bool(found) and adds_to_front(found[0].values, earlier)
+            earlier += [one.values for one in found]
+        else:
+            value = objective.value(trial.reached) if trial.reached and trial.is_ranked else 0.0
+            is_better = value > best * (1 + WORTHWHILE_GAIN)
+            best = max(best, value)
+        since = 0 if is_better else since + 1
+    if patience is None or not (best or earlier) or since < patience:
         return None
-    return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not add {100 * WORTHWHILE_GAIN:g} % to the front"
+    gain = f"{100 * WORTHWHILE_GAIN:g} %"
+    lacked = f"add {gain} to the front" if objective.front else f"beat the best by {gain}"
+    return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not {lacked}"
 
 
 def _noise(trials: Sequence[Trial]) -> str:
