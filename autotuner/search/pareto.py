@@ -19,8 +19,7 @@ from autotuner.core.trial import Trial
 def non_dominated(values: Floats) -> Booleans:
     """Which rows no other row dominates: none is as good in every column and better in one; equal rows stay together.
 
-    Args:
-        values: Shape (rows, columns); takes time in proportion to rows x rows that stay.
+    ``values`` has shape (rows, columns); takes time in proportion to rows x rows that stay.
     """
     stays = np.zeros(len(values), dtype=np.bool_)
     # Whatever comes first in this order is dominated by nothing behind it.
@@ -76,11 +75,8 @@ def open_boxes(points: Floats, reference: Floats) -> Boxes:
 
     The space is cut at the points' last coordinates, and each slab like a space of one dimension less (hypervolume by
     slicing objectives, Knowles 2002); a box that goes on in the next slab stays one box, so that three dimensions take
-    about twice as many boxes as points.
-
-    Args:
-        points: Shape (points, dimensions); those that are not above the reference in everything count for nothing.
-        reference: One lower bound per dimension.
+    about twice as many boxes as points. ``points`` has shape (points, dimensions); those that are not above the
+    reference, one lower bound per dimension, in everything count for nothing.
     """
     above = points[(points > reference).all(axis=1)]
     boxes = _open([tuple(point) for point in above.tolist()], reference.tolist())

@@ -45,11 +45,7 @@ class SweepTrials:
 
 
 class SweepTables:
-    """Ranked and untried layouts of sweeps; for any thread.
-
-    Args:
-        asides: Predict spaces.
-    """
+    """Ranked and untried layouts of sweeps, whose spaces asides predict; for any thread."""
 
     def __init__(self, asides: Asides) -> None:
         self._asides = asides
@@ -61,11 +57,7 @@ class SweepTables:
         return trials.once("ranked", lambda: ranked_rows(sweep.request, trials.trials))
 
     def untried(self, informed: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
-        """The best layouts by prediction that no trial tried.
-
-        Args:
-            informed: The sweep with what it knows of its job's speed.
-            trials: Its own.
+        """The best layouts by prediction that no trial tried, of a sweep with what it knows of its job's speed.
 
         Raises:
             TooCostly: The space takes too long to predict.

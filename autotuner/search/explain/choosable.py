@@ -46,11 +46,9 @@ class Choosable:
 
 
 def choices_of(layout: Layout, job: Job) -> Mapping[str, tuple[Choosable, ...]]:
-    """Values of every option but the replicate degree, which is what the other degrees leave; by field.
+    """Values of every option of a layout arranged for the job, legal or not; by field.
 
-    Args:
-        layout: Arranged for the job, legal or not.
-        job: The job.
+    The replicate degree has none: it is what the other degrees leave.
     """
     broken = frozenset(reason.rule for reason in reasons(layout, job))
     return {

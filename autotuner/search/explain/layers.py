@@ -141,13 +141,9 @@ def _searched(table: LayoutColumns, job: Job, space: SearchSpace) -> Mapping[str
             plain = _plain(name, space)
             wider = _WIDER[name](job) if name in _WIDER and plain == one.default else ()
             others = [value for value in dict.fromkeys((*(space.values(name) or ()), *wider)) if value != plain]
-            kept = others if one.qualifies else [value for value in others if _runs_with(table, name, value, job)]
-            searched[name] = (plain, *kept)
+            runs = (value for value in others if next(_crossed(table, {name: (value,)}, job), None) is not None)
+            searched[name] = (plain, *(others if one.qualifies else runs))
     return searched
-
-
-def _runs_with(table: LayoutColumns, name: str, value: int, job: Job) -> bool:
-    return next(_crossed(table, {name: (value,)}, job), None) is not None
 
 
 def _algorithms(job: Job) -> tuple[int, ...]:
@@ -251,16 +247,11 @@ def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerRepor
     searched = [name for name in OPTIONS if len({getattr(trial.layout, name) for trial in ranked}) > 1]
     gains: list[LayerGain] = []
     for layer in CommunicationLayer:
-        plain = [trial for trial in ranked if _leaves_alone(trial.layout, layer, searched)]
+        later = [name for name in searched if OPTIONS[name].layer > layer]
+        plain = [one for one in ranked if all(getattr(one.layout, name) == OPTIONS[name].default for name in later)]
         if plain:
             reached = plain[0].reached
             assert reached is not None, "it has a rank"
             found = plain[0].layout, objective.counted(reached).step_time_s, objective.value(reached)
             gains.append(_gain(layer, found, gains[-1] if gains else None, len(plain)))
     return LayerReport.of(gains) if gains else None
-
-
-def _leaves_alone(layout: Layout, layer: CommunicationLayer, searched: Iterable[str]) -> bool:
-    """Whether those options of later layers that were searched have their defaults."""
-    later = (name for name in searched if OPTIONS[name].layer > layer)
-    return all(getattr(layout, name) == OPTIONS[name].default for name in later)

@@ -198,12 +198,9 @@ def _sends(block: Block, num_stages: int) -> bool:
 
 
 def messages_over(hops: Sequence[SlowHop], timeline: StepTimeline, *, blocks_sends: bool) -> tuple[Message, ...]:
-    """What passes slow hops in a step, by the time when it is sent.
+    """What passes slow hops in a step, by the time when it is sent; what was folded away is not told.
 
-    Args:
-        hops: Between which pipeline ranks.
-        timeline: What was folded away of it is not told.
-        blocks_sends: Whether a rank computes nothing while what it sends is under way.
+    Where a rank ``blocks_sends``, it computes nothing while what it sends is under way.
     """
     num_stages = 1 + max((b.stage or 0 for lane in timeline.ranks for b in lane.blocks), default=0)
     lanes = {lane.pipeline_rank: _Lane.of(lane, num_stages, blocks_sends) for lane in timeline.ranks}

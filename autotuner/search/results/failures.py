@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -14,7 +14,7 @@ import numpy as np
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_bytes, format_duration
-from autotuner.search.results.axis import AXES, Axis, Value, varied
+from autotuner.search.results.axis import AXES, Value, varied
 from autotuner.search.results.reached import OfTrial, named
 from autotuner.search.text.sentences import change_in_words
 from autotuner.search.text.trials import FAILURE_WORDS
@@ -166,22 +166,15 @@ def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGro
     ran = [trial for trial in ordered if trial.measurement is not None and trial.repeats is None]
     groups: dict[tuple[FailureKind, str], list[Trial]] = {}
     for trial in ordered:
-        if trial.failure is not None:
-            groups.setdefault((trial.failure.kind, _gist(trial)), []).append(trial)
+        if (why := trial.failure) is not None:  # of one kind, messages without ranks, addresses and sizes tell causes
+            gist = "" if why.kind in _ONE_CAUSE else re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?", "#", why.message)
+            groups.setdefault((why.kind, gist), []).append(trial)
     found = [_group(kind, died, ran, request) for (kind, _), died in groups.items()]
     return tuple(sorted(found, key=lambda group: (-len(group.trials), group.trials[0].number)))
 
 
 _ONE_CAUSE = (FailureKind.OOM, FailureKind.TIMEOUT, FailureKind.INFRASTRUCTURE, FailureKind.INTERRUPTED)
 """Kinds that are a cause by themselves, whatever their messages say."""
-
-
-def _gist(trial: Trial) -> str:
-    """What tells causes of one kind apart: the message without ranks, addresses and sizes."""
-    assert trial.failure is not None, "it died"
-    if trial.failure.kind in _ONE_CAUSE:
-        return ""
-    return re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?", "#", trial.failure.message)
 
 
 def _group(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> FailureGroup:
@@ -215,21 +208,17 @@ _NUM_SHARED = 3
 
 def _shared(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Shared, ...]:
     """Values that most of them have and too few of the others to call it chance, what says most first."""
-    found = [one for axis in AXES.values() for one in _of_axis(axis, died, ran)]
+    found: list[tuple[float, Shared]] = []
+    for axis in AXES.values():
+        had = Counter(axis.read(trial.layout) for trial in died)
+        elsewhere = Counter(axis.read(trial.layout) for trial in ran)
+        for value, num_failed in had.items():
+            is_rarer = elsewhere[value] * len(died) <= _MOST_ELSEWHERE * num_failed * len(ran)
+            chance = _chance(num_failed, len(died), num_failed + elsewhere[value], len(died) + len(ran))
+            if num_failed >= _LEAST_SHARE * len(died) and is_rarer and chance <= _CHANCE:
+                one = Shared(said=axis.said(value), num_failed=num_failed, num_ran=elsewhere[value])
+                found.append((chance, one))
     return tuple(one for _, one in sorted(found, key=lambda pair: pair[0])[:_NUM_SHARED])
-
-
-def _of_axis(axis: Axis, died: Sequence[Trial], ran: Sequence[Trial]) -> Iterator[tuple[float, Shared]]:
-    """Each such value of an axis, with how likely it is by chance."""
-    had = Counter(axis.read(trial.layout) for trial in died)
-    elsewhere = Counter(axis.read(trial.layout) for trial in ran)
-    for value, num_failed in had.items():
-        is_rarer = elsewhere[value] * len(died) <= _MOST_ELSEWHERE * num_failed * len(ran)
-        if num_failed < _LEAST_SHARE * len(died) or not is_rarer:
-            continue
-        chance = _chance(num_failed, len(died), num_failed + elsewhere[value], len(died) + len(ran))
-        if chance <= _CHANCE:
-            yield chance, Shared(said=axis.said(value), num_failed=num_failed, num_ran=elsewhere[value])
 
 
 def _chance(num_had: int, num_drawn: int, num_having: int, num_all: int) -> float:

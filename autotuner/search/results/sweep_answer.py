@@ -376,13 +376,9 @@ def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten], *, trace
     """Return the layout, its speed, and the first layout that it beats or is tied with."""
     noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
     reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {best.said or best.source}"
-    rate = format_rate(best.tokens_per_s, "token/s")
-    return f"{best.label}: {reached}, {rate}{_against(sure, rivals)}"
-
-
-def _against(sure: Certainty, rivals: Sequence[Beaten]) -> str:
+    against = ""
     if rivals and not rivals[0].is_tie:
-        return f"; {signed(rivals[0].gain, rivals[0].gain_error)} over {rivals[0].said}"
-    if not sure.ties:
-        return ""
-    return f"; tied with rank{'s' if len(sure.ties) > 1 else ''} {ranges(tie.rank for tie in sure.ties)}"
+        against = f"; {signed(rivals[0].gain, rivals[0].gain_error)} over {rivals[0].said}"
+    elif sure.ties:
+        against = f"; tied with rank{'s' if len(sure.ties) > 1 else ''} {ranges(tie.rank for tie in sure.ties)}"
+    return f"{best.label}: {reached}, {format_rate(best.tokens_per_s, 'token/s')}{against}"

@@ -438,11 +438,7 @@ _BY_ANY_NAME = dict(COLUMNS) | {short: column for column in COLUMNS.values() for
 
 
 def column_named(name: str, field: str) -> Column:
-    """The column of that name, or of that short name.
-
-    Args:
-        name: As somebody wrote it, in whatever case.
-        field: Where it was written.
+    """The column of that name, or of that short name, as somebody wrote it in a ``field``, in whatever case.
 
     Raises:
         InvalidInput: There is none; with the nearest.

@@ -396,10 +396,8 @@ def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
         ways.append(replace(layout, batch_balance=balance, num_dealing_ranks=group, sequence_packing=is_packed))
     layouts = [one for one in ways if not reasons(one, job)]
     seconds = predict(LayoutColumns.from_layouts(layouts), job).step_time.total_s.tolist()
-    lengths = job.workload.lengths
-    return tuple(
-        _way(one, job, lengths, step_s, is_own=one == layout) for one, step_s in zip(layouts, seconds, strict=True)
-    )
+    each = zip(layouts, seconds, strict=True)
+    return tuple(_way(one, job, job.workload.lengths, step_s, is_own=one == layout) for one, step_s in each)
 
 
 def _way(layout: Layout, job: Job, lengths: LengthDistribution, step_time_s: float, *, is_own: bool) -> BatchWay:
