@@ -18,15 +18,14 @@ from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
-from autotuner.core.profile import DeviceProfile, profiled
-from autotuner.core.run import Run, RunState
-from autotuner.host.machine import is_this_host
 from autotuner.requests import PlanCreate, PredictionRequest
 from autotuner.search.answers import best_of_space, prediction_of_layout
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.predictions import PredictionTable
 
 if TYPE_CHECKING:
+    from autotuner.core.profile import DeviceProfile
+    from autotuner.core.run import Run
     from autotuner.ports import Names, Store
     from autotuner.search.learning.recollection import Recollection
 
@@ -116,13 +115,13 @@ class Autotuner:
             if profile.cluster:
                 rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
                 raise InvalidInput("cluster", name, rule, profile.cluster)
-            return replace(profiled(_this_machine(is_measured=is_measured), profile), name=name)
+            return replace(_profiled(_this_machine(is_measured=is_measured), profile), name=name)
         try:
             stored = self.names.get_cluster(name)
         except NotFound:
             return load_cluster(name)
         measured = self.cluster_profile(name)
-        return stored if measured is None else profiled(stored, measured)
+        return stored if measured is None else _profiled(stored, measured)
 
     def would_measure(self, name: str) -> bool:
         """Return whether the cluster of that name is this machine, whose cores nobody has measured yet."""
@@ -144,7 +143,9 @@ class Autotuner:
             profile = self.names.get_profile(cluster.name)
         except NotFound:
             return cluster
-        return profiled(cluster, profile) if is_this_host(profile.host) else cluster
+        from autotuner.host.machine import is_this_host  # noqa: PLC0415  # as in ``_profiled``
+
+        return _profiled(cluster, profile) if is_this_host(profile.host) else cluster
 
     # ------------------------------------------------------------------ predictions
     @property
@@ -187,7 +188,8 @@ class Autotuner:
             InvalidInput: A description breaks a rule, or there are no clusters to compare, or too many.
             NotFound: A name is neither stored nor in the catalog.
         """
-        from autotuner.search.planning.plan import PlanProgress, plan  # noqa: PLC0415  # predictions need none of it
+        from autotuner.core.run import Run, RunState  # noqa: PLC0415  # predictions need none of it
+        from autotuner.search.planning.plan import PlanProgress, plan  # noqa: PLC0415
         from autotuner.search.planning.question import plan_id_of  # noqa: PLC0415
 
         asked, began_at, pieces = request.resolved(self), time.time(), PlanProgress()
@@ -218,6 +220,12 @@ class Autotuner:
         """Release what was opened."""
         for store in self._opened:
             store.close()
+
+
+def _profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
+    from autotuner.core.profile import profiled  # noqa: PLC0415  # most predictions are of no measured machine
+
+    return profiled(cluster, profile)
 
 
 def _this_machine(*, is_measured: bool) -> Cluster:

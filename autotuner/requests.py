@@ -11,6 +11,7 @@ from pydantic import Field
 
 from autotuner.catalog.named import BASE, NAMED_PARTS, whole_cluster, whole_model
 from autotuner.catalog.software import load_stack
+from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.documents import Described, GivenFields, InWords, NameOrObject
@@ -23,7 +24,6 @@ from autotuner.core.objective import Objective, require_told
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.search.answers import Question

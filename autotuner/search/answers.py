@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -12,7 +13,6 @@ from autotuner.core.objective import Objective
 from autotuner.core.rules.legality import RULES, reasons, refused_layout
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace, default_space
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.advice.advice import Advice, advice
