@@ -109,13 +109,14 @@ class Autotuner:
             InvalidInput: The profile of that name is a stored cluster's, which is no machine.
         """
         if name == LOCAL:
-            return self._as_profiled(_this_machine(is_measured=is_measured))
+            own = self._own_profile()
+            return _this_machine(is_measured=is_measured) if own is None else _profiled_machine(own)
         if name.startswith(PROFILE):
             profile = self.names.get_profile(name.removeprefix(PROFILE))
             if profile.cluster:
                 rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
                 raise InvalidInput("cluster", name, rule, profile.cluster)
-            return replace(_profiled(_this_machine(is_measured=is_measured), profile), name=name)
+            return replace(_profiled_machine(profile), name=name)
         try:
             stored = self.names.get_cluster(name)
         except NotFound:
@@ -124,10 +125,10 @@ class Autotuner:
         return stored if measured is None else _profiled(stored, measured)
 
     def would_measure(self, name: str) -> bool:
-        """Return whether the cluster of that name is this machine, whose cores nobody has measured yet."""
+        """Return whether the cluster of that name is this machine, whose cores neither a profile nor a run measured."""
         from autotuner.launch.this_machine import has_to_measure  # noqa: PLC0415  # only where this machine is asked about
 
-        return (name == LOCAL or name.startswith(PROFILE)) and has_to_measure()
+        return name == LOCAL and has_to_measure() and self._own_profile() is None
 
     def cluster_profile(self, name: str) -> DeviceProfile | None:
         """What a check measured of the stored cluster of that name."""
@@ -137,15 +138,15 @@ class Autotuner:
             return None
         return profile if profile.cluster == name else None
 
-    def _as_profiled(self, cluster: Cluster) -> Cluster:
-        """With the constants of the profile of that name, where it was taken on this host."""
-        try:
-            profile = self.names.get_profile(cluster.name)
-        except NotFound:
-            return cluster
+    def _own_profile(self) -> DeviceProfile | None:
+        """The profile of this machine under its usual name, where it was taken on this host."""
         from autotuner.host.machine import is_this_host  # noqa: PLC0415  # as in ``_profiled``
 
-        return _profiled(cluster, profile) if is_this_host(profile.host) else cluster
+        try:
+            profile = self.names.get_profile(LOCAL)
+        except NotFound:
+            return None
+        return profile if is_this_host(profile.host) else None
 
     # ------------------------------------------------------------------ predictions
     @property
@@ -226,6 +227,11 @@ def _profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
     from autotuner.core.profile import profiled  # noqa: PLC0415  # most predictions are of no measured machine
 
     return profiled(cluster, profile)
+
+
+def _profiled_machine(profile: DeviceProfile) -> Cluster:
+    """This machine by a profile, which has the peaks that a measurement would give."""
+    return _profiled(_this_machine(is_measured=False), profile)
 
 
 def _this_machine(*, is_measured: bool) -> Cluster:
