@@ -25,24 +25,23 @@ from autotuner.core.job import Job, PhasedJob
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import names_in, resolve, resolved
 from autotuner.core.objective import require_told
-from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.requests import ExportRequest, JobQuestion, PhasesRequest, PredictedJobRequest, PredictionRequest
 from autotuner.core.rules.legality import require_asked
-from autotuner.core.run import Run, RunState
 from autotuner.core.stack import Stack
-from autotuner.core.study import OptimizerStudyRequest
-from autotuner.core.sweep import SweepRequest
-from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
-from autotuner.core.trial_spec import Trainer
-from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
-from autotuner.host.machine import is_this_host
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.preview import Question, best_of_space, prediction_of_layout
 from autotuner.search.space.trainers import trial_rules, trial_space
 
 if TYPE_CHECKING:
+    from autotuner.core.profile import DeviceProfile
+    from autotuner.core.run import Run
+    from autotuner.core.study import OptimizerStudyRequest
+    from autotuner.core.sweep import SweepRequest
+    from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
+    from autotuner.core.trial_spec import Trainer
+    from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
     from autotuner.runs.past_trials import Recollection
     from autotuner.search.planning.phases import PhasesPlan
     from autotuner.search.planning.request import PlanRequest
@@ -138,27 +137,28 @@ class Autotuner:
             InvalidInput: The profile of that name is a stored cluster's, which is no machine.
         """
         if name == LOCAL:
-            return self._as_profiled(_this_machine(is_measured=is_measured))
+            own = self._own_profile()
+            return _this_machine(is_measured=is_measured) if own is None else _profiled_machine(own)
         if name.startswith(PROFILE):
             profile = self.names.get_profile(name.removeprefix(PROFILE))
             if profile.cluster:
                 rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
                 raise InvalidInput("cluster", name, rule, profile.cluster)
-            return replace(profiled(_this_machine(is_measured=is_measured), profile), name=name)
+            return replace(_profiled_machine(profile), name=name)
         try:
             stored = self.names.get_cluster(name)
         except NotFound:
             return load(Cluster, name)
         measured = self.cluster_profile(name)
-        return stored if measured is None else profiled(stored, measured)
+        return stored if measured is None else _profiled(stored, measured)
 
     def _would_measure(self, request: Any) -> bool:
-        """Return whether the request names this machine, whose cores nobody has measured yet."""
-        if not any(cls is Cluster and is_this_machine(name) for cls, name in names_in(request)):
+        """Return whether the request names this machine, whose cores neither a profile nor a run measured."""
+        if not any(cls is Cluster and name == LOCAL for cls, name in names_in(request)):
             return False
         from autotuner.launch.this_machine import has_to_measure  # noqa: PLC0415  # only where this machine is asked about
 
-        return has_to_measure()
+        return has_to_measure() and self._own_profile() is None
 
     def cluster_profile(self, name: str) -> DeviceProfile | None:
         """What a check measured of the stored cluster of that name."""
@@ -168,13 +168,15 @@ class Autotuner:
             return None
         return profile if profile.cluster == name else None
 
-    def _as_profiled(self, cluster: Cluster) -> Cluster:
-        """With the constants of the profile of that name, where it was taken on this host."""
+    def _own_profile(self) -> DeviceProfile | None:
+        """The profile of this machine under its usual name, where it was taken on this host."""
+        from autotuner.host.machine import is_this_host  # noqa: PLC0415  # as in ``_profiled``
+
         try:
-            profile = self.names.get_profile(cluster.name)
+            profile = self.names.get_profile(LOCAL)
         except NotFound:
-            return cluster
-        return profiled(cluster, profile) if is_this_host(profile.host) else cluster
+            return None
+        return profile if is_this_host(profile.host) else None
 
     def trainer(self, name: str) -> Trainer:
         """The trainer that an operator registered under that name; a service has some.
@@ -207,8 +209,9 @@ class Autotuner:
     def _named(self, cls: type[Any], name: str, *, is_measured: bool) -> Any:
         if cls is Cluster:
             return self.cluster(name, is_measured=is_measured)
-        known = {TransformerSpec: self.model, Trainer: self.trainer}
-        return known[cls](name) if cls in known else load(cls, name)
+        if cls is TransformerSpec:
+            return self.model(name)
+        return load(cls, name) if cls is Stack else self.trainer(name)
 
     def resolve(self, request: T, *, is_measured: bool = True) -> T:
         """Return a request with a thing for each name, stored or of the catalog, at all depths.
@@ -273,6 +276,8 @@ class Autotuner:
         return self._sweep(self.resolve(request))
 
     def _sweep(self, request: SweepCreate) -> SweepRequest:
+        from autotuner.core.sweep import SweepRequest  # noqa: PLC0415  # predictions need none of it
+
         trainer = None if request.trainer is None else resolved(request.trainer)
         job = self.measured_job(request, Stack() if trainer is None else load(Stack, trainer.stack))
         is_gated, space = request.loss_gate.enabled, request.space
@@ -316,6 +321,8 @@ class Autotuner:
         Raises:
             InvalidDocument: Its layout cannot run, with every rule that it breaks.
         """
+        from autotuner.core.upkeep import MfuGateRequest  # noqa: PLC0415  # predictions need none of it
+
         sweep = self.sweep(request)
         if request.layout is not None:
             require_asked(request.layout, sweep.trial_job, trial_rules(sweep.trainer))
@@ -323,6 +330,8 @@ class Autotuner:
 
     def retune(self, request: RetuneCreate) -> RetuneRequest:
         """The retune that is asked for; errors of its sweep as ``sweep`` has them."""
+        from autotuner.core.upkeep import RetuneRequest  # noqa: PLC0415  # predictions need none of it
+
         try:
             template = self.sweep(request.sweep)
         except InvalidInput as error:
@@ -331,6 +340,8 @@ class Autotuner:
 
     def study(self, request: OptimizerStudyCreate) -> OptimizerStudyRequest:
         """The study that is asked for; errors as ``job`` has them."""
+        from autotuner.core.study import OptimizerStudyRequest  # noqa: PLC0415  # predictions need none of it
+
         return extended(OptimizerStudyRequest, request, job=self.resolve(request).job(Stack()))
 
     # ------------------------------------------------------------------ questions that nothing has to run for
@@ -386,11 +397,8 @@ class Autotuner:
             InvalidInput: A description breaks a rule, or there are no clusters to compare, or too many.
             NotFound: A name is neither stored nor in the catalog.
         """
-        from autotuner.search.planning.plan import (  # noqa: PLC0415  # predictions need none of it
-            PlanProgress,
-            plan,
-            plan_id_of,
-        )
+        from autotuner.core.run import Run, RunState  # noqa: PLC0415  # predictions need none of it
+        from autotuner.search.planning.plan import PlanProgress, plan, plan_id_of  # noqa: PLC0415
 
         asked, began_at, pieces = self.resolve(request), time.time(), PlanProgress()
 
@@ -430,6 +438,17 @@ def as_described(cluster: Cluster) -> Cluster:
 def is_this_machine(name: str) -> bool:
     """Whether a cluster's name means the machine that is asked."""
     return name == LOCAL or name.startswith(PROFILE)
+
+
+def _profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
+    from autotuner.core.profile import profiled  # noqa: PLC0415  # most predictions are of no measured machine
+
+    return profiled(cluster, profile)
+
+
+def _profiled_machine(profile: DeviceProfile) -> Cluster:
+    """This machine by a profile, which has the peaks that a measurement would give."""
+    return _profiled(_this_machine(is_measured=False), profile)
 
 
 def _this_machine(*, is_measured: bool) -> Cluster:

@@ -1,15 +1,18 @@
-"""The tables of this folder: each file is parsed once, and a value comes with its source and date."""
+"""The tables of this folder: each table is parsed once, when it is asked for, and a value comes with its source."""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from autotuner.core.errors import NotFound
 
@@ -28,24 +31,53 @@ class Fact:
     borrowed: str = ""
 
 
+_HEAD = re.compile(r"""^\[+ *(?:"([^"\n]+)"|([\w-]+))""", re.MULTILINE)
+"""How a table begins, with the first part of its name."""
+
+T = TypeVar("T")
+
+
+class _WhenAsked(Mapping[str, T]):
+    """Values by name, each made when it is first asked for: a question needs a few entries of hundreds."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], T]) -> None:
+        self._names, self._make = dict.fromkeys(names), cache(make)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 @cache
 def read_tables(file_name: str) -> Mapping[str, Any]:
-    """Return the parsed TOML file. All callers share it and must not change it."""
+    """Return a TOML file, each table with those below it parsed when asked for. Callers share it and change nothing."""
     text = files("autotuner.catalog").joinpath(file_name).read_text(encoding="utf-8")
-    return MappingProxyType(tomllib.loads(text))
+    parts: dict[str, str] = defaultdict(str)
+    starts = [(head.start(), head[1] or head[2]) for head in _HEAD.finditer(text)]
+    for (start, name), (end, _) in pairwise([*starts, (len(text), "")]):
+        parts[name] += text[start:end]
+    return _WhenAsked(parts, lambda name: tomllib.loads(parts[name])[name])
 
 
 @cache
 def read_facts(file_name: str) -> Mapping[str, Mapping[str, Fact]]:
     """Return the facts of a file whose tables name entries of ``[sources]``, by table and field."""
     tables = read_tables(file_name)
-    return MappingProxyType(
-        {
-            name: MappingProxyType({field: _fact(entry, tables["sources"]) for field, entry in table.items()})
-            for name, table in tables.items()
-            if name != "sources"
-        }
-    )
+
+    def facts_of(name: str) -> Mapping[str, Fact]:
+        return MappingProxyType({field: _fact(entry, tables["sources"]) for field, entry in tables[name].items()})
+
+    return _WhenAsked((name for name in tables if name != "sources"), facts_of)
 
 
 def find_name(kind: str, name: str, known: Iterable[str]) -> str:

@@ -84,12 +84,14 @@ def node_size(accelerator: Accelerator) -> int | None:
 
 
 def _canonical(name: str) -> str:
-    tables = read_facts(_ACCELERATORS)
-    aliases = {alias: owner for owner, facts in tables.items() for alias in facts["aliases"].value}
-    key = aliases.get(name.lower(), name.lower())
-    if key not in tables:
+    tables, key = read_facts(_ACCELERATORS), name.lower()
+    if key in tables:
+        return key
+    owners = (owner for owner, facts in tables.items() if key in facts["aliases"].value)
+    if (owner := next(owners, None)) is None:
+        aliases = (alias for facts in tables.values() for alias in facts["aliases"].value)
         raise not_found("accelerator", name, (*tables, *aliases))
-    return key
+    return owner
 
 
 # ---------------------------------------------------------------- CPU cores and links

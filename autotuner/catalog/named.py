@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link, node_size, region
-from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset
 from autotuner.catalog.software import load_stack
@@ -94,6 +93,8 @@ def whole_model(document: object, name: str = "") -> Any:
     if not isinstance(document, Mapping):
         return document
     if "model_type" in document:
+        from autotuner.catalog.huggingface import from_config  # noqa: PLC0415  # most models are known by a name
+
         return to_plain(from_config(document, name or _name_of(document)))
     if BASE in document:
         return _from_base({"name": name or _changed(document), **document}, load_model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Self
 
 from autotuner.core.errors import InvalidInput
@@ -215,3 +215,24 @@ class BatchBalance(Choice):
     SNAKE = 2, "snake"  # among the ranks of a group by length, to and fro, arXiv 2402.02447
     STRATIFIED_SNAKE = 3, "stratified_snake"  # both
     GLOBAL_SORT = 4, "global_sort"  # among all ranks by length, to and fro
+
+
+class ExportFormat(StrEnum):
+    """What a layout can be written as."""
+
+    MEGATRON_LM = "megatron-lm"  # command-line arguments
+    MEGATRON_BRIDGE = "megatron-bridge"  # section.field=value overrides of a recipe
+    NEMO = "nemo"  # the same of NeMo 2
+    TORCHTITAN = "torchtitan"  # TOML, as far as 0.2
+    TORCHTITAN_CONFIG = "torchtitan-config"  # a Python module, from 0.3
+    DEEPSPEED = "deepspeed"  # ds_config.json
+    ACCELERATE = "accelerate"  # YAML of ``accelerate launch``
+    TRANSFORMERS = "transformers"  # arguments of Hugging Face's Trainer
+    TORCHRUN = "torchrun"  # a shell script that starts our own trial
+    SBATCH = "sbatch"  # the same for Slurm
+    ARGUMENTS = "arguments"  # --tensor-parallel-degree 2 ...: for a training loop of one's own
+
+    @property
+    def is_of_a_trainer(self) -> bool:
+        """Whether it tells a trainer its layout; the others are scripts that start our own trial."""
+        return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)

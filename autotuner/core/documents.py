@@ -292,12 +292,14 @@ class _Strictness:
 
     Attributes:
         definitions: What the schema refers to, by reference; no type of ours contains itself.
+        made: Definitions that were made strict, by reference and field; a type that occurs often is made once.
         is_own: For what this project wrote: sizes have the bounds of their fields alone, and objects may have more
             fields.
     """
 
     definitions: Mapping[str, Any]
     is_own: bool
+    made: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def of(self, node: Any, name: str) -> Any:
         """Return a schema or a part of one, which describes the field of that name, made strict."""
@@ -316,7 +318,10 @@ class _Strictness:
             case {"type": "enum"} | {"type": "literal"}:
                 return _words(node)
             case {"type": "definition-ref"}:
-                return self.of(self.definitions[node["schema_ref"]], name)
+                key = node["schema_ref"], name
+                if key not in self.made:
+                    self.made[key] = self.of(self.definitions[node["schema_ref"]], name)
+                return self.made[key]
             case {"type": "dataclass"}:
                 return self._object(node)
             case Mapping():

@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import reduce
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
-from autotuner.core.trial import Trial
 from autotuner.core.units import format_rate
 from autotuner.core.value import Positive, value
+
+if TYPE_CHECKING:
+    from autotuner.core.trial import Trial
 
 Figures = Measurement | TrialEstimate | RobustMeasurement
 """Step time, MFU and token rate, with how well they are known."""

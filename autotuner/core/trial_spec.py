@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Literal
 
+from autotuner.core.choices import ExportFormat as ExportFormat  # noqa: PLC0414  # trainers have one, and many import it from here
 from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import from_plain
@@ -85,27 +86,6 @@ def _holds_whole_tensors(layout: Layout) -> bool:
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
-
-
-class ExportFormat(StrEnum):
-    """What a layout can be written as."""
-
-    MEGATRON_LM = "megatron-lm"  # command-line arguments
-    MEGATRON_BRIDGE = "megatron-bridge"  # section.field=value overrides of a recipe
-    NEMO = "nemo"  # the same of NeMo 2
-    TORCHTITAN = "torchtitan"  # TOML, as far as 0.2
-    TORCHTITAN_CONFIG = "torchtitan-config"  # a Python module, from 0.3
-    DEEPSPEED = "deepspeed"  # ds_config.json
-    ACCELERATE = "accelerate"  # YAML of ``accelerate launch``
-    TRANSFORMERS = "transformers"  # arguments of Hugging Face's Trainer
-    TORCHRUN = "torchrun"  # a shell script that starts our own trial
-    SBATCH = "sbatch"  # the same for Slurm
-    ARGUMENTS = "arguments"  # --tensor-parallel-degree 2 ...: for a training loop of one's own
-
-    @property
-    def is_of_a_trainer(self) -> bool:
-        """Whether it tells a trainer its layout; the others are scripts that start our own trial."""
-        return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)
 
 
 @value

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import Stopped
+from autotuner.host.machine import host_hash
 from autotuner.launch import this_machine
 from autotuner.launch.this_machine import forget_cluster
 from autotuner.store.schema import memory_engine
@@ -23,6 +25,7 @@ from tests.builders import (
     cpu_layout,
     failure,
     measurement,
+    profile,
     small_trial,
     sweep_request,
     tiny_job,
@@ -82,6 +85,20 @@ def test_a_sweep_on_this_machine_has_its_measured_peaks(client: httpx.Client, me
     accelerator = created.json()["request"]["job"]["cluster"]["accelerator"]
     assert (accelerator["fp32_flop_per_s"], accelerator["peak_is_measured"]) == (1e11, True)
     assert measurings == ["cores"]
+
+
+@pytest.mark.parametrize("name", ["local", "profile:local"])
+def test_a_sweep_on_this_machine_takes_its_peaks_from_a_profile_without_measuring_again(
+    client: httpx.Client, driver: StoreDriver, measurings: list[str], name: str
+) -> None:
+    taken = replace(profile("local"), host=host_hash())
+    driver.store.save_profile(taken)
+    created = client.post("/sweeps", json=BODY | {"cluster": name})
+    assert created.status_code == 201
+    accelerator = created.json()["request"]["job"]["cluster"]["accelerator"]
+    peaks = (accelerator["fp32_flop_per_s"], accelerator["bf16_flop_per_s"], accelerator["peak_is_measured"])
+    assert peaks == (taken.fp32_flop_per_s, taken.bf16_flop_per_s, True)
+    assert measurings == []
 
 
 def test_an_axis_left_out_takes_the_default_that_suits_the_cluster(client: httpx.Client) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
@@ -13,11 +14,12 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule, any_of, fields_read
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
-from autotuner.core.trial_spec import ExportFormat, Trainer
+from autotuner.core.trial_spec import Trainer
 from autotuner.search.space.elimination import explain_empty
 from autotuner.search.space.legal import legal_layouts
 
 if TYPE_CHECKING:
+    from autotuner.core.trial_spec import Trainer
     from autotuner.export.target import Target
 
 _REST = "data_parallel_replicate_degree"
@@ -78,6 +80,8 @@ def sayable_space(
     if not wanted.is_of_a_trainer:
         space, rules = trial_space(job, None, axes), trial_rules(None)
     else:
+        from autotuner.core.trial_spec import Trainer  # noqa: PLC0415  # as in ``_target_of``
+
         target = _target_of(wanted)
         fixed = {name: OPTIONS[name].to_plain(getattr(current, name)) for name in target.elsewhere} if current else {}
         trainer = Trainer(name=wanted.value, format=wanted, stack=job.stack.name, fixed=fixed)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import autotuner.catalog
+from autotuner.catalog.facts import read_tables
 from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset, network_presets
@@ -18,6 +22,16 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.stack import Stack
 from autotuner.core.workload import LengthDistribution
 from tests.unit.batches.samsung import wikipedia
+
+
+@pytest.mark.parametrize(
+    "file", sorted(Path(autotuner.catalog.__file__).parent.glob("*.toml")), ids=lambda file: file.name
+)
+def test_tables_that_are_parsed_one_by_one_are_those_of_the_whole_file(file: Path) -> None:
+    whole, tables = tomllib.loads(file.read_text(encoding="utf-8")), read_tables(file.name)
+    assert (list(tables), dict(tables)) == (list(whole), whole)
+    assert "no such table" not in tables
+    assert tables.get("no such table") is None
 
 
 # ---------------------------------------------------------------- Names of the catalog, in any table

@@ -71,8 +71,10 @@ def test_names_of_the_catalog_are_read_in_any_case_and_printed_in_lower_case(cli
     assert told == cli.run("predict", "--model", "llama-3-8b", "--cluster", "h100:8", "--stack", "torch", *job)
 
 
-def test_a_prediction_imports_no_server_no_sampler_and_no_database() -> None:
-    assert imported_by("predict", *JOB) & {"alembic", "fastapi", "httpx", "optuna", "sqlalchemy", "uvicorn"} == set()
+def test_a_prediction_imports_no_server_no_sampler_no_database_and_nothing_of_trials() -> None:
+    heavy = {"alembic", "fastapi", "httpx", "optuna", "sqlalchemy", "uvicorn"}
+    heavy |= {f"autotuner.core.{name}" for name in ("profile", "run", "trial", "trial_spec")}
+    assert imported_by("predict", *JOB) & (heavy | {"autotuner.catalog.huggingface"}) == set()
 
 
 def test_an_address_without_a_scheme_is_refused_with_one_that_has_it(cli: CommandLine) -> None:
