@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.core.choices import AttentionKernel, Precision, Recompute
+from autotuner.core.choices import AttentionKernel, ExportFormat, Precision, Recompute
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.model import TransformerSpec
-from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings, TrialSpec
+from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.choices import PipelineSchedule
+from autotuner.core.choices import ExportFormat, PipelineSchedule
 from autotuner.core.codec import dumps
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.target import Export, ExportedFile, Target
 
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)

@@ -25,11 +25,11 @@ from api.schemas import (
     SweepRules,
 )
 from autotuner.core.access import Scope
+from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput
 from autotuner.core.requests import ExplanationRequest, LayersRequest, PredictionRequest
 from autotuner.core.rules.legality import require_asked
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import TrialParts, explain, trial_parts

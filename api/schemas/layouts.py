@@ -9,11 +9,11 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from autotuner.catalog.models import model_called, model_like
+from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.rule import Reason
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 from autotuner.search.predictions import ModelSize

@@ -18,9 +18,10 @@ from autotuner.core.announcement import (
     Trouble,
     Webhook,
 )
+from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import extended
 from autotuner.core.run import KnownWorker
-from autotuner.core.trial_spec import ExportFormat, Trainer
+from autotuner.core.trial_spec import Trainer
 from autotuner.export.registry import target_of
 from autotuner.search.space.trainers import searched_by
 from autotuner.search.upkeep.attention import place_of

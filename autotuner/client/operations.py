@@ -29,11 +29,11 @@ from api.schemas import (
 from autotuner.client.call import Call
 from autotuner.core.access import Token
 from autotuner.core.announcement import Delivery, DeliveryState
+from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.model import TransformerSpec
 from autotuner.core.run import RunState
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.store.options import SweepColumn, TrialFilter
 
 T = TypeVar("T")

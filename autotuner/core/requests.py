@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Len, MaxLen
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.documents import GivenFields, InWords, Named, OnlyNamed
 from autotuner.core.errors import InvalidInput
@@ -23,7 +24,6 @@ from autotuner.core.objective import Objective
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
 
 MAX_MEASURED = 64

@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Literal
 
-from autotuner.core.choices import ExportFormat as ExportFormat  # noqa: PLC0414  # trainers have one, and many import it from here
-from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
+from autotuner.core.choices import ExportFormat, GradientClip, GradientSync, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput

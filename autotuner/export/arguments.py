@@ -13,12 +13,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from autotuner.core import codec
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.flags import Flags
 from autotuner.export.launched import launched
 from autotuner.export.target import Export, Imported, Note, NoteKind, Target

@@ -21,6 +21,7 @@ from string import Template
 from autotuner.core.choices import (
     AttentionKernel,
     ContextExchange,
+    ExportFormat,
     PipelineSchedule,
     Precision,
     Recompute,
@@ -31,7 +32,6 @@ from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import any_of
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
 from autotuner.export.common_rules import (
     LAUNCHED,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput, sendable
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.common_rules import rotation_said
 from autotuner.export.deepspeed import DEEPSPEED

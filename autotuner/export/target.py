@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.rule import Reason, Rule
-from autotuner.core.trial_spec import ExportFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from autotuner.core import codec
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.core.trial_spec import ExportFormat, TrialSettings, TrialSpec
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 
 _VERSION = str(codec.SCHEMA_VERSION)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns, concatenate
 from autotuner.core.errors import InvalidInput
@@ -15,8 +17,6 @@ from autotuner.core.objective import Objective
 from autotuner.core.rules.legality import RULES, require_asked
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace, default_space
-from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
@@ -27,6 +27,9 @@ from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.trainers import sayable_space, trial_rules
 from autotuner.search.suggestions import Advice, Current, Shortfall, advice, current_beside
 from autotuner.search.text.caveats import caveats
+
+if TYPE_CHECKING:
+    from autotuner.core.sweep import SweepRequest
 
 _DAY_S = 86_400.0
 

@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial_spec import ExportFormat, Trainer
+from autotuner.core.trial_spec import Trainer
 from autotuner.launch.fake import FakeLauncher
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings

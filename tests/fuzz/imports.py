@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.layout import Layout
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS as FORMATS
 from autotuner.export.registry import read
 from tests.builders import big_job

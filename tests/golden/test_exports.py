@@ -24,13 +24,13 @@ from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset
 from autotuner.catalog.software import load_stack
+from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.rules.rule import Reason
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.export.registry import export, read, refusals, stack_of
 from autotuner.export.target import Export, Imported

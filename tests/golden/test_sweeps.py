@@ -17,7 +17,7 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.software import load_stack
-from autotuner.core.choices import GradientSync, Precision, Recompute, ShardLevel
+from autotuner.core.choices import ExportFormat, GradientSync, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
 from autotuner.core.convergence_gate import LossGate
@@ -29,7 +29,7 @@ from autotuner.core.space import default_space
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialFailure
-from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings, TrialSpec
+from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.search.explain.explanation import trial_parts

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
+from autotuner.core.choices import ExportFormat
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.trainers.progress import Reported, ReportedStep
 from autotuner.launch.trainers.registration import Registration
 from tests.builders import cpu_cluster

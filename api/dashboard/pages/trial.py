@@ -12,8 +12,8 @@ from api.dashboard.views.timelines import Shown
 from api.dashboard.views.trial import TrialPage, bandwidth_of, links_of, ranks_of, timeline_of
 from api.dashboard.views.trial_heading import LookedAt
 from api.dependencies import AppOf, TrialId
+from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import MAX_INTEGER
-from autotuner.core.trial_spec import ExportFormat
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

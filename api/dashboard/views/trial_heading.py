@@ -16,11 +16,11 @@ from api.dashboard.charts.timeline import WHOLE, Window
 from api.dashboard.views.address import Permalink
 from api.dashboard.views.timelines import Shown
 from api.schemas import LayoutChange, LayoutExplanation, TrialView
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import RankedTime
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export

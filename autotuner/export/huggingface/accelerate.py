@@ -13,13 +13,12 @@ from dataclasses import replace
 
 import yaml
 
-from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.choices import ExportFormat, Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Rule, any_of
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import deepspeed
 from autotuner.export.common_rules import Limit, decided_in_code, held, named, refuse
 from autotuner.export.deepspeed import NEAREST_TO_FP16, RECOMPUTE_FLAG, Script, ds_config, zero_defaults

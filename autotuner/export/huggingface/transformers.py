@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotuner.core.choices import OptimizerKernel, Precision, Recompute, ShardLevel
+from autotuner.core.choices import ExportFormat, OptimizerKernel, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Rule
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import MIB
 from autotuner.export import deepspeed
 from autotuner.export.accounted import unread

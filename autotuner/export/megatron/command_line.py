@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotuner.core.choices import AttentionKernel
+from autotuner.core.choices import AttentionKernel, ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
 from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.flags import Flags

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotuner.core.choices import RankOrder, Recompute, ShardLevel
+from autotuner.core.choices import ExportFormat, RankOrder, Recompute, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.stages import layers_per_stage
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.megatron.degrees import read_degrees, read_sharding, write_degrees, write_sharding
 from autotuner.export.megatron.model import MOST_LAYERS, read_shapes
 from autotuner.export.megatron.numerics import read_numerics, read_recompute, write_numerics, write_recompute

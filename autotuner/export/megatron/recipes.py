@@ -15,12 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.models import model_called
-from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, ShardLevel
+from autotuner.core.choices import AttentionKernel, ExportFormat, Fp8Recipe, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
 from autotuner.export.common_rules import LAUNCHED, named, refuse
 from autotuner.export.flags import Flags

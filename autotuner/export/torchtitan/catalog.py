@@ -9,9 +9,8 @@ from functools import cache
 from importlib.resources import files
 
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import AttentionKernel, Fp8Recipe
+from autotuner.core.choices import AttentionKernel, ExportFormat, Fp8Recipe
 from autotuner.core.model import TransformerSpec
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.table import Key
 from autotuner.export.torchtitan.table import KEYS_0_2, KEYS_0_3
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from autotuner.catalog.software import load_stack, stacks
 from autotuner.core import documents
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
-from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings, TrialSpec
+from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 from autotuner.launch.ranks import free_port

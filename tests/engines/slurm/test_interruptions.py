@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, Outcome, Stopped
-from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.slurm.commands import SlurmCommands
 from autotuner.launch.engines.slurm.engine import SlurmEngine

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from api import schemas
 from autotuner.catalog.software import load_stack
 from autotuner.core import documents
+from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import Document, Named
@@ -18,7 +19,7 @@ from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import named_by, names_in, resolve
 from autotuner.core.stack import Stack
-from autotuner.core.trial_spec import ExportFormat, Trainer
+from autotuner.core.trial_spec import Trainer
 from autotuner.door import MAX_WORLD_SIZE, Autotuner
 from tests.builders import cpu_cluster, tiny_model
 

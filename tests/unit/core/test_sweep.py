@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.choices import GradientClip
+from autotuner.core.choices import ExportFormat, GradientClip
 from autotuner.core.cluster import Cluster
 from autotuner.core.comparison import Challenge, SequentialTest
 from autotuner.core.errors import InvalidInput
@@ -18,7 +18,7 @@ from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import Budget, job_key
-from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings
+from autotuner.core.trial_spec import Trainer, TrialSettings
 from tests.builders import cpu_cluster, cpu_layout, sweep_request, tiny_job, tiny_model
 
 

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.choices import AttentionKernel, GradientClip, GradientSync, PipelineSchedule, ShardLevel
+from autotuner.core.choices import (
+    AttentionKernel,
+    ExportFormat,
+    GradientClip,
+    GradientSync,
+    PipelineSchedule,
+    ShardLevel,
+)
 from autotuner.core.codec import dumps, from_plain, loads, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial_spec import ExportFormat, OptimizerName, OptimizerSettings, Trainer, TrialSettings, TrialSpec
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, Trainer, TrialSettings, TrialSpec
 from tests.builders import cpu_layout, sweep_request
 from tests.trials.launching import spec
 from tests.trials.specs import trial_spec

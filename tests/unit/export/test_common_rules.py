@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.choices import P2PTransport, PipelineSchedule, RankOrder
+from autotuner.core.choices import ExportFormat, P2PTransport, PipelineSchedule, RankOrder
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
 from autotuner.export.registry import export, read
 from tests.builders import h100_cluster, llama_70b

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.software import stacks
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
-from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, read, recognised, stack_of, target_of
 
 READ = sorted(target.format for target in TARGETS.values() if target.read)

@@ -9,14 +9,22 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.choices import (
+    AttentionKernel,
+    ContextExchange,
+    ExportFormat,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space
-from autotuner.core.trial_spec import ExportFormat, Trainer
+from autotuner.core.trial_spec import Trainer
 from autotuner.core.workload import Workload
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target

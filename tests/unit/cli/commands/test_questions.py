@@ -8,7 +8,7 @@ import typer
 
 from autotuner.cli.inputs import read_model
 from autotuner.cli.main import app
-from autotuner.core.trial_spec import ExportFormat
+from autotuner.core.choices import ExportFormat
 from tests.unit.cli.command_line import JOB, CommandLine
 
 # ---------------------------------------------------------------- predict

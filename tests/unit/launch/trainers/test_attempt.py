@@ -12,10 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import model_flop
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
-from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings
+from autotuner.core.trial_spec import Trainer, TrialSettings
 from autotuner.export.target import Export
 from autotuner.host.machine import host_hash
 from autotuner.launch.local import LocalLauncher

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
-from autotuner.core.trial_spec import ExportFormat, TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.trainers.progress import Reported, ReportedStep
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from tests.targets import TARGETS_OF_TESTS
