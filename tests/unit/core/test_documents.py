@@ -67,13 +67,10 @@ def test_a_text_is_bounded_by_its_field_and_else_by_the_usual_length() -> None:
     assert [error["ctx"]["max_length"] for error in refused.value.errors()] == [10_000, 20_000]
 
 
-def test_a_name_may_stand_in_the_place_of_an_object() -> None:
+def test_a_name_may_stand_for_an_object_and_of_some_fields_those_are_read_that_were_given() -> None:
     assert read(model="llama").model == "llama"
     assert read(model=to_plain(tiny_model())).model == tiny_model()
     assert {"$ref": "#/$defs/TransformerSpec"} in SAMPLE.json_schema()["properties"]["model"]["oneOf"]
-
-
-def test_of_some_fields_those_are_read_that_were_given() -> None:
     assert read(space={"micro_batch_size": [1, 2], "recompute": ["none"]}).space == {
         "micro_batch_size": (1, 2),
         "recompute": (Recompute.NONE,),
@@ -100,11 +97,8 @@ def test_a_number_is_no_other_kind_of_value_and_has_bounds(value: object) -> Non
     assert [path for path, _ in wrong(rate_per_s=value)] == ["rate_per_s"]
 
 
-def test_a_rate_may_be_written_without_a_fraction() -> None:
+def test_numbers_have_bounds_and_only_byte_counts_may_pass_32_bits() -> None:
     assert read(rate_per_s=10**15).rate_per_s == 1e15
-
-
-def test_only_byte_counts_may_pass_32_bits() -> None:
     assert read(memory_bytes=2**40).memory_bytes == 2**40
     assert SAMPLE.json_schema()["properties"]["size"]["maximum"] == 2**31 - 1
     assert SAMPLE.json_schema()["properties"]["memory_bytes"]["maximum"] == 2**63 - 1
@@ -176,7 +170,7 @@ def test_no_field_of_a_request_is_hidden() -> None:
     assert schema["additionalProperties"] is False
 
 
-def test_a_document_is_refused_with_every_field_that_does_not_fit() -> None:
+def test_a_document_is_refused_with_every_field_that_does_not_fit_by_rule_and_nearest() -> None:
     with pytest.raises(InvalidDocument) as refused:
         documents.read(Workload, {"seq_len": "1", "seqlen": 2, "global_batch_size": 8}, "workload")
     assert [(each.field, each.nearest) for each in refused.value.complaints] == [
@@ -185,9 +179,6 @@ def test_a_document_is_refused_with_every_field_that_does_not_fit() -> None:
     ]
     assert "is unknown here" in str(refused.value)
     assert "must be a whole number" in str(refused.value)
-
-
-def test_the_rules_of_constructors_are_read_with_the_path_and_the_nearest_value() -> None:
     with pytest.raises(InvalidDocument) as refused:
         documents.read(Workload, {"seq_len": 0, "global_batch_size": 8}, "workload")
     assert (refused.value.field, refused.value.rule, refused.value.nearest) == (

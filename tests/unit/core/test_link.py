@@ -1,4 +1,4 @@
-"""Tests of ``autotuner.core.link``."""
+"""Links, their health, and traces of their faults."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import Fault, FaultTrace, at_worst
 from autotuner.core.link import (
-    Link,
     LinkEnds,
     LinkHealth,
     LinkNorm,
@@ -25,7 +26,7 @@ from autotuner.core.link import (
     links_judged,
     num_ends,
 )
-from tests.builders import h100_cluster, link_point
+from tests.builders import h100_cluster, link_point, tiny_job
 
 
 @pytest.mark.parametrize("ends", range(17))
@@ -53,37 +54,10 @@ def test_no_end_meets_two_others_in_a_round(ends: int) -> None:
         assert all(0 <= low < high < ends for low, high in pairs)
 
 
-def test_a_link_is_as_wide_as_its_slower_direction() -> None:
+def test_a_link_is_as_wide_as_its_slower_direction_and_its_ends_are_counted_from_0() -> None:
     assert link_point(0, 1, forth=2e9, back=1e9).bandwidth_bytes_per_s == 1e9
-
-
-def test_ends_are_counted_from_0() -> None:
     assert num_ends([link_point(0, 1), link_point(1, 3)]) == 4
     assert num_ends([]) == 0
-
-
-def test_a_link_that_passes_nothing_is_no_measurement() -> None:
-    with pytest.raises(InvalidInput, match="forth_bytes_per_s"):
-        LinkPoint(ends=(0, 1), delay_s=0.0, jitter_s=0.0, forth_bytes_per_s=0.0, back_bytes_per_s=1.0)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("bandwidth_bytes_per_s", 0.0),
-        ("latency_s", -1e-6),
-        ("start_s", -1e-6),
-        ("ramp_s", -1e-6),
-        ("efficiency", 0.0),
-        ("efficiency", 1.1),
-        ("multicast_efficiency", 1.1),
-        ("congestion", -0.1),
-    ],
-)
-def test_an_impossible_link_is_refused_by_name(field: str, value: float) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        replace(Link(name="none", bandwidth_bytes_per_s=1e9, latency_s=0.0), **{field: value})  # type: ignore[arg-type]
-    assert caught.value.field == field
 
 
 TYPICAL = 50e-6
@@ -100,13 +74,25 @@ def ailing(points: list[LinkPoint], bandwidth: float = 1e9) -> Mapping[LinkEnds 
     return {health.ends: health for health in found}
 
 
-def test_links_that_are_alike_say_nothing() -> None:
+def test_links_that_are_alike_or_have_no_other_to_compare_with_say_nothing() -> None:
     assert not ailing(pairs(4))
+    assert LinkNorm.of([link_point(0, 1, delay=1.0)]) is None
+    assert not ailing([link_point(0, 1, delay=1.0)])
+    points = [
+        link_point(
+            low, high, delay=5e-6 if low // 4 == high // 4 else 9e-6, forth=4e9 if low // 4 == high // 4 else 3e9
+        )
+        for low, high in combinations(range(8), 2)
+    ]
+    assert not ailing(points)
 
 
-def test_a_late_link_is_said_with_its_delay_on_top_of_the_others_and_its_source() -> None:
+def test_late_links_are_found_among_few_with_the_delay_on_top_of_the_others() -> None:
     (health,) = ailing(pairs(4, l2_3=0.03)).values()
     assert health == LinkHealth(ends=(2, 3), delay_s=0.03 - TYPICAL, jitter_s=2e-6, source="measured 2026-11-22")
+    assert set(ailing(pairs(4, l0_1=0.03, l0_2=0.03, l0_3=0.031))) == {(0, 1), (0, 2), (0, 3)}
+    assert set(ailing(pairs(4, l0_1=0.03, l1_2=0.06))) == {(0, 1), (1, 2)}
+    assert set(ailing(pairs(3, l0_2=0.002))) == {(0, 2)}
 
 
 def test_a_narrow_link_has_its_share_of_what_the_cluster_says_of_such_links() -> None:
@@ -114,23 +100,8 @@ def test_a_narrow_link_has_its_share_of_what_the_cluster_says_of_such_links() ->
     (health,) = ailing(points, bandwidth=40e9).values()
     assert health.bandwidth_bytes_per_s == pytest.approx(10e9)
     assert health.delay_s == 0.0
-
-
-def test_a_node_of_four_whose_every_link_is_late_is_found() -> None:
-    assert set(ailing(pairs(4, l0_1=0.03, l0_2=0.03, l0_3=0.031))) == {(0, 1), (0, 2), (0, 3)}
-
-
-def test_two_links_of_six_are_found() -> None:
-    assert set(ailing(pairs(4, l0_1=0.03, l1_2=0.06))) == {(0, 1), (1, 2)}
-
-
-def test_one_of_three_links_is_found() -> None:
-    assert set(ailing(pairs(3, l0_2=0.002))) == {(0, 2)}
-
-
-def test_a_link_with_no_other_to_compare_with_is_not_judged() -> None:
-    assert LinkNorm.of([link_point(0, 1, delay=1.0)]) is None
-    assert not ailing([link_point(0, 1, delay=1.0)])
+    points = [*pairs(4)[:-1], link_point(2, 3, delay=TYPICAL, forth=0.5e9)]
+    assert set(ailing(points)) == {(2, 3)}
 
 
 @pytest.mark.parametrize("delay", [TYPICAL, 1.7 * TYPICAL, 149e-6])
@@ -142,21 +113,6 @@ def test_a_difference_that_does_not_matter_is_no_ailment(delay: float) -> None:
 def test_a_delay_within_the_jitter_of_its_own_messages_is_noise(jitter: float, is_late: bool) -> None:
     points = [*pairs(4)[:-1], link_point(2, 3, delay=1e-3 + TYPICAL, jitter=jitter)]
     assert bool(ailing(points)) == is_late
-
-
-def test_two_tiers_of_switches_are_healthy() -> None:
-    points = [
-        link_point(
-            low, high, delay=5e-6 if low // 4 == high // 4 else 9e-6, forth=4e9 if low // 4 == high // 4 else 3e9
-        )
-        for low, high in combinations(range(8), 2)
-    ]
-    assert not ailing(points)
-
-
-def test_a_link_without_one_of_its_two_rails_is_narrow() -> None:
-    points = [*pairs(4)[:-1], link_point(2, 3, delay=TYPICAL, forth=0.5e9)]
-    assert set(ailing(points)) == {(2, 3)}
 
 
 def test_noise_of_a_tenth_rings_no_alarm_in_a_thousand_measurements() -> None:
@@ -172,32 +128,11 @@ def test_noise_of_a_tenth_rings_no_alarm_in_a_thousand_measurements() -> None:
 SLOW = LinkHealth(ends=(1, 2), delay_s=0.06)
 
 
-@pytest.mark.parametrize(
-    ("said", "nearest"),
-    [
-        ({}, "inter_node"),
-        ({"ends": (0, 1), "link_class": "inter_node"}, "inter_node"),
-        ({"ends": (2, 1)}, "[1, 2]"),
-        ({"ends": (1, 1)}, "[1, 2]"),
-        ({"link_class": "inter_nodes"}, "inter_node"),
-        ({"ends": (0, 1), "delay_s": -1.0}, None),
-        ({"ends": (0, 1), "bandwidth_bytes_per_s": 0.0}, None),
-    ],
-)
-def test_what_is_no_link_is_refused(said: dict[str, Any], nearest: str | None) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        LinkHealth(**said)
-    assert nearest is None or str(refused.value.nearest) == nearest
-
-
 def test_links_join_nodes_and_in_a_cluster_of_one_its_accelerators() -> None:
     nodes = h100_cluster(num_nodes=4, accelerators_per_node=8)
     assert (nodes.num_link_ends, nodes.link_end(17)) == (4, 2)
     node = h100_cluster(num_nodes=1, accelerators_per_node=8)
     assert (node.num_link_ends, node.link_end(5)) == (8, 5)
-
-
-def test_a_link_between_ends_that_are_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(InvalidInput) as refused:
         replace(h100_cluster(num_nodes=2, accelerators_per_node=8), link_health=(SLOW,))
     assert str(refused.value.nearest) == "[0, 1]"
@@ -209,12 +144,6 @@ def test_what_is_known_of_a_link_stands_before_what_is_known_of_its_class() -> N
     assert cluster.health_between(2, 1) == SLOW
     assert cluster.health_between(0, 1) == lossy
     assert cluster.health_between(1, 1) is None
-
-
-@pytest.mark.parametrize("field", ["delay_s", "jitter_s", "bandwidth_bytes_per_s"])
-def test_a_link_that_takes_forever_is_called_dead(field: str) -> None:
-    with pytest.raises(InvalidInput, match="must be finite"):
-        LinkHealth(ends=(0, 1), **{field: float("inf")})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ends", [[], [1], [1, 2, 3]])
@@ -242,34 +171,72 @@ def test_what_ails_a_link_is_said_in_a_line(health: LinkHealth, said: str) -> No
     assert health_said(health, between_nodes=True) == said
 
 
-def test_links_are_compared_with_what_they_typically_reach() -> None:
+def test_links_are_compared_with_what_they_typically_reach_and_judged_where_there_are_enough_of_them() -> None:
     points = [link_point(0, 1), link_point(0, 2), link_point(1, 2)]
     said = links_compared(points, between_nodes=False)
     assert said == (
         "3 links between 3 accelerators: typically 50 µs one way and 1 GB/s; unhealthy beyond 150 µs or below 556 MB/s"
     )
     assert links_judged([], points, between_nodes=False) == ["no link is unhealthy"]
-
-
-def test_links_of_a_machine_that_has_other_ends_by_now_are_not_called_healthy() -> None:
     points = [link_point(*ends, delay=0.03 if ends == (0, 1) else 50e-6) for ends in combinations(range(4), 2)]
     assert links_judged([], points, between_nodes=False) == [
         "measured between 4 accelerators; there are others now, of which it says nothing"
     ]
-
-
-def test_one_link_is_said_and_not_judged() -> None:
     said = links_compared([link_point(0, 1)], between_nodes=True)
     assert said.startswith("1 link between 2 nodes: 50 µs one way and 1 GB/s; fewer than 3 have too few others")
     assert links_judged([], [link_point(0, 1)], between_nodes=True) == []
-
-
-def test_a_sample_of_links_is_said_to_be_one() -> None:
     points = [link_point(low, low + 1) for low in range(19)]
     assert links_compared(points, between_nodes=True).startswith(
         "19 of 190 links between 20 nodes, neighbours in a ring and a sample: typically"
     )
-
-
-def test_where_there_is_no_link_nothing_is_said() -> None:
     assert links_compared([], between_nodes=True) == ""
+
+
+def test_a_trace_is_cut_where_a_link_changes_and_lasts_as_long_after_its_last_fault_as_before() -> None:
+    trace = FaultTrace.parse("7;2_3;0.06\n30;2_3;0", num_steps=40)
+    slow = (LinkHealth(ends=(2, 3), delay_s=0.06),)
+    cut = [(one.first_step, one.num_steps, one.links) for one in trace.stretches()]
+    assert cut == [(0, 7, ()), (7, 23, slow), (30, 10, ())]
+    assert FaultTrace.parse("7;2_3;0.06").num_steps == 14
+    assert FaultTrace.parse("").num_steps == 1
+
+
+def test_several_links_of_a_line_rates_and_deaths_are_read() -> None:
+    trace = FaultTrace.parse("# episode\n 3; 1_0, 6_7; 200mbit\n5;0_1;inf")
+    assert [str(fault) for fault in trace.faults] == ["3;0_1;200mbit", "3;6_7;200mbit", "5;0_1;dead"]
+    assert trace.ends == ((0, 1), (6, 7))
+    assert {link.bandwidth_bytes_per_s for link in trace.links_at(3)} == {25e6}
+
+
+@pytest.mark.parametrize("line", ["7;2_3", "7;2-3;0.06", "x;2_3;0.06", "7;2_3;slow", "7;2_3;-1", "7;3_3;0.06"])
+def test_a_line_that_is_no_fault_is_refused(line: str) -> None:
+    with pytest.raises(InvalidInput):
+        FaultTrace.parse(line)
+
+
+def test_faults_out_of_order_or_behind_the_end_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="order"):
+        FaultTrace.parse("9;0_1;1\n3;0_1;0")
+    with pytest.raises(InvalidInput, match="behind the last fault"):
+        FaultTrace.parse("9;0_1;1", num_steps=9)
+
+
+links = st.tuples(st.integers(0, 5), st.integers(6, 9))
+states = st.one_of(
+    st.builds(LinkHealth, ends=links, delay_s=st.integers(0, 1000).map(lambda ms: ms / 1e3)),
+    st.builds(LinkHealth, ends=links, bandwidth_bytes_per_s=st.integers(1, 10**6).map(lambda kbit: kbit * 125.0)),
+    st.builds(LinkHealth, ends=links, is_dead=st.just(True)),
+)
+
+
+@given(st.lists(st.builds(Fault, step=st.integers(0, 50), health=states), max_size=6))
+def test_a_printed_trace_is_read_back_as_it_was(faults: list[Fault]) -> None:
+    trace = FaultTrace(faults=tuple(sorted(faults, key=lambda fault: fault.step)), num_steps=51)
+    assert FaultTrace.parse(str(trace), num_steps=51) == trace
+
+
+def test_each_link_is_as_bad_as_it_ever_gets_in_the_trace() -> None:
+    trace = FaultTrace.parse("1;0_1;0.02\n2;0_1;0.06\n3;0_1;0\n4;2_3;dead\n5;2_3;0.1\n6;1_2;0")
+    found = at_worst(tiny_job(4), trace).cluster.link_health
+    assert [(str(one), one.delay_s, one.is_dead) for one in found] == [("0_1", 0.06, False), ("2_3", 0.0, True)]
+    assert at_worst(tiny_job(4), None) == tiny_job(4)

@@ -14,7 +14,6 @@ import pytest
 from autotuner.core.choices import PipelineSchedule, RankOrder, RankPlacement
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns
-from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkEnds, LinkHealth
 from autotuner.core.placement import (
@@ -44,20 +43,13 @@ GRID: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("order", RankOrder)
-@pytest.mark.parametrize("rotation", [0, 3])
-def test_every_rank_holds_one_place(order: RankOrder, rotation: int) -> None:
-    layout = Layout(rank_order=order, stage_rotation=rotation, **GRID)
-    assert sorted(rank_at(layout, place) for place in places(layout)) == list(range(32))
-
-
 def test_the_tensor_axis_is_innermost_and_stages_or_replicas_outermost() -> None:
     place = Place(stage=1, replica=1, shard=0, tensor=1)
     assert rank_at(Layout(**GRID), place) == 1 * 8 + 1 * 4 + 1
     assert rank_at(Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **GRID), place) == 1 * 16 + 1 * 4 + 1
 
 
-def test_rotated_stages_leave_out_the_link_behind_the_first_node_that_they_use() -> None:
+def test_stages_send_over_the_links_between_their_nodes_and_rotated_leave_out_the_one_behind_the_first() -> None:
     cluster = h100_cluster(num_nodes=4, accelerators_per_node=8)
     used = {
         rotation: set().union(
@@ -66,9 +58,6 @@ def test_rotated_stages_leave_out_the_link_behind_the_first_node_that_they_use()
         for rotation in (0, 3)
     }
     assert used == {0: {(0, 1), (1, 2), (2, 3)}, 3: {(0, 3), (0, 1), (1, 2)}}
-
-
-def test_stages_that_share_a_node_send_over_no_link() -> None:
     cluster = h100_cluster(num_nodes=2, accelerators_per_node=16)
     layout = Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **GRID)
     assert [stage_links(layout, cluster, stage) for stage in range(3)] == [frozenset()] * 3
@@ -103,11 +92,6 @@ def test_every_number_lies_once_on_its_node_and_the_first_stays_where_it_is(plac
     assert sorted(numbers.values()) == list(range(12))
     assert all(nodes.node_of(number) == node for (node, _), number in numbers.items())
     assert numbers[0, 0] == 0
-
-
-def test_nodes_without_ranks_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="ranks_per_node"):
-        Nodes(num_nodes=2, ranks_per_node=0)
 
 
 def layouts() -> Iterator[Layout]:

@@ -1,8 +1,8 @@
-"""Tests of ``autotuner.core.space``."""
+"""Which values a sweep may try, and which it tries by default."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -19,26 +19,34 @@ from autotuner.core.choices import (
     Precision,
 )
 from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS
 from autotuner.core.link import LinkHealth
-from autotuner.core.space import default_space, default_trial_space, exchange_ladder
+from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import big_job, h100, h100_cluster, tiny_job
 
 
-def test_a_space_that_names_no_lossy_exchange_gets_no_details() -> None:
+def test_there_is_an_axis_for_every_field_but_the_ranks_that_are_left() -> None:
+    names = [axis.name for axis in fields(SearchSpace)]  # type: ignore[arg-type]  # a dataclass at run time
+    assert names == [name for name in OPTIONS if name != "data_parallel_replicate_degree"]
+    assert all(SearchSpace().values(name) == OPTIONS[name].searched for name in names)
+
+
+def test_a_space_with_other_axes_keeps_the_rest_and_knows_no_other_name() -> None:
+    space = SearchSpace(precision=(Precision.FP32,)).with_axes(tensor_parallel_degree=(2,))
+    assert (space.values("precision"), space.values("tensor_parallel_degree")) == ((Precision.FP32,), (2,))
+    with pytest.raises(TypeError, match="tensor_degree"):
+        SearchSpace(tensor_degree=(1,))
+
+
+def test_a_lossy_exchange_brings_the_details_that_it_has_and_nobody_named() -> None:
     assert exchange_ladder({}) == {}
     assert exchange_ladder({"gradient_sync": None}) == {}
     assert exchange_ladder({"gradient_sync": (GradientSync.FULL,)}) == {}
-
-
-def test_each_exchange_brings_the_details_that_it_has() -> None:
     assert set(exchange_ladder({"gradient_sync": (GradientSync.DILOCO,)})) == {"sync_period", "payload_precision"}
     of_demo = exchange_ladder({"gradient_sync": (GradientSync.FULL, GradientSync.DEMO)})
     assert set(of_demo) == {"sync_top_k", "sync_sign", "payload_precision"}
     assert "sync_sparsity" in exchange_ladder({"gradient_sync": (GradientSync.RANDOM,)})
-
-
-def test_what_somebody_named_stays_as_it_was_named() -> None:
     named = {"gradient_sync": (GradientSync.DEMO,), "sync_sign": (True,), "sync_top_k": (16,)}
     assert set(exchange_ladder(named)) == {"payload_precision"}
 
@@ -69,13 +77,10 @@ def test_the_fastest_kernel_that_device_and_software_both_have_is_tried(
     assert default_space(job_on(cluster, stack)).values("attention_kernel") == (kernel,)
 
 
-def test_a_kernel_that_does_not_take_the_models_heads_is_not_tried() -> None:
+def test_a_kernel_or_format_that_device_or_model_does_not_take_is_not_tried() -> None:
     job = job_on("h100:8")
     long_heads = replace(job, model=replace(job.model, head_dim=256))
     assert default_space(long_heads).values("attention_kernel") == (AttentionKernel.FLASH,)
-
-
-def test_a_gpu_without_bf16_trains_in_fp32_with_the_plain_kernel() -> None:
     space = default_space(with_h100(bf16_flop_per_s=0.0, fp8_flop_per_s=0.0))
     assert (space.values("precision"), space.values("attention_kernel")) == ((Precision.FP32,), (AttentionKernel.MATH,))
 
@@ -113,18 +118,12 @@ def test_there_are_no_more_context_ranks_than_ranks() -> None:
     assert default_space(job_on("h100:4", seq_len=131072)).values("context_parallel_degree") == (1, 2, 4)
 
 
-def test_a_sweep_tries_fp8_behind_its_loss_gate_alone() -> None:
+def test_a_sweep_tries_fp8_behind_its_loss_gate_alone_and_the_fastest_kernel_beside_the_usual_one() -> None:
     job = job_on("h100:8")
     assert default_trial_space(job).values("precision") == (Precision.BF16, Precision.FP8)
     assert default_trial_space(job, is_gated=False).values("precision") == (Precision.BF16,)
-
-
-def test_a_sweep_measures_the_fastest_kernel_beside_the_usual_one() -> None:
     kernels = default_trial_space(job_on("h100:8")).values("attention_kernel")
     assert kernels == (AttentionKernel.FLASH, AttentionKernel.CUDNN)
-
-
-def test_a_sweep_on_cores_tries_what_can_be_told_from_their_noise() -> None:
     space = default_trial_space(tiny_job())
     assert (space.values("first_stage_less_layers"), space.values("last_stage_less_layers")) == ((0,), (0,))
 
@@ -149,14 +148,11 @@ def test_sequences_that_differ_bring_ways_to_balance_and_pack_them() -> None:
     assert default_space(job).values("batch_balance") == (BatchBalance.NONE,)
 
 
-def test_software_without_delegates_or_plans_is_not_asked_for_them() -> None:
+def test_slow_links_bring_nothing_where_software_or_size_of_the_cluster_forbid_it() -> None:
     late = replace(h100_cluster(num_nodes=4), link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),))
     space = default_space(replace(big_job(), cluster=late, stack=load_stack("megatron")))
     assert PipelineSchedule.ADAPTIVE not in (space.values("pipeline_schedule") or ())
     assert space.values("p2p_transport") == (P2PTransport.INLINE,)
-
-
-def test_a_large_cluster_keeps_its_ranks_where_they_are() -> None:
     late = replace(h100_cluster(num_nodes=16), link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),))
     space = default_space(replace(big_job(), cluster=late))
     assert (space.values("rank_order"), space.values("stage_rotation")) == ((0,), (0,))

@@ -1,8 +1,9 @@
-"""Tests of ``autotuner.core.stages``."""
+"""Stages, what lossy exchanges send, and what a stack or dry run says of them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import inspect
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.core.choices import GradientSync, PayloadPrecision, PipelineSchedule
+from autotuner.core.dry_run import DryRun, HeldBytes, OperationCounts, RankDryRun, telling_ranks
+from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.stack import Stack
 from autotuner.core.stages import (
     follows_signs,
     num_pieces,
@@ -21,6 +25,7 @@ from autotuner.core.stages import (
     stages_of_rank,
 )
 from autotuner.core.units import MIB
+from tests.builders import step_time
 
 
 def test_a_tensor_is_cut_into_as_many_pieces_as_it_has_mebibytes_but_no_more_than_eight() -> None:
@@ -54,11 +59,7 @@ def test_the_ends_hold_fewer_layers_by_what_they_give_away() -> None:
 
 
 def test_stages_go_round_the_ranks_or_there_and_back_in_a_v() -> None:
-    rounds = Layout(
-        pipeline_parallel_degree=2,
-        virtual_stages_per_rank=3,
-        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
-    )
+    rounds = Layout.parse("pp2 v3 interleaved_1f1b")
     assert [stages_of_rank(rounds, rank) for rank in range(2)] == [(0, 2, 4), (1, 3, 5)]
     for schedule in (PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV):
         v = Layout(pipeline_parallel_degree=2, virtual_stages_per_rank=2, pipeline_schedule=schedule)
@@ -129,3 +130,58 @@ def test_signs_are_followed_by_what_exchanges_a_momentum_alone() -> None:
     signed = {sync for sync in GradientSync if follows_signs(replace(FULL, gradient_sync=sync))}
     assert signed == {GradientSync.DEMO, GradientSync.RANDOM, GradientSync.STRIDING}
     assert not follows_signs(replace(DEMO, sync_sign=False))
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(Stack) if f.type in ("float", "int")])
+def test_no_number_of_a_stack_may_be_negative(field: str) -> None:
+    with pytest.raises(InvalidInput, match=field):
+        Stack(**{field: -1})  # type: ignore[arg-type]
+
+
+def test_every_field_but_the_name_is_explained() -> None:
+    words = inspect.getdoc(Stack) or ""
+    assert all(f"{f.name}: " in words for f in fields(Stack) if f.name != "name")
+
+
+def rank(number: int, activations_bytes: float) -> RankDryRun:
+    held = HeldBytes(
+        parameters_bytes=1.0,
+        gathered_bytes=2.0,
+        gradients_bytes=3.0,
+        optimizer_bytes=4.0,
+        activations_bytes=activations_bytes,
+    )
+    counts = OperationCounts(flop=1.0, moved_bytes=1.0, num_operations=1.0, collectives=())
+    return RankDryRun(rank=number, held=held, counts=counts)
+
+
+def test_the_fullest_rank_has_the_highest_sum_of_its_parts() -> None:
+    assert rank(0, 5.0).held.peak_bytes == 15.0
+    assert DryRun(ranks=(rank(0, 5.0), rank(8, 7.0), rank(24, 6.0))).fullest.rank == 8
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        (Layout(tensor_parallel_degree=8), (0,)),
+        (Layout(tensor_parallel_degree=8, pipeline_parallel_degree=4), (0, 24)),
+        (Layout(pipeline_parallel_degree=4, first_stage_less_layers=1), (0, 1, 3)),
+        (Layout(pipeline_parallel_degree=4, last_stage_less_layers=1), (0, 3)),
+        (
+            Layout.parse("pp4 v2 zbv lesslast1"),
+            (0, 1, 3),
+        ),
+    ],
+    ids=str,
+)
+def test_the_telling_ranks_are_one_of_each_pipeline_rank_that_may_be_fullest(
+    layout: Layout, expected: tuple[int, ...]
+) -> None:
+    assert telling_ranks(layout) == expected
+
+
+def test_the_step_time_is_the_sum_of_its_parts() -> None:
+    value = step_time(matrix_s=2.0)
+    # another order of the same sum may differ in the last bit
+    assert value.total_s == pytest.approx(sum(getattr(value, f.name) for f in fields(value)), rel=1e-12)
+    assert value.total_s == pytest.approx(2.36, rel=1e-12)

@@ -1,4 +1,4 @@
-"""Tests of ``autotuner.core.sweep``."""
+"""What is asked for: sweeps, gates, studies, and what is announced of their end."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.choices import GradientClip
+from autotuner.core.announcement import AnnouncementKind, announce_end
+from autotuner.core.choices import GradientClip, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.comparison import Challenge, SequentialTest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Objective
-from autotuner.core.run import RunState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.sweep import Budget, job_key
+from autotuner.core.study import LossCurve, Range, front
+from autotuner.core.sweep import Budget, SweepOverview, job_key
+from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings
+from autotuner.core.upkeep import MfuGateRequest, gate_content, gate_key
+from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, cpu_layout, sweep_request, tiny_job, tiny_model
+from tests.studies import candidate, curve, reached_trial, study_request, study_trial
 
 
 def measured_cluster(rate: float) -> Cluster:
@@ -29,38 +35,12 @@ def measured_cluster(rate: float) -> Cluster:
     return replace(cluster, accelerator=core)
 
 
-def test_space_budget_seed_name_and_challenge_have_no_part_in_it() -> None:
+def test_space_budget_seed_names_and_measured_rates_have_no_part_in_the_key_of_a_job() -> None:
     challenge = Challenge(incumbent=Layout())
     asked = sweep_request(budget=Budget(num_trials=99), seed=5, name="nightly", challenge=challenge, uses_history=False)
     assert job_key(asked) == job_key(sweep_request())
-
-
-def test_another_model_cluster_or_smaller_cluster_is_another_job() -> None:
-    requests = (
-        sweep_request(),
-        sweep_request(job=tiny_job(model=tiny_model(num_layers=6))),
-        sweep_request(job=tiny_job(4)),
-        sweep_request(job=tiny_job(4), trial_cluster=cpu_cluster(2)),
-    )
-    assert len({job_key(request) for request in requests}) == 4
-
-
-def test_another_trainer_or_stack_is_another_job() -> None:
-    trainer = Trainer(name="ours", format=ExportFormat.MEGATRON_LM)
-    requests = (
-        sweep_request(),
-        sweep_request(trainer=trainer),
-        sweep_request(job=tiny_job(stack=Stack(name="other"))),
-    )
-    assert len({job_key(request) for request in requests}) == 3
-
-
-def test_the_name_of_a_model_and_what_predictions_know_of_a_stack_have_no_part_in_it() -> None:
     renamed = sweep_request(job=tiny_job(model=tiny_model(name="ours"), stack=Stack(matrix_slowdown=1.5)))
     assert job_key(renamed) == job_key(sweep_request())
-
-
-def test_rates_that_were_measured_to_answer_have_no_part_in_it() -> None:
     first, second = (sweep_request(job=tiny_job(cluster=measured_cluster(rate))) for rate in (100e9, 101e9))
     assert job_key(first) == job_key(second)
     few = (replace(measured_cluster(rate), name="few", accelerators_per_node=1) for rate in (100e9, 101e9))
@@ -68,16 +48,21 @@ def test_rates_that_were_measured_to_answer_have_no_part_in_it() -> None:
     assert len({job_key(request) for request in smaller}) == 1
 
 
-@pytest.mark.parametrize("field", ["num_trials", "wall_clock_s", "accelerator_hours", "patience"])
-def test_a_budget_of_nothing_is_refused_by_name(field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        Budget(**{field: 0})
-    assert caught.value.field == field
-
-
-def test_queued_running_and_paused_sweeps_may_change_by_themselves_or_be_taken_up() -> None:
-    unfinished = [RunState.QUEUED, RunState.RUNNING, RunState.PAUSED]
-    assert [state for state in RunState if not state.is_finished] == unfinished
+def test_another_model_cluster_trainer_or_stack_is_another_job() -> None:
+    requests = (
+        sweep_request(),
+        sweep_request(job=tiny_job(model=tiny_model(num_layers=6))),
+        sweep_request(job=tiny_job(4)),
+        sweep_request(job=tiny_job(4), trial_cluster=cpu_cluster(2)),
+    )
+    assert len({job_key(request) for request in requests}) == 4
+    trainer = Trainer(name="ours", format=ExportFormat.MEGATRON_LM)
+    requests = (
+        sweep_request(),
+        sweep_request(trainer=trainer),
+        sweep_request(job=tiny_job(stack=Stack(name="other"))),
+    )
+    assert len({job_key(request) for request in requests}) == 3
 
 
 TRACE = FaultTrace.parse("3;0_1;0.06", num_steps=20)
@@ -116,3 +101,144 @@ def test_nothing_is_clipped_early_where_trials_have_no_norm() -> None:
             sweep_request(**changes)
         assert caught.value.field == "trial.max_gradient_norm"
     assert sweep_request(space=space, trial=TrialSettings(max_gradient_norm=1.0)).space == space
+
+
+ENDED = SweepOverview(
+    id="sw-x",
+    name="weekly",
+    model="tiny",
+    cluster="cpu:2",
+    trial_cluster=None,
+    engine="local",
+    state=RunState.COMPLETE,
+    created_at=1.0,
+    started_at=2.0,
+    finished_at=9.0,
+    cancel_requested=False,
+    stop_reason=StopReason.TRIAL_BUDGET,
+    stop_detail="4 of 4 trials ran",
+    budget=Budget(),
+    objective=Objective(),
+    num_trials={TrialState.COMPLETE: 3, TrialState.FAILED: 1},
+    accelerator_hours=0.5,
+    best_value=0.382,
+    best_mfu=0.382,
+)
+
+
+def test_it_says_how_the_sweep_ended_and_the_best_that_it_found() -> None:
+    told = announce_end(ENDED)
+    assert (told.id, told.at, told.kind) == ("an-sw-x", 9.0, AnnouncementKind.SWEEP_FINISHED)
+    assert told.title == "Sweep weekly, tiny on cpu:2: complete, best MFU 38.2 % measured"
+    assert (told.text, told.path, told.subject_id) == ("4 of 4 trials ran", "/sweeps/sw-x", "sw-x")
+    assert (told.facts["num_trials"], told.facts["accelerator_hours"]) == (4, 0.5)
+
+
+def test_a_sweep_without_a_name_or_a_result_is_told_by_its_id() -> None:
+    told = announce_end(replace(ENDED, name="", state=RunState.FAILED, best_mfu=None, stop_reason=None))
+    assert told.title == "Sweep sw-x, tiny on cpu:2: failed"
+    assert (told.facts["best_measured_mfu"], told.facts["stop_reason"]) == (None, None)
+
+
+def test_what_nobody_measured_at_that_size_is_not_called_measured() -> None:
+    simulated, small = replace(ENDED, engine="simulated"), replace(ENDED, cluster="cpu:8", trial_cluster="cpu:2")
+    assert [announce_end(each).title.rsplit(" ", 1)[1] for each in (simulated, small)] == ["simulated", "estimated"]
+    assert "best_simulated_mfu" in announce_end(simulated).facts
+
+
+SOFTWARE = {"torch": "2.13.0"}
+
+
+def gate_request(**changes: Any) -> MfuGateRequest:
+    return replace(MfuGateRequest(sweep=sweep_request(), layout=cpu_layout(), baseline="main"), **changes)
+
+
+def content(versions: dict[str, str] | None = None, **changes: Any) -> str:
+    return gate_content(gate_request(**changes), SOFTWARE if versions is None else versions)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        tiny_job(model=tiny_model(ffn_size=256)),
+        tiny_job(workload=Workload(seq_len=64, global_batch_size=16)),
+        tiny_job(cluster=cpu_cluster(4)),
+        tiny_job(cluster=cpu_cluster(2, name="another")),
+    ],
+    ids=["model", "workload", "number of cores", "cluster"],
+)
+def test_runs_of_another_job_are_not_compared(job: Any) -> None:
+    assert gate_key(sweep_request(job=job)) != gate_key(sweep_request())
+
+
+def test_names_measured_peaks_layouts_and_settings_are_no_part_of_the_job() -> None:
+    cluster = cpu_cluster()
+    measured = replace(cluster.accelerator, fp32_flop_per_s=97e9, peak_is_measured=True)
+    again = tiny_job(model=tiny_model(name="renamed"), cluster=replace(cluster, accelerator=measured))
+    assert gate_key(sweep_request(job=again)) == gate_key(sweep_request())
+    longer = sweep_request(trial=TrialSettings(measured_steps=9))
+    assert gate_key(longer) == gate_key(sweep_request())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout": cpu_layout(micro_batch_size=2)},
+        {"layout": None},
+        {"software": "commit 17"},
+        {"sweep": sweep_request(trial=TrialSettings(measured_steps=9))},
+    ],
+    ids=["layout", "search", "software", "settings"],
+)
+def test_what_is_measured_is_part_of_the_content(changes: dict[str, Any]) -> None:
+    assert content(**changes) != content()
+
+
+def test_versions_of_this_machine_are_part_of_the_content_and_the_baseline_is_not() -> None:
+    assert content({"torch": "2.14.0"}) != content()
+    assert content(baseline="release", sets_baseline=True) == content()
+
+
+def test_losses_are_averaged_over_as_many_sequences_whatever_the_batch() -> None:
+    small, large = curve(6.0, 4.0, 2.0, batch=16), curve(6.0, 4.0, 2.0, batch=32)
+    assert small.smoothed(32) == (6.0, 5.0, 3.0)
+    assert large.smoothed(32) == (6.0, 4.0, 2.0)
+
+
+def test_the_target_is_reached_by_a_whole_window_alone() -> None:
+    """The first loss lies below the target by luck, and one batch says less than two."""
+    lucky = curve(4.9, 6.0, 5.1, 4.7, 4.6, batch=16)
+    assert lucky.steps_to(5.0, 32) == 4
+    assert lucky.steps_to(4.0, 32) is None
+
+
+def test_steps_are_counted_in_sequences_and_the_first_is_no_measure_of_the_others() -> None:
+    times = (9.0, 1.0, 1.2, 1.1)
+    assert LossCurve(losses=(1.0,) * 4, step_times_s=times, global_batch_size=4).step_time_s == pytest.approx(1.1)
+    assert curve().step_time_s == 0.0
+    assert curve(5.0, step_time_s=3.0).step_time_s == 3.0  # before there is another
+    assert curve(5.0, 4.0, batch=16).with_step(3.0, 1.0).num_samples == 48
+
+
+def test_a_candidate_runs_on_as_much_of_the_cluster_as_it_takes_sharding_where_the_layout_shards() -> None:
+    job = study_request().job_of(candidate(batch=64, replicas=1))
+    assert (job.cluster.world_size, job.workload.global_batch_size) == (1, 64)
+    sharded = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS)
+    assert study_request(layout=sharded).layout_of(4).data_parallel_shard_degree == 4
+    assert study_request().layout_of(4).data_parallel_replicate_degree == 4
+
+
+def test_a_study_has_ranges_that_rise_and_losses_of_its_own() -> None:
+    request = study_request()
+    pretending = replace(request.job, cluster=replace(request.job.cluster, engine="simulated"))
+    with pytest.raises(InvalidInput, match="the cost model has no losses"):
+        replace(request, job=pretending)
+    with pytest.raises(InvalidInput, match="no more than high"):
+        Range(low=2.0, high=1.0)
+
+
+def test_the_front_has_what_none_beats_in_time_and_accelerator_hours_the_fastest_first() -> None:
+    cheap, fast, beaten = reached_trial(0, 8.0, 1.0), reached_trial(1, 2.0, 3.0), reached_trial(2, 8.0, 3.0)
+    missed = study_trial(3, 6.0, 6.0)
+    assert [trial.number for trial in front([cheap, fast, beaten, missed])] == [1, 0]
+    assert [trial.number for trial in front([reached_trial(0, 1.0, 1.0), reached_trial(1, 1.0, 1.0)])] == [0, 1]

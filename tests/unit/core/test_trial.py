@@ -1,18 +1,24 @@
-"""Tests of ``autotuner.core.trial``."""
+"""Trials, and what their processes are told."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
-from autotuner.core.choices import GradientSync
+from autotuner.core.choices import AttentionKernel, GradientClip, GradientSync, PipelineSchedule, ShardLevel
+from autotuner.core.codec import dumps, from_plain, loads, to_plain
 from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.errors import Conflict, InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import PastTrial, Trial, TrialState, time_to_loss_s
-from tests.builders import big_job, cpu_layout, measurement, prediction
+from autotuner.core.trial_spec import ExportFormat, OptimizerName, OptimizerSettings, Trainer, TrialSettings, TrialSpec
+from tests.builders import big_job, cpu_layout, measurement, prediction, sweep_request
+from tests.trials.launching import spec
+from tests.trials.specs import trial_spec
 
 GATE = LossGate(num_lossy_steps=20)
 DILOCO = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DILOCO)
@@ -39,12 +45,10 @@ def trial(layout: Layout, gate: GateResult | None = None) -> Trial:
     )
 
 
-def test_a_plain_layout_needs_the_steps_of_the_gate() -> None:
+def test_time_to_the_loss_is_that_of_the_steps_of_the_gate() -> None:
     assert time_to_loss_s(trial(cpu_layout()), GATE) == 10.0
-
-
-def test_a_gated_layout_needs_the_steps_that_its_gate_found_for_as_many_of_its_reference() -> None:
     assert time_to_loss_s(trial(DILOCO, PASSED), GATE) == pytest.approx(20 * 40 / 32 * 0.5)  # but for rounding
+    assert time_to_loss_s(trial(cpu_layout()), replace(GATE, enabled=False)) is None
 
 
 @pytest.mark.parametrize(
@@ -52,10 +56,6 @@ def test_a_gated_layout_needs_the_steps_that_its_gate_found_for_as_many_of_its_r
 )
 def test_nothing_is_known_of_a_layout_that_no_gate_passed(gate: GateResult | None) -> None:
     assert time_to_loss_s(trial(DILOCO, gate), GATE) is None
-
-
-def test_without_a_gate_there_is_no_loss_to_come_to() -> None:
-    assert time_to_loss_s(trial(cpu_layout()), replace(GATE, enabled=False)) is None
 
 
 LEGAL = {
@@ -83,11 +83,6 @@ def test_every_other_step_is_a_conflict_that_names_both(old: TrialState, new: Tr
         old.to(new)
 
 
-def test_a_finished_trial_has_no_next_state_but_one_that_was_cut_short() -> None:
-    left = {old for old, _ in LEGAL if old.finished}
-    assert left == {TrialState.CANCELLED}
-
-
 _JOB = big_job()
 _TRIAL = PastTrial(
     job=_JOB,
@@ -98,16 +93,125 @@ _TRIAL = PastTrial(
 )
 
 
-def test_a_trial_without_a_step_time_ran_out_of_memory() -> None:
+def test_a_past_trial_has_the_ranks_of_its_cluster_and_a_step_time_or_ran_out_of_memory() -> None:
     assert replace(_TRIAL, step_time_s=None).ran_out_of_memory
     assert not _TRIAL.ran_out_of_memory
-
-
-def test_a_step_time_of_zero_is_refused() -> None:
     with pytest.raises(InvalidInput, match="step_time_s"):
         replace(_TRIAL, step_time_s=0.0)
-
-
-def test_a_layout_of_other_ranks_than_the_cluster_has_is_refused() -> None:
     with pytest.raises(InvalidInput, match="ranks"):
         replace(_TRIAL, layout=Layout())
+
+
+LAMB = OptimizerSettings(name=OptimizerName.LAMB, learning_rate=1e-2)
+ADAMW = OptimizerSettings(learning_rate=1e-3)
+
+WHOLE = (
+    cpu_layout(),
+    cpu_layout(data_parallel_replicate_degree=2),
+    cpu_layout(data_parallel_replicate_degree=2, pipeline_parallel_degree=2),
+    cpu_layout(pipeline_parallel_degree=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE),
+)
+IN_PARTS = (
+    cpu_layout(tensor_parallel_degree=2),
+    cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS),
+    cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER),
+    Layout.parse("dp2 pp2 zero_bubble math fp32"),
+    cpu_layout(data_parallel_replicate_degree=2, gradient_clip=GradientClip.BUCKET),
+)
+
+
+@pytest.mark.parametrize("layout", WHOLE)
+def test_lamb_trains_where_ranks_hold_whole_tensors(layout: Layout) -> None:
+    assert LAMB.refuses(layout) is None
+
+
+@pytest.mark.parametrize("layout", IN_PARTS)
+def test_lamb_is_refused_with_its_reason_where_ranks_hold_parts(layout: Layout) -> None:
+    assert "norm of each whole tensor" in (LAMB.refuses(layout) or "")
+    assert ADAMW.refuses(layout) is None
+
+
+def test_behind_an_exchange_of_less_than_gradients_only_adamw_has_been_tried() -> None:
+    lossy = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
+    assert "only AdamW has been tried" in (LAMB.refuses(lossy) or "")
+    assert ADAMW.refuses(lossy) is None
+
+
+def test_the_learning_rate_rises_by_equal_parts_and_stays() -> None:
+    warming = OptimizerSettings(learning_rate=0.4, warmup_steps=3)
+    assert [warming.learning_rate_at(step) for step in range(5)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
+
+
+def trainer(**changes: Any) -> Trainer:
+    return Trainer(**{"name": "mine", "format": ExportFormat.ARGUMENTS, **changes})
+
+
+def test_a_trainer_reads_what_neither_its_format_nor_its_operator_takes_away() -> None:
+    one = trainer(fixed={"recompute": "full"})
+    assert one.reads("micro_batch_size", {"attention_kernel"})
+    assert not one.reads("attention_kernel", {"attention_kernel"})
+    assert not one.reads("recompute", ())
+    one = trainer(options=("attention_kernel",))
+    assert one.reads("attention_kernel", {"attention_kernel"})
+    assert not one.reads("micro_batch_size", ())
+    one = trainer(fixed={"attention_kernel": "math"})
+    assert one.held("attention_kernel") is AttentionKernel.MATH
+    assert one.held("recompute") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "nearest"),
+    [
+        ({"name": "../x"}, "name", None),
+        ({"options": ("tensor_degree",)}, "options.0", "tensor_parallel_degree"),
+        ({"fixed": {"precison": "bf16"}}, "fixed.precison", "precision"),
+        ({"fixed": {"precision": "bf17"}}, "fixed.precision", "bf16"),
+        ({"fixed": {"micro_batch_size": 0}}, "fixed.micro_batch_size", 1),
+        ({"options": ("recompute",), "fixed": {"recompute": "full"}}, "fixed.recompute", None),
+        ({"values": {"precison": ("bf16",)}}, "values.precison", "precision"),
+        ({"values": {"precision": ("bf16", "bf17")}}, "values.precision", "bf16"),
+        ({"values": {"recompute": ()}}, "values.recompute", None),
+        ({"options": ("micro_batch_size",), "values": {"recompute": ("full",)}}, "values.recompute", None),
+        ({"fixed": {"recompute": "full"}, "values": {"recompute": ("full",)}}, "values.recompute", None),
+        ({"format": ExportFormat.SBATCH}, "format", None),
+    ],
+)
+def test_what_is_no_trainer_is_refused_with_the_nearest_that_is(
+    changes: dict[str, Any], field: str, nearest: object
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        trainer(**changes)
+    assert (caught.value.field, caught.value.nearest) == (field, nearest)
+
+
+def test_it_travels_with_its_sweep() -> None:
+    fixed, values = {"compiled": True, "recompute_every": 2}, {"shard_level": ("none", "parameters")}
+    request = sweep_request(trainer=trainer(fixed=fixed, values=values))
+    assert loads(SweepRequest, dumps(request)) == request
+
+
+def test_what_was_stored_before_there_were_trainers_runs_our_own_decoder() -> None:
+    document = to_plain(sweep_request())
+    del document["trainer"]
+    assert from_plain(SweepRequest, document).trainer is None
+    document = to_plain(spec("old"))
+    del document["trainer"], document["cluster"]
+    assert from_plain(TrialSpec, document).trainer is None
+
+
+def test_a_trainer_runs_whole_models_where_its_cluster_says() -> None:
+    with pytest.raises(InvalidInput, match="whole") as caught:
+        sweep_request(trainer=trainer(), trial=TrialSettings(proxy_layers_per_stage=(1, 2)))
+    assert caught.value.field == "trial.proxy_layers_per_stage"
+    document = to_plain(spec("where"))
+    with pytest.raises(InvalidInput, match="with a trainer"):
+        from_plain(TrialSpec, {**document, "trainer": to_plain(trainer())})
+
+
+@pytest.mark.parametrize("clip", [GradientClip.PRE, GradientClip.BUCKET])
+def test_a_trial_that_clips_before_the_reduction_asks_for_a_norm(clip: GradientClip) -> None:
+    layout = cpu_layout(data_parallel_replicate_degree=2, gradient_clip=clip)
+    with pytest.raises(InvalidInput, match=f"must be set where clip {clip} is tried") as caught:
+        trial_spec(layout)
+    assert caught.value.field == "settings.max_gradient_norm"
+    assert trial_spec(layout, settings=TrialSettings.default_for(layout)).settings.max_gradient_norm == 1.0

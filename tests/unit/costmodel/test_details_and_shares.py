@@ -48,14 +48,7 @@ def test_a_layout_without_a_pipeline_has_one_stage() -> None:
     assert only == predict_one(layout, big_job()).memory
 
 
-LAYOUT = Layout(
-    tensor_parallel_degree=4,
-    pipeline_parallel_degree=4,
-    context_parallel_degree=2,
-    data_parallel_shard_degree=2,
-    shard_level=ShardLevel.OPTIMIZER,
-    sequence_parallel=True,
-)
+LAYOUT = Layout.parse("zero2 tp4 cp2 pp4 sp")
 JOB = big_job()
 TOKENS = JOB.workload.seq_len // 2
 HIDDEN_BYTES = 2 * TOKENS * JOB.model.hidden_size

@@ -22,13 +22,7 @@ from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_tot
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job
 
-GOOD = Layout(
-    tensor_parallel_degree=4,
-    pipeline_parallel_degree=4,
-    data_parallel_shard_degree=4,
-    shard_level=ShardLevel.PARAMETERS,
-    sequence_parallel=True,
-)
+GOOD = Layout.parse("fsdp4 tp4 pp4 sp")
 FLAT = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=8)
 """Without a pipeline."""
 
@@ -85,12 +79,7 @@ def test_recomputation_trades_time_for_memory() -> None:
 
 
 def test_a_70b_model_does_not_fit_on_one_gpu_and_fits_on_64() -> None:
-    sharded = Layout(
-        data_parallel_shard_degree=64,
-        shard_level=ShardLevel.PARAMETERS,
-        reshard_after_forward=True,
-        recompute=Recompute.FULL,
-    )
+    sharded = Layout.parse("fsdp64 reshard recompute-full")
     assert predict_one(sharded, big_job()).fits
     assert not predict_one(Layout(data_parallel_replicate_degree=64), big_job()).fits
 
@@ -304,13 +293,6 @@ def gpt_175b() -> Job:
 def test_a_published_step_of_gpt_175b_is_met() -> None:
     # arXiv 2205.05198, table 5: 64 A100s, tensor 8, pipeline 8, interleaved 3, micro-batch 1, sequence parallel and
     # selective recomputation: 13.75 s, 51.4 % MFU.
-    layout = Layout(
-        tensor_parallel_degree=8,
-        pipeline_parallel_degree=8,
-        virtual_stages_per_rank=3,
-        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
-        sequence_parallel=True,
-        recompute=Recompute.SELECTIVE,
-    )
+    layout = Layout.parse("tp8 pp8 v3 interleaved_1f1b sp recompute-selective")
     # 20 %: the median error of these closed forms on A100
     assert predict_one(layout, gpt_175b()).step_time.total_s == pytest.approx(13.75, rel=0.2)

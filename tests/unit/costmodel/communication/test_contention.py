@@ -9,7 +9,6 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import ShardLevel
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -116,14 +115,7 @@ def job(network: Network | None) -> Job:
 
 
 def test_experts_on_several_nodes_make_sharded_parameters_take_longer_and_experts_inside_a_node_do_not() -> None:
-    wide = Layout(
-        data_parallel_shard_degree=64,
-        tensor_parallel_degree=2,
-        expert_parallel_degree=8,
-        micro_batch_size=8,
-        shard_level=ShardLevel.PARAMETERS,
-        sequence_parallel=True,
-    )
+    wide = Layout.parse("fsdp64 tp2 ep8 mb8 sp")
     narrow = replace(wide, expert_parallel_degree=4)
     longer = {}
     for layout in (wide, narrow):

@@ -113,19 +113,7 @@ def test_a_group_crosses_nodes_exactly_where_the_cluster_says_so(group_size: int
 
 
 def test_groups_follow_the_rank_order_of_a_layout() -> None:
-    x = LayoutColumns.from_layouts(
-        [
-            Layout(
-                tensor_parallel_degree=4,
-                context_parallel_degree=2,
-                data_parallel_shard_degree=2,
-                data_parallel_replicate_degree=2,
-                pipeline_parallel_degree=2,
-                expert_parallel_degree=8,
-                shard_level=ShardLevel.PARAMETERS,
-            )
-        ]
-    )
+    x = LayoutColumns.from_layouts([Layout.parse("dp2 fsdp2 tp4 cp2 ep8 pp2")])
     cluster = h100_cluster()
     sizes_and_ports = {
         name: (int(g.num_ranks[0]), int(g.ranks_per_node[0]), bool(g.crosses_nodes[0]))

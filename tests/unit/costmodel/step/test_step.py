@@ -141,12 +141,7 @@ def test_a_stack_that_reduces_layer_by_layer_has_no_buckets() -> None:
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(
-            data_parallel_replicate_degree=4,
-            pipeline_parallel_degree=2,
-            virtual_stages_per_rank=2,
-            pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
-        ),
+        Layout.parse("dp4 pp2 v2 interleaved_1f1b"),
         replace(
             ZERO_1,
             data_parallel_shard_degree=4,
