@@ -74,7 +74,7 @@ def layouts(spec: TrialSpec, count: int) -> Mapping[int, TrialSpec]:
     return {n: replace(spec, workload=replace(spec.workload, seq_len=1024 + 2 * n)) for n in range(count)}
 
 
-def test_without_noise_ten_thousand_ranks_take_what_is_predicted() -> None:
+def test_without_noise_ten_thousand_ranks_take_what_is_predicted_and_say_that_it_is_simulated() -> None:
     spec = large()
     assert spec.cluster is not None
     predicted = predict_one(spec.layout, Job(model=spec.model, cluster=spec.cluster, workload=spec.workload))
@@ -84,9 +84,6 @@ def test_without_noise_ten_thousand_ranks_take_what_is_predicted() -> None:
     assert found.peak_bytes == (round(predicted.memory.total_bytes - predicted.memory.allowance_bytes),)
     assert found.phases is not None
     assert found.phases.optimizer_s == pytest.approx(predicted.step_time.optimizer_s)
-
-
-def test_its_figures_say_that_they_are_simulated() -> None:
     found = measured(by(EXACT).run(large(), Watcher()))
     assert found.is_simulated
     assert found.peak_source == "simulated"
@@ -125,14 +122,11 @@ def test_layouts_scatter_about_what_is_predicted_by_as_much_as_the_scenario_says
     assert statistics.stdev(logs) == pytest.approx(0.2, abs=0.045)
 
 
-def test_runs_of_one_trial_differ_by_little() -> None:
+def test_runs_and_repeats_of_one_trial_differ_by_little() -> None:
     launcher = by(Scenario())
     first, second = (measured(launcher.run(large(run=run), Watcher())).step_time_s for run in (0, 1))
     assert first != second
     assert first == pytest.approx(second, rel=0.05)
-
-
-def test_a_trial_that_repeats_another_differs_from_it_by_as_much_as_runs_do() -> None:
     launcher = by(Scenario(noise=0.1, run_noise=0.003, step_noise=0.0))
     times = [measured(launcher.run(large(repeat=number), Watcher())).step_time_s for number in range(12)]
     assert len(set(times)) == len(times)
@@ -202,7 +196,7 @@ def test_a_service_that_restarts_goes_on_with_the_same_job() -> None:
     assert {job.name for job in again.jobs} == {waits.name}
 
 
-def test_a_trial_that_would_take_longer_than_its_limit_times_out() -> None:
+def test_layouts_die_as_the_scenario_says_or_at_their_limit() -> None:
     failed = died(by(EXACT).run(large(settings=ENDLESS), Watcher()))
     assert (failed.kind, failed.message) == (FailureKind.TIMEOUT, f"simulated: no end after {ENDLESS.timeout_s:.0f} s")
 

@@ -71,12 +71,9 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     assert isinstance(mine.new_reader(spec()), Loud)
 
 
-def test_every_run_has_a_reader_of_its_own(tmp_path: Path) -> None:
+def test_every_run_has_a_reader_of_its_own_and_trainers_stand_in_the_files_order(tmp_path: Path) -> None:
     mine = registered(tmp_path, MINE + 'reports = "loud"')["mine"]
     assert mine.new_reader(spec()) is not mine.new_reader(spec())
-
-
-def test_several_trainers_stand_in_the_files_order(tmp_path: Path) -> None:
     assert list(registered(tmp_path, MINE + MINE.replace("[mine]", "[another]"))) == ["mine", "another"]
 
 
@@ -147,14 +144,9 @@ def test_a_trainers_name_can_stand_in_a_request(tmp_path: Path, name: str) -> No
         registered(tmp_path, MINE.replace("[mine]", f'["{name}"]'))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_of_trainers_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nowhere\.toml"):
         read_trainers(tmp_path / "nowhere.toml", TARGETS_OF_TESTS)
-
-
-def test_brackets_in_brackets_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="must be a TOML file"):
-        registered(tmp_path, "a = " + "[" * 5_000)
 
 
 @given(text=st.text())

@@ -36,26 +36,22 @@ def test_what_a_command_printed_comes_back(commands: SlurmCommands) -> None:
     assert commands("echo", "$HOME; rm -rf /") == "$HOME; rm -rf /\n"
 
 
-def test_a_command_gets_none_of_the_services_secrets(commands: SlurmCommands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_gets_the_configuration_and_none_of_the_services_secrets(
+    commands: SlurmCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AUTOTUNER_DATABASE_URL", "postgresql://user:secret@host/db")
     monkeypatch.setenv("SBATCH_PARTITION", "elsewhere")
     printed = commands("env")
     assert "secret" not in printed
     assert "SBATCH" not in printed
     assert "SLURM_CONF=/etc/here/slurm.conf" in printed
-
-
-def test_without_one_of_the_operators_the_services_own_configuration_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", "/etc/there/slurm.conf")
     assert "SLURM_CONF=/etc/there/slurm.conf" in SlurmCommands(timeout_s=20.0)("env")
 
 
-def test_a_command_that_hangs_is_ended() -> None:
+def test_a_command_that_hangs_or_is_missing_is_an_engine_that_cannot_be_had(commands: SlurmCommands) -> None:
     with pytest.raises(EngineUnavailable, match=r"has not answered for 0\.2 s"):
         SlurmCommands(timeout_s=0.2)("sleep", "60")
-
-
-def test_a_command_that_is_missing_is_an_engine_that_cannot_be_had(commands: SlurmCommands) -> None:
     with pytest.raises(EngineUnavailable, match="cannot run squeue-of-nowhere"):
         commands("squeue-of-nowhere")
 
@@ -76,19 +72,14 @@ def test_a_controller_that_is_away_or_full_may_answer_later(commands: SlurmComma
     assert said in str(raised.value)
 
 
-def test_any_other_error_is_an_answer(commands: SlurmCommands) -> None:
+def test_any_other_error_is_an_answer_in_its_words_or_with_its_code(commands: SlurmCommands) -> None:
     with pytest.raises(CommandFailed, match="sh: sbatch: error: invalid partition specified: nowhere"):
         commands("sh", "-c", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
-
-
-def test_an_error_without_a_word_has_its_code(commands: SlurmCommands) -> None:
     with pytest.raises(CommandFailed, match="it left with code 3"):
         commands("sh", "-c", "exit 3")
 
 
 # ---------------------------------------------------------------- settings
-def test_a_shared_folder_is_enough() -> None:
-    assert SlurmSettings(shared="/shared").python == "python3"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +101,7 @@ def test_what_cannot_be_meant_is_refused_by_name(said: dict[str, Any], field: st
     assert raised.value.field == field
 
 
-def test_the_nearest_option_is_named() -> None:
+def test_what_cannot_be_meant_names_the_nearest_option() -> None:
     with pytest.raises(InvalidInput, match="nearest legal value: --exclusive"):
         SlurmSettings(shared="/shared", sbatch_lines=("#SBATCH --exclusive",))
 
@@ -146,6 +137,24 @@ def test_squeue_is_read_line_by_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("words", ["squeue: warning: something", "", "|||", "x|y|z", "²|RUNNING|None|n1|t"])
+def test_words_that_are_no_job_are_passed_over(words: str) -> None:
+    assert list(read_squeue(f"{words}\n{9 * '9' * 600}|RUNNING|None|n1|t\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "states"),
+    [
+        (EngineJobPhase.QUEUED, "PENDING REQUEUED"),
+        (EngineJobPhase.RUNNING, "RUNNING COMPLETING SUSPENDED STAGE_OUT EXPEDITING"),  # nobody knows the last yet
+        (EngineJobPhase.ENDED, "COMPLETED DEADLINE"),
+        (EngineJobPhase.LOST, "REVOKED LAUNCH_FAILED"),
+    ],
+)
+def test_every_state_has_its_meaning(phase: EngineJobPhase, states: str) -> None:
+    assert {state: phase_of(state) for state in states.split()} == dict.fromkeys(states.split(), phase)
+
+
 def test_of_what_sacct_lists_the_jobs_count_and_not_their_steps() -> None:
     rows = list(read_sacct(FROM_SACCT))
     assert [(row.number, row.state, row.nodes) for row in rows] == [
@@ -153,40 +162,6 @@ def test_of_what_sacct_lists_the_jobs_count_and_not_their_steps() -> None:
         (42, "POWER_UP_NODE", "n1"),
         (43, "NODE_FAIL", "gpu[001-016]"),
     ]
-
-
-def test_words_that_are_no_job_are_passed_over() -> None:
-    assert (
-        list(
-            read_squeue(
-                "squeue: warning: something\n\n|||\nx|y|z\n²|RUNNING|None|n1|t\n" + "9" * 5000 + "|RUNNING|None|n1|t\n"
-            )
-        )
-        == []
-    )
-
-
-@pytest.mark.parametrize(
-    ("state", "phase"),
-    [
-        ("PENDING", EngineJobPhase.QUEUED),
-        ("REQUEUED", EngineJobPhase.QUEUED),
-        ("RUNNING", EngineJobPhase.RUNNING),
-        ("COMPLETING", EngineJobPhase.RUNNING),
-        ("SUSPENDED", EngineJobPhase.RUNNING),
-        ("STAGE_OUT", EngineJobPhase.RUNNING),
-        ("COMPLETED", EngineJobPhase.ENDED),
-        ("DEADLINE", EngineJobPhase.ENDED),
-        ("REVOKED", EngineJobPhase.LOST),
-        ("LAUNCH_FAILED", EngineJobPhase.LOST),
-    ],
-)
-def test_every_state_has_its_meaning(state: str, phase: EngineJobPhase) -> None:
-    assert phase_of(state) is phase
-
-
-def test_a_state_that_nobody_knows_yet_is_no_end() -> None:
-    assert phase_of("EXPEDITING") is EngineJobPhase.RUNNING
 
 
 # ---------------------------------------------------------------- script
@@ -204,40 +179,27 @@ def srun(said: SlurmSettings) -> list[str]:
     return shlex.split(last)
 
 
-def test_a_job_asks_for_its_nodes_its_cores_and_minutes_rounded_up() -> None:
+def test_a_job_asks_for_what_it_needs_and_its_operator_said_and_leaves_the_rest_to_slurm() -> None:
     asked = options(settings(), queue="short")
     assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--time=2", "--partition=short"} <= set(asked)
     assert {"--parsable", "--no-requeue"} <= set(asked)
-
-
-def test_what_nobody_said_is_left_to_slurm() -> None:
     names = {option.split("=")[0] for option in options(settings())}
     assert names.isdisjoint({"--partition", "--account", "--qos", "--constraint", "--gres"})
-
-
-def test_the_operators_words_reach_sbatch() -> None:
     asked = options(settings(account="ml", qos="high", constraint="h100&ib"))
     assert {"--account=ml", "--qos=high", "--constraint=h100&ib"} <= set(asked)
 
 
-def test_gpus_are_asked_for_as_the_operator_calls_them_and_cores_are_left_to_slurm() -> None:
+def test_gpus_are_asked_for_as_the_operator_calls_them_and_cores_beside_them_where_it_says_how_many() -> None:
     given = replace(order(), cluster=h100_cluster(num_nodes=2))
     asked = sbatch_options(settings(gres="gpu:h100"), given, Path("/shared/x"))
     assert "--gres=gpu:h100:8" in asked
     assert not any(option.startswith("--cpus-per-task") for option in asked)
-
-
-def test_cores_beside_gpus_are_asked_for_where_the_operator_says_how_many() -> None:
-    given = replace(order(), cluster=h100_cluster(num_nodes=2))
     assert "--cpus-per-task=96" in sbatch_options(settings(cpus_per_accelerator=12), given, Path("/shared/x"))
 
 
-def test_extra_lines_stand_where_sbatch_reads_them() -> None:
+def test_the_operators_lines_stand_where_sbatch_reads_them_and_run_before_the_nodes_start() -> None:
     lines = batch_script(settings(sbatch_lines=("--exclusive", "--mem=0")), order(), Path("/x")).splitlines()
     assert lines[:3] == ["#!/bin/bash", "#SBATCH --exclusive", "#SBATCH --mem=0"]
-
-
-def test_the_operators_lines_run_before_the_nodes_start() -> None:
     script = batch_script(settings(setup=("module load cuda/12",)), order(), Path("/x"))
     assert script.index("\nmodule load cuda/12\n") < script.index("srun")
 
@@ -257,13 +219,10 @@ def test_srun_starts_one_process_per_node_each_with_a_file_of_its_own() -> None:
     ]
 
 
-def test_a_container_sees_the_jobs_folder() -> None:
+def test_a_container_sees_the_jobs_folder_and_without_an_image_nobody_speaks_of_one() -> None:
     words = srun(settings(container_image="nvcr.io#nvidia/pytorch:25.09-py3", container_mounts=("/data:/data:ro",)))
     assert "--container-image=nvcr.io#nvidia/pytorch:25.09-py3" in words
     assert "--container-mounts=/shared/t-17-0-0:/shared/t-17-0-0,/data:/data:ro" in words
-
-
-def test_without_an_image_nobody_speaks_of_containers() -> None:
     assert not any("container" in word for word in srun(settings()))
 
 
@@ -317,17 +276,14 @@ def test_jobs_that_share_a_machine_begin_at_ports_of_their_own(tmp_path: Path, p
     assert all(20000 <= port < 32768 for port in ports)  # the kernel hands out ports from there
 
 
-def test_a_second_job_of_the_same_name_leaves_at_once(tmp_path: Path, programs: Path) -> None:
+def test_a_second_job_of_the_same_name_leaves_at_once_and_one_that_slurm_starts_again_says_so(
+    tmp_path: Path, programs: Path
+) -> None:
+    """A controller that loses power forgets the jobs that it started in its last seconds."""
     script = batch_script(settings(str(tmp_path), python=str(programs / "node")), order(), tmp_path)
     assert run(script, programs, 17)
     assert run(script, programs, 18) == ""
     assert (tmp_path / "claim").read_text().strip() == "17"
     assert not (tmp_path / "restarted").exists()
-
-
-def test_a_job_that_slurm_starts_again_leaves_at_once_and_says_so(tmp_path: Path, programs: Path) -> None:
-    """A controller that loses power forgets the jobs that it started in its last seconds."""
-    script = batch_script(settings(str(tmp_path), python=str(programs / "node")), order(), tmp_path)
-    assert run(script, programs, 17)
     assert run(script, programs, 17) == ""
     assert (tmp_path / "restarted").exists()
