@@ -49,12 +49,9 @@ def error_of(**parts: float) -> float:
     return float(relative_error(ONE, step(**parts), big_job())[0])
 
 
-def test_every_part_of_a_step_has_an_error() -> None:
+def test_every_part_of_a_step_has_an_error_and_intervals_hold_80_percent() -> None:
     assert set(PARTS) == {f.name for f in fields(StepTime)}
     assert all(0 < deviation < 1 for deviation in PARTS.values())
-
-
-def test_the_interval_holds_80_percent_of_a_normal_distribution() -> None:
     assert NormalDist().cdf(Z80) - NormalDist().cdf(-Z80) == pytest.approx(0.8, abs=1e-4)  # four digits of it are given
 
 
@@ -70,16 +67,10 @@ def test_a_search_knows_more_of_software_that_was_compared_on_the_device() -> No
     assert all(known.parts[name] < unknown.parts[name] for name in PARTS)
 
 
-def test_independent_errors_of_several_parts_cancel_in_part() -> None:
+def test_an_interval_grows_with_what_is_badly_known_and_independent_errors_cancel_in_part() -> None:
     assert error_of(matrix_s=1.0, attention_s=1.0) < max(error_of(matrix_s=1.0), error_of(attention_s=1.0))
-
-
-def test_the_more_of_a_step_is_badly_known_the_wider_its_interval() -> None:
     errors = [error_of(matrix_s=1.0, tensor_communication_s=share) for share in (0.2, 0.5, 1.0, 5.0)]
     assert errors == sorted(errors)
-
-
-def test_a_step_that_is_twice_as_long_in_all_parts_is_as_uncertain() -> None:
     assert error_of(matrix_s=2.0, bubble_s=1.0) == error_of(matrix_s=1.0, bubble_s=0.5)
 
 
@@ -108,43 +99,27 @@ def test_a_part_that_was_compared_with_nothing_is_less_certain_than_the_others()
     assert parts["bubble_s"] == TRUST[Where.HERE] * PARTS["bubble_s"]
 
 
-def test_runs_scatter_by_software_device_kind_of_model_and_width_of_numbers() -> None:
+def test_runs_scatter_by_software_device_model_and_width_or_as_their_stack_says() -> None:
     layouts = LayoutColumns.from_layouts([Layout(), Layout(precision=Precision.FP8)])
     said = comparisons()["nemo", "h100-sxm", DENSE].scatter
     expected = [said[BITS_16], said[BITS_8]]
     assert interval_error(layouts, replace(FITTED, stack=load_stack("nemo"))).residual.tolist() == expected
-
-
-def test_a_stack_may_say_itself_how_far_its_runs_scatter() -> None:
     noisy = replace(FITTED, stack=replace(FITTED.stack, scatter=0.2))
     assert interval_error(ONE, noisy).residual.tolist() == [0.2]
-
-
-def test_runs_of_software_that_nobody_compared_scatter_like_those_of_all() -> None:
     assert interval_error(ONE, big_job()).residual.tolist() == [pooled_scatter(DENSE)[BITS_16]]
 
 
-def test_what_a_cluster_adds_stays_until_runs_on_it_were_measured_also_for_fitted_software() -> None:
+def test_what_a_cluster_adds_stays_until_runs_on_it_were_measured_but_a_search_may_learn_of_its_job() -> None:
     known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
     assert (interval_error(ONE, FITTED).common, interval_error(ONE, known).common) == (CLUSTER, 0.03)
-
-
-def test_a_search_may_learn_that_a_job_differs_also_on_a_cluster_that_is_known() -> None:
-    known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
     assert time_error(known) == time_error(FITTED)
 
 
-def test_a_peak_at_the_limit_fits_as_often_as_not() -> None:
+def test_a_layout_fits_by_a_curve_that_falls_from_one_to_zero_through_a_half_at_the_limit() -> None:
     assert fit_probability(np.array([80e9]), 80e9).tolist() == [0.5]
-
-
-def test_the_more_a_layout_needs_the_less_likely_it_fits() -> None:
     probabilities = fit_probability(np.geomspace(40e9, 160e9, 50), 80e9)
     assert all(more > less for more, less in pairwise(probabilities))
     assert np.all((probabilities > 0) & (probabilities < 1))
-
-
-def test_a_peak_that_is_no_longer_near_the_limit_is_certain_and_finite() -> None:
     assert fit_probability(np.array([1.0, 1e30]), 80e9) == pytest.approx([1.0, 0.0], abs=1e-20)
 
 
@@ -176,16 +151,10 @@ def width(known: Calibration | None) -> float:
     return float(predict(SPLIT, replace(FITTED, calibration=known)).relative_error[0])
 
 
-def test_parts_that_are_known_well_narrow_the_interval() -> None:
+def test_parts_that_are_known_well_or_make_up_for_each_other_narrow_the_interval() -> None:
     assert width(by_parts(0.01)) < width(by_parts(0.1)) < width(by_parts(0.3))
     assert width(by_parts(0.01)) < width(None)
-
-
-def test_errors_of_parts_that_make_up_for_each_other_leave_a_narrower_interval() -> None:
     assert width(by_parts(0.1, -0.05)) < width(by_parts(0.1)) < width(by_parts(0.1, 0.5))
-
-
-def test_an_interval_is_scaled_in_logarithms() -> None:
     known = by_parts(0.05)
     wider = width(replace(known, interval_scale=2.0))
     assert math.log1p(wider) == pytest.approx(2 * math.log1p(width(known)))

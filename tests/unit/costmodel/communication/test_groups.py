@@ -1,3 +1,5 @@
+"""Where the groups of a layout lie, counted rank by rank, and what links and nodes do to them."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -24,7 +26,7 @@ from autotuner.costmodel.communication.layout_groups import (
     tensor_group,
 )
 from autotuner.costmodel.communication.node_topology import PCIE_EFFICIENCY, WiredNode, wired_node
-from autotuner.costmodel.communication.rank_placement import Windows
+from autotuner.costmodel.communication.rank_placement import Places, Windows
 from autotuner.search.explain.routes import routes
 from tests.builders import big_job, h100_cluster
 
@@ -50,15 +52,12 @@ def test_a_late_link_is_late_in_every_step_of_a_collective(collective: object, n
     assert float(added_s[0]) == pytest.approx(num_steps * 0.01, rel=0.02)  # the faster algorithm may be another
 
 
-def test_groups_that_do_not_reach_over_it_are_as_fast_as_ever() -> None:
+def test_a_narrow_link_slows_the_rings_that_reach_over_it_alone() -> None:
     two_nodes = h100_cluster(num_nodes=2)
     late = replace(two_nodes, link_health=(LinkHealth(ends=(0, 1), delay_s=1.0),))
     x = LayoutColumns.from_layouts([Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=2)])
     assert all_reduce_s(BYTES, tensor_group(x, late)) == all_reduce_s(BYTES, tensor_group(x, two_nodes))
     assert all_reduce_s(BYTES, replicate_group(x, late)) > 1.0
-
-
-def test_a_ring_is_as_fast_as_its_narrowest_link() -> None:
     narrow = with_link(FOUR, bandwidth_bytes_per_s=FOUR.inter_node_link.bandwidth_bytes_per_s / 10)
     large = np.array([1e12])
     ratio = all_gather_s(large, shard_group(SHARDED, narrow)) / all_gather_s(large, shard_group(SHARDED, FOUR))
@@ -72,14 +71,6 @@ def test_collectives_that_were_timed_on_good_links_are_late_and_narrow_too() -> 
     slow = with_link(node, delay_s=0.01, bandwidth_bytes_per_s=1e6)
     seconds = [float(all_gather_s(BYTES, shard_group(SHARDED, cluster))[0]) for cluster in (node, slow)]
     assert seconds == pytest.approx([2e-3, 0.75 + 0.03])
-
-
-def test_what_is_said_of_one_link_goes_before_what_is_said_of_its_class() -> None:
-    both = LinkHealth(link_class="inter_node", delay_s=0.01), LinkHealth(ends=(1, 2), delay_s=0.03)
-    for order in (both, both[::-1]):
-        group = shard_group(SHARDED, replace(FOUR, link_health=order))
-        assert group.slow is not None
-        assert group.slow.delay_s == 0.03
 
 
 def test_replicas_outermost_lie_as_far_apart_as_all_ranks_of_one() -> None:
@@ -96,12 +87,9 @@ def ranks_per_node(num_ranks: int, stride: int, cluster: Cluster) -> int:
     return int(group_of(np.array([num_ranks]), np.array([stride]), cluster).ranks_per_node[0])
 
 
-def test_in_an_nvlink_domain_of_several_nodes_a_group_has_the_ports_of_all_its_ranks_there() -> None:
+def test_a_group_has_the_ports_of_its_ranks_in_a_domain_and_few_where_it_straddles_nodes() -> None:
     racks = h100_cluster(num_nodes=32, accelerators_per_node=4, nvlink_domain=72)
     assert [ranks_per_node(*group, racks) for group in ((8, 1), (64, 1), (128, 1), (16, 8))] == [8, 64, 64, 8]
-
-
-def test_a_group_that_straddles_two_nodes_has_few_ranks_on_one_side_of_the_border() -> None:
     assert [ranks_per_node(n, 1, h100_cluster(num_nodes=3)) for n in (3, 4, 6)] == [1, 4, 2]
 
 
@@ -165,7 +153,7 @@ def _nvlink_rate(cluster: Cluster) -> float:
     return cluster.intra_node_link.efficiency * cluster.intra_node_link.bandwidth_bytes_per_s
 
 
-def test_a_pair_that_nvlink_joins_is_as_fast_as_before_and_others_are_not() -> None:
+def test_groups_that_cross_to_the_other_socket_share_its_link_and_pairs_of_nvlink_do_not() -> None:
     cluster = replace(h100_cluster(), wiring=PAIRS)
     found = _found(cluster, (1, 2, 4, 8), (1, 1, 1, 1))
     rate = _nvlink_rate(cluster)
@@ -173,11 +161,15 @@ def test_a_pair_that_nvlink_joins_is_as_fast_as_before_and_others_are_not() -> N
     assert found.delay_s.astype(bool).tolist() == [False, False, True, True]
 
 
-def test_groups_that_cross_to_the_other_socket_at_once_share_its_link() -> None:
+def test_groups_that_cross_a_socket_or_a_switch_at_once_share_its_way() -> None:
     cluster = replace(h100_cluster(), wiring=PAIRS)
     found = _found(cluster, (2, 2, 4, 8), (4, 1, 2, 1))
     rate = _nvlink_rate(cluster)
     assert found.ring_slowdown == pytest.approx([4 * rate / 20e9, 1, 2 * rate / 20e9, rate / 20e9])
+    wiring = Wiring(name="switches", nvlink_groups=(), switches=((0, 1), (2, 3)), pcie_bandwidth_bytes_per_s=50e9)
+    cluster = replace(h100_cluster(), wiring=wiring, accelerators_per_node=4)
+    beside, across = _found(cluster, (2, 2), (1, 2)).ring_slowdown
+    assert across == pytest.approx(2 * beside)
 
 
 def test_an_all_to_all_puts_more_between_sockets_than_a_ring() -> None:
@@ -185,13 +177,6 @@ def test_an_all_to_all_puts_more_between_sockets_than_a_ring() -> None:
     found = _found(cluster, (8,), (1,))
     sent = 4 * 4 / 7  # each of four ranks of a socket sends a seventh to each of the other four
     assert found.pair_slowdown == pytest.approx(sent * found.ring_slowdown)
-
-
-def test_accelerators_below_one_switch_share_its_way_up() -> None:
-    wiring = Wiring(name="switches", nvlink_groups=(), switches=((0, 1), (2, 3)), pcie_bandwidth_bytes_per_s=50e9)
-    cluster = replace(h100_cluster(), wiring=wiring, accelerators_per_node=4)
-    beside, across = _found(cluster, (2, 2), (1, 2)).ring_slowdown
-    assert across == pytest.approx(2 * beside)
 
 
 def test_what_a_link_joins_as_a_whole_is_predicted_as_without_a_wiring() -> None:
@@ -211,13 +196,10 @@ def test_collectives_inside_such_a_node_take_longer_and_those_of_a_pair_do_not()
     assert (after.all_to_all_s_per_byte() >= before.all_to_all_s_per_byte()).all()
 
 
-def test_the_limiting_link_of_a_group_is_the_one_that_its_node_has() -> None:
+def test_the_limiting_link_of_a_group_and_of_its_route_is_the_one_that_its_node_has() -> None:
     cluster = replace(h100_cluster(num_nodes=2), wiring=PAIRS)
     names = [cluster.link_for(size, 1).name for size in (2, 4, 8, 16)]
     assert names == ["nvlink4", "the root of one socket's PCIe", "the link between sockets", "ndr400"]
-
-
-def test_the_route_of_an_axis_inside_such_a_node_names_the_way_that_limits_it() -> None:
     wired = replace(h100_cluster(num_nodes=2), wiring=PAIRS)
     layout = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=2)
     tensor, _ = routes(layout, replace(big_job(2), cluster=wired))
@@ -266,3 +248,74 @@ def test_bytes_that_leave_the_fullest_part_in_equal_shares_are_as_many_as_counte
             inside = Counter(rank // size for rank in group)
             sent.update({part: count * (num_ranks - count) for part, count in inside.items()})
         assert found * num_ranks == pytest.approx(max(sent.values(), default=0)), (num_ranks, stride)
+
+
+NODES, PER_NODE = 8, 4
+NUM_RANKS = NODES * PER_NODE
+EVEN = [(n, stride) for n, stride in product((2, 4, 8, 16, 32), (1, 2, 4, 8, 16)) if n * stride <= NUM_RANKS]
+
+
+def places(num_ranks: int, stride: int, *, cyclic: bool, sorts: bool = False) -> Places:
+    return Places(
+        num_ranks=np.array([num_ranks]),
+        stride=np.array([stride]),
+        is_cyclic=np.array([cyclic]),
+        num_nodes=NODES,
+        ranks_per_node=PER_NODE,
+        sorts_ring=sorts,
+    )
+
+
+def groups_of(num_ranks: int, stride: int) -> list[list[int]]:
+    starts = (first for first in range(NUM_RANKS) if first // stride % num_ranks == 0)
+    return [[first + stride * i for i in range(num_ranks)] for first in starts]
+
+
+def part_of(rank: int, nodes: int, *, cyclic: bool) -> int:
+    return (rank % NODES if cyclic else rank // PER_NODE) // nodes
+
+
+@pytest.mark.parametrize(("cyclic", "nodes"), list(product((False, True), (1, 2, 4, 8))))
+def test_ranks_of_a_group_below_a_switch_are_those_that_counting_finds(cyclic: bool, nodes: int) -> None:
+    for num_ranks, stride in EVEN:
+        below = {
+            count
+            for group in groups_of(num_ranks, stride)
+            for count in Counter(part_of(rank, nodes, cyclic=cyclic) for rank in group).values()
+        }
+        assert {int(places(num_ranks, stride, cyclic=cyclic).ranks_below(nodes)[0])} == below, (num_ranks, stride)
+
+
+def leaving(num_ranks: int, stride: int, nodes: int, *, cyclic: bool, sorts: bool) -> int:
+    """Times that rings leave the part which they leave most often."""
+    left: Counter[int] = Counter()
+    for group in groups_of(num_ranks, stride):
+        parts = [part_of(rank, nodes, cyclic=cyclic) for rank in group]
+        ring = sorted(parts) if sorts else parts
+        left.update(one for one, other in zip(ring, [*ring[1:], ring[0]], strict=True) if one != other)
+    return max(left.values(), default=0)
+
+
+@pytest.mark.parametrize(("cyclic", "sorts", "nodes"), list(product((False, True), (False, True), (1, 2, 4))))
+def test_rings_leave_a_switch_as_often_as_counting_finds(cyclic: bool, sorts: bool, nodes: int) -> None:
+    for num_ranks, stride in EVEN:
+        where = places(num_ranks, stride, cyclic=cyclic, sorts=sorts)
+        found = nodes * PER_NODE / float(where.ring_ranks(nodes)[0]) if where.leave(nodes)[0] else 0.0
+        assert found == pytest.approx(leaving(num_ranks, stride, nodes, cyclic=cyclic, sorts=sorts)), (
+            num_ranks,
+            stride,
+        )
+
+
+@pytest.mark.parametrize(("cyclic", "nodes"), list(product((False, True), (1, 2, 4))))
+def test_sends_leave_a_switch_as_often_as_counting_finds_around_the_end(cyclic: bool, nodes: int) -> None:
+    for num_ranks, stride in EVEN:
+        if num_ranks * stride < NUM_RANKS:
+            continue  # inside shorter groups the last rank sends to none
+        sent = Counter(
+            part_of(rank, nodes, cyclic=cyclic)
+            for rank in range(NUM_RANKS)
+            if part_of(rank, nodes, cyclic=cyclic) != part_of((rank + stride) % NUM_RANKS, nodes, cyclic=cyclic)
+        )
+        share = float(places(num_ranks, stride, cyclic=cyclic).share_sent_out(nodes)[0])
+        assert share * nodes * PER_NODE == pytest.approx(max(sent.values(), default=0)), (num_ranks, stride)

@@ -25,9 +25,8 @@ from autotuner.costmodel.communication.layer_collectives import (
 )
 from autotuner.costmodel.communication.layout_groups import context_group
 from tests.builders import big_job, cpu_cluster, h100, llama_70b, tiny_job
-from tests.unit.costmodel.memory_jobs import on_stack
 from tests.unit.costmodel.test_stage_load import apart
-from tests.unit.costmodel.works import columns, first, with_stack
+from tests.unit.costmodel.works import columns, first, on_stack, with_stack
 
 
 def exposed(wire_s: float, window_s: float, num_parts: float) -> float:
@@ -50,15 +49,9 @@ def prefetched_s(wire_s: float, window_s: float, num_parts: int) -> float:
     return clock_s + window_s / num_parts - window_s
 
 
-def test_without_a_window_everything_is_exposed() -> None:
+def test_the_last_part_is_exposed_and_everything_without_a_window() -> None:
     assert exposed(2.0, 0.0, 4) == 2.0
-
-
-def test_the_last_part_is_always_exposed() -> None:
     assert exposed(2.0, 100.0, 4) == 0.5
-
-
-def test_one_part_cannot_hide() -> None:
     assert exposed(2.0, 100.0, 1) == 2.0
 
 
@@ -171,12 +164,9 @@ def test_one_copy_per_rank_and_node_is_less_than_one_per_expert() -> None:
     assert once == pytest.approx(every * 3.6 / 8, rel=0.1)
 
 
-def test_an_uneven_load_takes_longer_to_arrive() -> None:
+def test_an_uneven_load_or_copies_for_a_whole_tensor_group_take_longer_to_arrive() -> None:
     even, uneven = (dispatch(apart(64), job(expert_imbalance=imbalance)) for imbalance in (1.0, 1.5))
     assert 1.3 * even < uneven < 1.5 * even  # but for latency
-
-
-def test_split_experts_meet_the_copies_of_their_whole_tensor_group() -> None:
     layout = apart(2, tensor_parallel_degree=4, sequence_parallel=True)
     whole, split = (dispatch(layout, job(splits_experts=flag)) for flag in (False, True))
     assert split > 2 * whole

@@ -36,13 +36,10 @@ def test_the_fullest_bin_holds_as_many_balls_as_when_they_are_thrown(num_balls: 
     assert found == pytest.approx(fullest, rel=0.08)
 
 
-def test_very_many_balls_lie_as_evenly_by_both_formulas() -> None:
+def test_a_few_or_very_many_balls_lie_as_evenly_as_formulas_say() -> None:
     around = unevenness(np.array([16 * 0.99e4, 16 * 1.01e4]), 16)
     assert around[0] - 1 == pytest.approx(around[1] - 1, rel=0.5)  # a bound for many bins beside the tail for 16
     assert around[1] < 1.03
-
-
-def test_nothing_is_uneven_in_a_single_bin_or_without_balls() -> None:
     assert unevenness(np.array([0.0, 5.0]), 1).tolist() == [1, 1]
     assert unevenness(np.array([0.0]), 8).tolist() == [1]
 
@@ -76,11 +73,8 @@ def test_a_non_blocking_network_takes_as_long_as_one_switch() -> None:
     np.testing.assert_array_equal(plain.all_to_all_s_per_byte(), tiered.all_to_all_s_per_byte())
 
 
-def test_a_group_below_one_leaf_does_not_feel_thin_uplinks() -> None:
+def test_rings_below_one_leaf_and_side_by_side_make_up_for_thin_uplinks() -> None:
     assert times_longer(4, 8, THIN) == times_longer(32, 1, THIN) == 1
-
-
-def test_a_ring_leaves_each_leaf_once_so_that_ranks_side_by_side_make_up_for_thin_uplinks() -> None:
     # 16 replicas 8 apart: 4 below each leaf, whose uplinks are half as thick; one of 4 goes up at a time
     assert times_longer(16, 8, THIN) == 1
     # 16 replicas 32 apart: one below each leaf, 4 below each spine, which passes an eighth
@@ -89,14 +83,11 @@ def test_a_ring_leaves_each_leaf_once_so_that_ranks_side_by_side_make_up_for_thi
     assert times_longer(4, 128, THIN) == pytest.approx(8)
 
 
-def test_an_all_to_all_sends_up_whatever_is_for_ranks_elsewhere() -> None:
+def test_an_all_to_all_sends_up_what_is_for_ranks_elsewhere_and_a_ring_turns_around_there() -> None:
     thin, flat = group(64, 8, THIN), group(64, 8, None)
     # 48 of 64 ranks lie below another spine, whose uplinks are an eighth as thick as ports
     expected = 8 * 48 / 63
     assert float(thin.all_to_all_s_per_byte()[0] / flat.all_to_all_s_per_byte()[0]) == pytest.approx(expected)
-
-
-def test_latency_of_a_tier_counts_for_each_time_that_a_ring_turns_around_there() -> None:
     thin, flat = group(16, 32, THIN), group(16, 32, None)
     # 16 leaves, and so 15 steps that turn around at the spine or above it
     assert float(thin.ring_latency_s[0] - flat.ring_latency_s[0]) == pytest.approx(15 * 5e-6)
@@ -111,12 +102,9 @@ def experts(*, pxn: bool) -> Floats:
     return expert_group(x, job).all_to_all_s_per_byte()
 
 
-def test_without_pxn_what_is_for_another_rail_goes_over_the_thin_spine() -> None:
+def test_without_pxn_what_is_for_another_rail_goes_over_the_thin_spine_and_rings_stay_on_theirs() -> None:
     # 64 ranks on the 8 nodes below the leaves: 56 go out by a port, 49 of them to another rail, up at half the rate
     assert float(experts(pxn=False)[0] / experts(pxn=True)[0]) == pytest.approx(2 * 49 / 56)
-
-
-def test_rings_stay_on_their_rail_with_and_without_pxn() -> None:
     rings = [
         shard_group(
             LayoutColumns.from_layouts([Layout(data_parallel_shard_degree=128, pxn=pxn)]),

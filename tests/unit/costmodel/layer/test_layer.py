@@ -35,22 +35,13 @@ def seconds(passes: Passes) -> list[list[float]]:
     return [passes.forward_s.tolist(), passes.input_s.tolist(), passes.weight_s.tolist()]
 
 
-def test_a_backward_is_both_gradients_and_the_total_also_the_forward() -> None:
+def test_passes_and_their_sums_are_counted_pass_by_pass() -> None:
     assert ONE.backward_s.tolist() == [8.0, 10.0]
     assert ONE.total_s.tolist() == [9.0, 12.0]
-
-
-def test_passes_add_subtract_and_multiply_pass_by_pass() -> None:
     assert seconds(ONE + TEN) == [[11.0, 12.0], [23.0, 24.0], [35.0, 36.0]]
     assert seconds(ONE + TEN - TEN) == seconds(ONE)
     assert seconds(ONE * np.array([0, 2])) == [[0.0, 4.0], [0.0, 8.0], [0.0, 12.0]]
-
-
-def test_layouts_are_picked_in_the_order_of_the_index() -> None:
     assert seconds(ONE.take(np.array([1, 0, 1]))) == [[2.0, 1.0, 2.0], [4.0, 3.0, 4.0], [6.0, 5.0, 6.0]]
-
-
-def test_a_send_follows_the_forward_and_the_gradient_that_another_stage_waits_for() -> None:
     assert seconds(ONE.with_sends(np.array([0.5, 0.0]))) == [[1.5, 2.0], [3.5, 4.0], [5.0, 6.0]]
 
 
@@ -62,10 +53,6 @@ def test_a_step_needs_six_flop_per_parameter_and_token_and_some_attention() -> N
     job = big_job()
     per_token = model_flop_per_step(job) / job.workload.tokens_per_step
     assert 6 < per_token / job.model.num_parameters < 7.5
-
-
-def test_nothing_recomputed_is_no_flop() -> None:
-    assert recomputed_flop_per_step(LayoutColumns.from_layouts([Layout()]), tiny_job()).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -135,17 +122,6 @@ WORK_ONE = replace(
 TWO = replace(Work.nothing(2), matrix_s=np.full(2, 3.0), recompute_s=np.array([4.0, 5.0]))
 
 
-def test_no_work_takes_no_time_in_any_part() -> None:
-    assert parts(Work.nothing(2)) == [[0.0, 0.0]] * len(fields(Work))
-
-
-def test_a_part_that_does_not_exist_is_neither_read_nor_written() -> None:
-    with pytest.raises(AttributeError, match="offlaod_s"):
-        _ = WORK_ONE.offlaod_s  # type: ignore[attr-defined]  # mypy finds it too
-    with pytest.raises(TypeError, match="offlaod_s"):
-        replace(WORK_ONE, offlaod_s=HALF)  # type: ignore[call-arg]  # mypy finds it too
-
-
 def test_the_total_counts_every_second_once_and_no_part_of_it_again() -> None:
     summed = [f.name for f in fields(Work) if f.name not in WHEN]
     seconds = {name: np.array([2.0**number]) for number, name in enumerate(summed)}
@@ -154,21 +130,15 @@ def test_the_total_counts_every_second_once_and_no_part_of_it_again() -> None:
     assert work.compute_s.tolist() == [1.0 + 2.0 + 4.0 + 8.0]
 
 
-def test_works_add_subtract_and_multiply_part_by_part() -> None:
+def test_works_add_join_and_divide_into_passes_part_by_part() -> None:
     assert (WORK_ONE + TWO).matrix_s.tolist() == [4.0, 5.0]
     assert (WORK_ONE + TWO).recompute_s.tolist() == [4.0, 5.0]
     assert parts(WORK_ONE + TWO - TWO) == parts(WORK_ONE)
     assert (WORK_ONE * 3.0).forward_s.tolist() == [2.25, 2.25]
     assert (WORK_ONE * np.array([0, 2])).matrix_s.tolist() == [0.0, 4.0]
-
-
-def test_layouts_are_joined_and_picked() -> None:
     both = WORK_ONE.beside(TWO)
     assert both.matrix_s.tolist() == [1.0, 2.0, 3.0, 3.0]
     assert both.take(np.array([3, 0])).matrix_s.tolist() == [3.0, 1.0]
-
-
-def test_the_passes_of_a_work_are_all_of_it() -> None:
     passes = WORK_ONE.passes()
     assert passes.forward_s.tolist() == [0.75, 0.75]
     assert passes.weight_s.tolist() == [0.25, 0.25]
@@ -184,13 +154,10 @@ def test_norms_of_elementary_operations_take_longer_than_fused_ones_and_nothing_
     assert first(halves[0].pointwise_s) == first(halves[1].pointwise_s)
 
 
-def test_a_fused_loss_moves_less_memory() -> None:
+def test_norms_losses_and_gates_that_move_less_memory_take_less_time_and_multiply_the_same() -> None:
     steps, fused = (output(Layout(), with_stack(fuses_loss=f)) for f in (False, True))
     assert first(fused.pointwise_s) < first(steps.pointwise_s) / 2
     assert first(fused.matrix_s) == first(steps.matrix_s)
-
-
-def test_sequence_parallelism_splits_the_norms_and_computes_the_same_products() -> None:
     plain, split = (layer(replace(TENSOR, sequence_parallel=s)) for s in (False, True))
     assert first(split.pointwise_s) < first(plain.pointwise_s)
     assert first(split.matrix_s) == first(plain.matrix_s)
@@ -213,39 +180,27 @@ def test_what_weighs_the_output_of_attention_moves_memory() -> None:
     assert first(gated.matrix_s) > first(plain.matrix_s)
 
 
-def test_the_optimizer_moves_its_state_once() -> None:
+def test_an_optimizer_moves_its_state_once_or_once_per_operation() -> None:
     x = columns(cpu_layout())
     job = with_stack(tiny_job(1))
     # in fp32: read and write weight and two moments, read the gradient: 28 bytes at 85 % of 10 GB/s; rounding only
     assert first(optimizer_s(x, job, np.array([1e9]))) == pytest.approx(28 / (0.85 * 10), rel=1e-12)
-
-
-def test_what_a_stack_does_once_a_step_is_added_to_the_optimizer() -> None:
+    x = columns(cpu_layout(optimizer_kernel=OptimizerKernel.FOREACH))
+    # 20 passes over elements of 4 bytes (torch/optim/adam.py) at 85 % of 10 GB/s; rounding only
+    assert first(optimizer_s(x, with_stack(tiny_job(1)), np.array([1e9]))) == pytest.approx(80 / (0.85 * 10), rel=1e-12)
     x, nothing = columns(Layout()), np.zeros(1)
     seconds = (first(optimizer_s(x, with_stack(step_overhead_s=s), nothing)) for s in (0.0, 0.5))
     assert list(seconds) == [0.0, 0.5]
 
 
-def test_a_compiled_layer_moves_what_one_kernel_for_each_operation_would() -> None:
+def test_a_compiled_layer_moves_what_one_kernel_for_each_operation_would_unless_its_stack_moves_less() -> None:
     eager, compiled = (layer(Layout(compiled=c), with_stack(pointwise_traffic=1.9)) for c in (False, True))
     assert first(eager.pointwise_s) == pytest.approx(1.9 * first(compiled.pointwise_s), rel=1e-12)  # rounding
     assert first(eager.matrix_s + eager.attention_s) == first(compiled.matrix_s + compiled.attention_s)
-
-
-def test_the_compiler_fuses_a_norm_of_elementary_operations() -> None:
     fused, plain = (layer(Layout(fused_norm=f, compiled=True)) for f in (True, False))
     assert parts(fused) == parts(plain)
-
-
-def test_a_stack_that_moves_less_than_the_compiler_is_not_slowed_by_it() -> None:
     eager, compiled = (layer(Layout(compiled=c), with_stack(pointwise_traffic=0.85)) for c in (False, True))
     assert first(eager.pointwise_s) == first(compiled.pointwise_s)
-
-
-def test_one_kernel_per_operation_moves_the_optimizers_state_again_and_again() -> None:
-    x = columns(cpu_layout(optimizer_kernel=OptimizerKernel.FOREACH))
-    # 20 passes over elements of 4 bytes (torch/optim/adam.py) at 85 % of 10 GB/s; rounding only
-    assert first(optimizer_s(x, with_stack(tiny_job(1)), np.array([1e9]))) == pytest.approx(80 / (0.85 * 10), rel=1e-12)
 
 
 # ---------------------------------------------------------------- quantization
@@ -297,7 +252,7 @@ def test_a_second_layout_is_written_on_hopper_and_not_on_blackwell() -> None:
     assert moved[0] == pytest.approx(moved[1] * 6 / 5, rel=1e-12)  # read 2 and 2, write 1 and 1, or 1
 
 
-def test_weights_are_rounded_once_a_step_by_transformer_engine_and_in_every_pass_by_torchao() -> None:
+def test_weights_are_rounded_once_a_step_by_transformer_engine_and_only_laid_out_again_where_gathered() -> None:
     x, elements = columns(FP8), np.array([1e9])
     assert first(weight_casts_s(x, engine(), elements)) > 0.0
     assert first(weight_casts_s(x, big_job(), elements)) == 0.0
@@ -312,17 +267,19 @@ def test_gathered_weights_are_only_laid_out_again_and_not_even_that_on_blackwell
     assert first(weight_casts_s(x, blackwell, elements)) == 0.0
 
 
-def test_compiled_casts_move_a_fraction_of_what_eager_ones_do() -> None:
+def test_casts_cost_more_eager_by_row_emulated_and_for_every_copy_of_a_token() -> None:
     assert 4 * quantization_seconds(replace(FP8, compiled=True), big_job()) < quantization_seconds(FP8, big_job())
     launched = [first(cast_kernels(columns(replace(FP8, compiled=compiled)), big_job())) for compiled in (False, True)]
     assert launched[0] > launched[1]
-
-
-def test_a_scale_per_row_costs_more_than_one_per_tensor() -> None:
     tensorwise, rowwise = (
         quantization_seconds(recipe(r, compiled=True), big_job()) for r in (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE)
     )
     assert tensorwise < rowwise
+    assert quantization_seconds(Layout(precision=Precision.FP8_EMULATED), big_job()) > quantization_seconds(
+        FP8, big_job()
+    )
+    job = sparse_job()
+    assert quantization_seconds(FP8, job, sparse=True) > quantization_seconds(FP8, job)
 
 
 def test_a_rank_rounds_its_part_of_what_is_gathered_rounded() -> None:
@@ -331,17 +288,6 @@ def test_a_rank_rounds_its_part_of_what_is_gathered_rounded() -> None:
     parallel = replace(split, sequence_parallel=True)
     assert quantization_seconds(parallel, sharing) < quantization_seconds(parallel, alone)
     assert quantization_seconds(split, sharing) == quantization_seconds(split, alone)
-
-
-def test_emulation_rounds_and_widens() -> None:
-    assert quantization_seconds(Layout(precision=Precision.FP8_EMULATED), big_job()) > quantization_seconds(
-        FP8, big_job()
-    )
-
-
-def test_experts_round_every_copy_of_a_token() -> None:
-    job = sparse_job()
-    assert quantization_seconds(FP8, job, sparse=True) > quantization_seconds(FP8, job)
 
 
 def test_passes_share_the_casts_by_what_they_need() -> None:
@@ -384,16 +330,10 @@ def forward_s(kernel: AttentionKernel, of: AttentionLaw, **changes: Any) -> floa
     return float(attention_s(shape(**changes), kernel, of)[0])
 
 
-def test_a_fused_kernel_visits_half_of_the_keys_and_the_diagonal() -> None:
+def test_a_fused_kernel_visits_half_of_the_keys_unless_it_computes_masked_scores() -> None:
     visited = 2 * 8 * 4096 * (4096 / 2 + 64)
     assert forward_s(FLASH, law()) == pytest.approx(visited * 2 * 2 * 64 / (0.5 * 1e12))
-
-
-def test_a_kernel_that_computes_masked_scores_visits_every_key() -> None:
     assert forward_s(FLASH, law(skips_masked=False)) == pytest.approx(2 * 8 * 4096**2 * 2 * 2 * 64 / (0.5 * 1e12))
-
-
-def test_the_backward_multiplies_five_times_where_the_forward_does_twice() -> None:
     forward, backward = attention_s(shape(), FLASH, law())
     assert backward / forward == pytest.approx(5 / 2)
 
@@ -412,14 +352,11 @@ def test_the_overhead_of_a_block_weighs_on_short_sequences() -> None:
     assert 1 < long < 1.02
 
 
-def test_fewer_blocks_of_queries_than_multiprocessors_leave_some_idle() -> None:
+def test_blocks_of_queries_fill_multiprocessors_and_context_ranks_take_their_share() -> None:
     one_block = forward_s(FLASH, law(), batch=1, num_heads=1, query_len=128)
     four_blocks = forward_s(FLASH, law(), batch=1, num_heads=4, query_len=128)
     assert one_block == pytest.approx(four_blocks)
     assert forward_s(FLASH, law(), batch=1, num_heads=8, query_len=128) == pytest.approx(2 * four_blocks)
-
-
-def test_a_context_rank_takes_its_share_of_the_queries() -> None:
     assert forward_s(FLASH, law(), query_len=1024) == pytest.approx(forward_s(FLASH, law()) / 4)
 
 
@@ -440,14 +377,11 @@ def test_an_unfused_kernel_adds_passes_over_all_scores_to_its_batched_products()
     assert backward == pytest.approx(scores + 3 * values + 12 * one_byte_s)
 
 
-def test_each_row_takes_the_time_of_its_own_kernel() -> None:
+def test_each_row_takes_the_time_of_its_own_kernel_and_none_that_the_device_lacks() -> None:
     kernels = np.array([FLASH, FUSED_SOFTMAX, FLASH], dtype=np.int8)
     forward, _ = attention_s(shape(batch=np.array([1, 2, 4])), kernels, law())
     expected = [forward_s(kernel, law(), batch=b) for kernel, b in ((FLASH, 1), (FUSED_SOFTMAX, 2), (FLASH, 4))]
     assert forward.tolist() == expected
-
-
-def test_a_kernel_that_the_device_lacks_has_no_time() -> None:
     assert np.isnan(attention_s(shape(), FLASH_3, law())).all()
 
 

@@ -27,11 +27,8 @@ def copies(layout: Layout, forward_s: float = 0.0, backward_s: float = 0.0) -> l
     return [first(s) for s in copies_s(columns(layout), big_job(), forward, backward, sparse=False)]
 
 
-def test_what_stays_on_the_device_is_not_copied() -> None:
+def test_each_layer_that_does_not_stay_on_the_device_is_copied_out_and_back_at_the_rate_of_the_host_link() -> None:
     assert copies(Layout()) == [0.0, 0.0]
-
-
-def test_each_layer_is_copied_out_and_back_at_the_rate_of_the_host_link() -> None:
     moved = first(LayerBytes.of(columns(AWAY), big_job(), sparse=False).moved)
     wire_s = moved / (HOST_LINK_EFFICIENCY * big_job().cluster.accelerator.host_bandwidth_bytes_per_s)
     assert copies(AWAY) == [wire_s, wire_s]
@@ -130,33 +127,32 @@ def test_a_stack_slows_products_and_their_neighbours_by_its_own_factors() -> Non
     assert first(slow.attention_s) == first(plain.attention_s)
 
 
-def test_gathered_logits_cost_a_collective_and_the_whole_loss_on_every_tensor_rank() -> None:
+def test_gathered_logits_cost_a_collective_and_the_whole_loss_whether_layout_or_stack_gathers_them() -> None:
     split, whole = (output(TENSOR, with_stack(gathers_logits=g)) for g in (False, True))
     assert first(whole.tensor_s) > first(split.tensor_s)
     assert first(whole.pointwise_s) == pytest.approx(8 * first(split.pointwise_s), rel=1e-12)  # rounding
     assert first(whole.matrix_s) == first(split.matrix_s)
     lone = [output(Layout(), with_stack(gathers_logits=g)) for g in (False, True)]
     assert parts(lone[0]) == parts(lone[1])
+    ours, theirs = (
+        output(replace(TENSOR, loss_parallel=p), with_stack(gathers_logits=g))
+        for p, g in ((False, False), (True, True))
+    )
+    assert parts(ours) == parts(theirs)
 
 
-def test_tensor_ranks_split_the_computation_and_add_communication() -> None:
+def test_groups_split_the_computation_and_add_communication() -> None:
     alone, split = layer(Layout()), layer(TENSOR)
     assert first(alone.tensor_s) == 0.0 < first(split.tensor_s)
     assert first(alone.compute_s) / 8 < first(split.compute_s) < first(alone.compute_s) / 5
-
-
-def test_full_recomputation_repeats_the_collectives_of_the_forward() -> None:
     once, again = layer(TENSOR), layer(replace(TENSOR, recompute=Recompute.FULL))
     assert first(again.tensor_s) == pytest.approx(1.5 * first(once.tensor_s), rel=1e-12)  # rounding only
 
 
-def test_context_ranks_split_the_tokens_and_exchange_keys() -> None:
+def test_context_and_expert_ranks_pay_for_what_they_exchange() -> None:
     layout = Layout(context_parallel_degree=4)
     assert tokens_per_pass(columns(layout), big_job()).tolist() == [2048.0]
     assert first(layer(layout).context_s) > 0.0 == first(layer(Layout()).context_s)
-
-
-def test_expert_ranks_pay_for_the_dispatch_and_lone_experts_do_not() -> None:
     lone, apart = (layer(Layout(expert_parallel_degree=e), sparse_job(), sparse=True) for e in (1, 8))
     assert first(lone.expert_s) == 0.0 < first(apart.expert_s)
 
@@ -170,14 +166,6 @@ def test_all_but_products_computes_only_what_lies_between_again(kernel: Attentio
     # an unfused core is no product of matrices; rounding
     core = first(core_alone.recompute_s) if kernel == AttentionKernel.MATH else 0.0
     assert first(work.recompute_s) == pytest.approx(norms + core, rel=1e-12)
-
-
-def test_the_layout_may_gather_logits_where_the_stack_does_not() -> None:
-    ours, theirs = (
-        output(replace(TENSOR, loss_parallel=p), with_stack(gathers_logits=g))
-        for p, g in ((False, False), (True, True))
-    )
-    assert parts(ours) == parts(theirs)
 
 
 def test_tensor_collectives_cut_up_among_products_are_hidden_by_the_share_that_was_measured() -> None:

@@ -102,16 +102,19 @@ def test_a_large_layer_runs_near_the_rate_of_its_products() -> None:
     assert first(work.compute_s) < at_peak_s / 0.4  # with attention and norms
 
 
-def test_fewer_bits_multiply_faster() -> None:
+def test_fewer_bits_multiply_faster_unless_casts_eat_up_the_gain() -> None:
     plain = Layout(attention_kernel=AttentionKernel.MATH, compiled=True)
     fp32, bf16, fp8, emulated = (first(layer(replace(plain, precision=p)).matrix_s) for p in h100().precisions)
     assert fp32 > bf16 > fp8
     assert emulated > bf16  # the same products, and every operand rounded and widened again
-
-
-def test_torchao_s_casts_eat_up_what_fp8_gains_where_nothing_is_compiled() -> None:
     bf16, fp8 = (first(layer(Layout(precision=p)).matrix_s) for p in (Precision.BF16, Precision.FP8))
     assert fp8 > bf16
+    tensorwise, rowwise = (
+        first(layer(Layout(precision=Precision.FP8, fp8_recipe=r, compiled=True)).matrix_s) for r in TORCHAO
+    )
+    assert tensorwise < rowwise < first(layer(Layout()).matrix_s)
+    bf16, fp8, emulated = (output(Layout(precision=p)) for p in h100().precisions[1:])
+    assert first(bf16.matrix_s) == first(fp8.matrix_s) == first(emulated.matrix_s)
 
 
 def test_a_step_keeps_its_own_share_of_the_rate_in_8_bits() -> None:
@@ -122,18 +125,6 @@ def test_a_step_keeps_its_own_share_of_the_rate_in_8_bits() -> None:
     bf16 = [first(layer(Layout(), job).matrix_s) for job in (slower, faster)]
     assert fp8[0] > fp8[1]
     assert bf16[0] == bf16[1]
-
-
-def test_a_scale_per_row_costs_time_where_something_is_rounded_to_fp8() -> None:
-    tensorwise, rowwise = (
-        first(layer(Layout(precision=Precision.FP8, fp8_recipe=r, compiled=True)).matrix_s) for r in TORCHAO
-    )
-    assert tensorwise < rowwise < first(layer(Layout()).matrix_s)
-
-
-def test_the_output_projection_stays_in_bf16_where_layers_multiply_in_fp8() -> None:
-    bf16, fp8, emulated = (output(Layout(precision=p)) for p in h100().precisions[1:])
-    assert first(bf16.matrix_s) == first(fp8.matrix_s) == first(emulated.matrix_s)
 
 
 def test_expert_ranks_multiply_as_much_as_ranks_that_hold_every_expert() -> None:
@@ -164,32 +155,18 @@ def seconds(m: float, n: float, k: float, of: GemmLaw, count: float = 1) -> floa
     return float(gemm_s(m, n, k, of, count=count))
 
 
-def test_whole_waves_run_at_the_peak() -> None:
+def test_waves_of_tiles_run_at_the_peak_and_what_is_left_over_costs_a_whole_one() -> None:
     assert seconds(1000, 1000, 1000, law()) == pytest.approx(2e9 / 10e12)
-
-
-def test_a_tile_over_the_edge_costs_a_whole_one() -> None:
     assert seconds(901, 1000, 1000, law()) == seconds(1000, 1000, 1000, law())
-
-
-def test_one_tile_more_than_a_wave_costs_a_whole_wave() -> None:
     assert seconds(1100, 100, 1000, law()) == pytest.approx(2 * seconds(1000, 100, 1000, law()))
+    assert seconds(100, 100, 1000, law(wave_loss=0.0)) == seconds(1000, 100, 1000, law())
+    assert seconds(100, 100, 1000, law(), count=10) == seconds(100, 100, 1000, law())
 
 
-def test_without_wave_loss_the_multiprocessors_share_what_remains() -> None:
+def test_multiprocessors_share_what_remains_without_wave_loss_or_by_cutting_the_inner_dimension() -> None:
     shared = law(wave_loss=0.0)
     assert seconds(1100, 100, 1000, shared) == pytest.approx(1.1 * seconds(1000, 100, 1000, shared))
-
-
-def test_one_tile_takes_as_long_as_a_wave_of_them() -> None:
-    assert seconds(100, 100, 1000, law(wave_loss=0.0)) == seconds(1000, 100, 1000, law())
-
-
-def test_cutting_the_inner_dimension_fills_idle_multiprocessors() -> None:
     assert seconds(500, 100, 1000, law(splits=(1, 2))) == pytest.approx(seconds(500, 100, 1000, law()) / 2)
-
-
-def test_partial_sums_cross_the_memory() -> None:
     slow = law(memory_bandwidth_bytes_per_s=1e9)
     # two partial sums written and read into one, in fp32: dearer than leaving half of the multiprocessors idle
     assert seconds(500, 100, 1000, replace(slow, splits=(1, 2))) == seconds(500, 100, 1000, slow)
@@ -201,20 +178,10 @@ def test_the_faster_tile_is_taken() -> None:
     assert seconds(100, 1000, 100, both) == pytest.approx(2 * 100 * 1000 * 100 / (0.8 * 10e12))
 
 
-def test_a_batch_fills_waves_that_one_product_does_not() -> None:
-    assert seconds(100, 100, 1000, law(), count=10) == seconds(100, 100, 1000, law())
-
-
-def test_the_prologue_weighs_on_short_inner_dimensions() -> None:
+def test_the_prologue_the_latency_and_the_memory_bound_small_products() -> None:
     assert seconds(1000, 100, 50, law(prologue=50.0)) == pytest.approx(2 * seconds(1000, 100, 50, law()))
-
-
-def test_operands_and_product_cross_the_memory_once() -> None:
     slow = law(memory_bandwidth_bytes_per_s=1.0, operand_bytes=1, product_bytes=2)
     assert seconds(16, 32, 64, slow, count=3) == 3 * (16 * 64 + 64 * 32 + 2 * 16 * 32)
-
-
-def test_the_smallest_product_takes_the_latency() -> None:
     # 1e-3: what the product itself may add
     assert seconds(1, 8, 8, law(latency_s=1e-3)) == pytest.approx(1e-3, rel=1e-3)
 

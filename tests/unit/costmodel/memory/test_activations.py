@@ -14,20 +14,23 @@ from autotuner.core.units import GIB
 from autotuner.costmodel.memory.activations import LayerBytes
 from autotuner.costmodel.memory.peak import memory
 from tests.builders import big_job, h100_cluster, llama_70b
-from tests.unit.costmodel.memory_jobs import (
+from tests.unit.costmodel.works import (
     GPIPE,
     KORTHIKANTI,
     TOKENS_TIMES_HIDDEN,
     activations,
+    columns,
     demo,
     eight_gpus,
+    first,
     gpt_22b,
     logits,
     on_stack,
     one_core,
+    sparse_job,
+    with_stack,
     without_working_memory,
 )
-from tests.unit.costmodel.works import columns, first, sparse_job, with_stack
 
 BF16, FP8 = (
     Layout(tensor_parallel_degree=8, precision=precision, fp8_recipe=recipe)
@@ -43,17 +46,11 @@ def saved(layout: Layout, job: Job, *, sparse: bool = False) -> float:
     return first(LayerBytes.of(columns(layout), job, sparse=sparse).not_recomputed)
 
 
-def test_transformer_engine_keeps_a_byte_less_of_each_input_and_one_more_of_the_attention_s_output() -> None:
+def test_transformer_engine_keeps_inputs_rounded_and_torchao_keeps_what_bf16_keeps() -> None:
     job, model = engine(), llama_70b()
     fewer = 2 * model.hidden_size + (model.ffn_size - model.attention_output_size) / 8
     assert saved(BF16, job) - saved(FP8, job) == pytest.approx(fewer * job.workload.seq_len, rel=1e-9)
-
-
-def test_torchao_keeps_what_bf16_keeps() -> None:
     assert saved(FP8, big_job()) == saved(BF16, big_job())
-
-
-def test_experts_keep_the_copies_of_their_tokens_rounded() -> None:
     job = engine(sparse_job())
     assert saved(FP8, job, sparse=True) < saved(BF16, job, sparse=True)
 
@@ -129,17 +126,18 @@ def test_other_norms_and_gates_save_more_or_less(shapes: dict[str, Any], hidden_
     assert more == pytest.approx(2 * hidden_states * TOKENS_TIMES_HIDDEN * 48, rel=1e-9)  # rounding only
 
 
-def test_full_recomputation_keeps_two_bytes_per_hidden_state_of_each_layer() -> None:
+def test_each_kind_of_recomputation_keeps_what_the_paper_counts_and_sequence_ranks_split_the_rest() -> None:
     # arXiv 2205.05198, section 5: 2 s b h per layer
     layout = replace(KORTHIKANTI, recompute=Recompute.FULL)
     assert without_working_memory(layout, gpt_22b()) == 2 * TOKENS_TIMES_HIDDEN * 48
-
-
-def test_sequence_parallelism_splits_the_rest_of_the_activations() -> None:
     plain = Layout(tensor_parallel_degree=8)
     split = replace(plain, sequence_parallel=True)
     job = eight_gpus()
     assert without_working_memory(split, job) < without_working_memory(plain, job)
+    math = activations(KORTHIKANTI, gpt_22b())
+    flash = activations(replace(KORTHIKANTI, attention_kernel=AttentionKernel.FLASH), gpt_22b())
+    scores = 2 * 4 * 64 * 2048 * 2048 / 8 * 48  # bytes, micro-batch, heads, square, tensor ranks, layers
+    assert math - flash == pytest.approx(scores, rel=1e-9)  # rounding of sums a thousand times as large
 
 
 @pytest.mark.parametrize("kernel", [AttentionKernel.MATH, AttentionKernel.FLASH])
@@ -148,13 +146,6 @@ def test_recomputing_more_keeps_less(kernel: AttentionKernel) -> None:
         activations(replace(KORTHIKANTI, attention_kernel=kernel, recompute=r), gpt_22b()) for r in Recompute
     )
     assert none >= selective > full
-
-
-def test_only_the_math_kernel_keeps_scores() -> None:
-    math = activations(KORTHIKANTI, gpt_22b())
-    flash = activations(replace(KORTHIKANTI, attention_kernel=AttentionKernel.FLASH), gpt_22b())
-    scores = 2 * 4 * 64 * 2048 * 2048 / 8 * 48  # bytes, micro-batch, heads, square, tensor ranks, layers
-    assert math - flash == pytest.approx(scores, rel=1e-9)  # rounding of sums a thousand times as large
 
 
 def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
@@ -170,17 +161,14 @@ def test_logits_cost_three_times_fp32_and_their_own_bytes_where_they_stay(keeps_
     assert logits(layout, on_stack(job, keeps_logits=keeps_logits)) == 64 * 256 * (own_bytes + 3 * 4)
 
 
-def test_gpipe_keeps_the_logits_of_every_micro_batch_until_its_backward() -> None:
+def test_a_schedule_keeps_the_logits_of_the_micro_batches_that_wait() -> None:
     # logits and log-softmax of all 16, and two gradients of one, all in fp32
     assert logits(GPIPE, demo(GPIPE, 16)) == VOCABULARY * (16 * (4 + 4) + 2 * 4)
-
-
-def test_without_a_pipeline_the_schedule_keeps_the_logits_of_one_micro_batch() -> None:
     lone = replace(GPIPE, pipeline_parallel_degree=1)
     assert logits(lone, demo(lone, 16)) == VOCABULARY * 3 * 4
 
 
-def test_gathered_logits_are_whole_on_every_tensor_rank_of_the_last_stage() -> None:
+def test_gathered_logits_are_whole_on_every_tensor_rank_whether_layout_or_stack_gathers_them() -> None:
     layout = Layout(tensor_parallel_degree=8, recompute=Recompute.FULL)
     split, whole = (logits(layout, on_stack(eight_gpus(), gathers_logits=g, logits_copies=2.0)) for g in (False, True))
     # log-softmax, two gradients, one more of a part; joined, the fp32 parts and the whole beside them
@@ -189,14 +177,14 @@ def test_gathered_logits_are_whole_on_every_tensor_rank_of_the_last_stage() -> N
     assert whole == per_logit * (4 + 2 * 4 + 2 * 4)
 
 
-def test_a_lone_tensor_rank_has_nothing_to_gather() -> None:
-    split, whole = (logits(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
-    assert split == whole
-
-
-def test_a_stack_says_how_many_copies_of_the_logits_its_loss_makes() -> None:
+def test_a_stack_says_what_copies_of_the_logits_its_loss_makes() -> None:
     few, many = (logits(Layout(), on_stack(eight_gpus(), logits_copies=n)) for n in (1.0, 3.5))
     assert many - few == 2.5 * 4 * 64 * 128256
+    steps, fused = (logits(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
+    assert steps == 64 * 128256 * (4 + 2 * 4)
+    assert fused == 64 * 128256 * (2 + 2)
+    split, whole = (logits(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
+    assert split == whole
 
 
 def test_a_norm_of_elementary_operations_keeps_more_than_a_fused_one() -> None:
@@ -229,24 +217,15 @@ def test_copies_of_the_scores_are_alive_in_the_backward_of_kernels_that_have_any
     assert two - none == pytest.approx(2 * scores * has_scores, rel=1e-9)  # rounding of sums a hundred times as large
 
 
-def test_a_fused_loss_keeps_no_logits_in_fp32() -> None:
-    steps, fused = (logits(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
-    assert steps == 64 * 128256 * (4 + 2 * 4)
-    assert fused == 64 * 128256 * (2 + 2)
-
-
-def test_all_but_products_is_less_than_all_and_more_than_inputs() -> None:
-    none, selective, full = (activations(Layout(recompute=r), eight_gpus()) for r in Recompute)
-    assert none > selective > full
-
-
-def test_kept_products_are_those_of_the_matrices_and_the_fused_attention() -> None:
+def test_kept_products_are_more_than_inputs_and_less_than_all() -> None:
     job = eight_gpus()
     kept = without_working_memory(Layout(recompute=Recompute.SELECTIVE), job)
     model = job.model
     # input and both ends of blocks; queries, keys, values, attention's output; both inputs of the gate; 2 bytes each
     per_token = 2 * (3 * 8192 + 2 * 8192 + model.key_value_size + 2 * model.ffn_size) + 4 * model.num_heads
     assert kept == 64 * per_token * model.num_layers
+    none, selective, full = (activations(Layout(recompute=r), eight_gpus()) for r in Recompute)
+    assert none > selective > full
 
 
 def test_layers_that_do_not_recompute_keep_all_that_they_compute() -> None:
@@ -272,7 +251,7 @@ def test_keys_and_values_gathered_from_context_ranks_are_kept_whole() -> None:
     assert heads == ring
 
 
-def test_logits_are_whole_where_the_layout_gathers_them_too() -> None:
+def test_logits_are_whole_where_the_layout_gathers_them_and_have_nothing_to_gather_on_a_lone_rank() -> None:
     layout = Layout(tensor_parallel_degree=8)
     split, whole = (logits(replace(layout, loss_parallel=p), eight_gpus()) for p in (True, False))
     assert whole == logits(Layout(), eight_gpus()) > split

@@ -54,8 +54,10 @@ def wire_s(layout: Layout, job: Job, num_elements: float = SHARD) -> float:
     return float(exchange_wire_s(LayoutColumns.from_layouts([layout]), job, np.array([num_elements]))[0])
 
 
-def test_a_full_exchange_is_not_counted_here() -> None:
+def test_a_lossy_exchange_is_counted_by_an_average_step() -> None:
     assert seconds(HSDP, on_nodes(2)) == 0.0
+    often, seldom = (replace(with_sync(GradientSync.DILOCO), sync_period=period) for period in (1, 32))
+    assert seconds(often, on_nodes(2)) == pytest.approx(32 * seconds(seldom, on_nodes(2)), rel=1e-12)  # one rounding
 
 
 def test_demo_gathers_and_the_others_reduce_what_they_send() -> None:
@@ -68,11 +70,6 @@ def test_demo_gathers_and_the_others_reduce_what_they_send() -> None:
             one_bytes = 16 * one_bytes  # of the step in which it exchanges
         expected = all_gather_s(4 * one_bytes, group) if sync == GradientSync.DEMO else all_reduce_s(one_bytes, group)
         assert wire_s(layout, job) == pytest.approx(float(expected[0]), rel=1e-12)  # rounded in another order
-
-
-def test_an_average_step_bears_its_share_of_what_happens_every_so_many_steps() -> None:
-    often, seldom = (replace(with_sync(GradientSync.DILOCO), sync_period=period) for period in (1, 32))
-    assert seconds(often, on_nodes(2)) == pytest.approx(32 * seconds(seldom, on_nodes(2)), rel=1e-12)  # one rounding
 
 
 @pytest.mark.parametrize("sync", LOSSY)
@@ -101,15 +98,6 @@ def test_demo_is_slower_than_full_once_replicas_are_as_many_as_its_rate_allows(n
     )
     assert (wire_s(demo, job) > full_s) == (num_nodes >= 16 * 8 / 5)
     assert sent_bytes(demo, SHARD, 4.0) / sent_bytes(layout, SHARD, 4.0) == num_nodes * (4 + 1) / (16 * 8)
-
-
-@pytest.mark.parametrize("num_nodes", [2, 4, 16, 64])
-def test_random_is_never_slower_than_demo(num_nodes: int) -> None:
-    layout = replace(HSDP, data_parallel_replicate_degree=num_nodes)
-    for bandwidth in (1e6, 1e9, 50e9):
-        job = on_nodes(num_nodes, bandwidth)
-        demo, random = (seconds(with_sync(sync, layout), job) for sync in (GradientSync.DEMO, GradientSync.RANDOM))
-        assert random < demo
 
 
 def test_on_64_nodes_random_steps_are_faster_than_full_ones_and_those_of_demo_are_not() -> None:
