@@ -25,18 +25,17 @@ def store() -> Iterator[SqlStore]:
     opened.close()
 
 
-def test_everything_old_is_removed_in_one_run(store: SqlStore) -> None:
+def test_everything_old_is_removed_in_one_run_and_nothing_without_an_age(store: SqlStore) -> None:
     thinning = Thinning(store.retention, Ages(steps=2, announcements=1, plans=3, audit=1))
     assert thinning.run(now=20.0 + DAY_S / 2) == Thinned()
     assert thinning.run(now=21.0 + DAY_S) == Thinned(num_announcements=4)
     assert thinning.run(now=21.0 + 2 * DAY_S) == Thinned(num_sweeps=3)
-
-
-def test_an_age_of_none_keeps_everything(store: SqlStore) -> None:
     assert (
         Thinning(store.retention, Ages(steps=None, announcements=None, plans=None, audit=None)).run(now=1e12)
         == Thinned()
     )
+
+
 
 
 def test_a_step_removes_one_sweep_so_that_nobody_waits_long(store: SqlStore) -> None:

@@ -70,18 +70,6 @@ class InterferingLauncher(FakeLauncher):
         return super().run(spec, watcher)
 
 
-class FlakyStore(SqlStore):
-    """Refuses to store outcomes a few times, as a full disk does."""
-
-    def __init__(self, num_refusals: int) -> None:
-        super().__init__(memory_engine())
-        self._num_refusals = num_refusals
-
-    def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
-        if self._num_refusals:
-            self._num_refusals -= 1
-            raise StoreUnavailable("disk full")
-        return super().finish_trial(trial_id, outcome, lease=lease, now=now)
 
 
 def test_a_worker_runs_a_sweep_to_its_end_and_ranks_what_it_measured() -> None:
@@ -104,10 +92,6 @@ def test_a_sweep_has_its_first_measured_trial_run_twice_and_tells_the_noise_floo
     assert ended.stop_detail.endswith("; repeats of one trial differed by up to 2.0 %")
 
 
-def test_a_worker_without_a_sweep_says_so() -> None:
-    house = House()
-    house.run(FakeLauncher())
-    assert not house.worker(FakeLauncher()).run_once()
 
 
 def test_a_sweep_on_a_cluster_that_the_launcher_does_not_have_fails_at_once_and_says_why() -> None:
@@ -176,27 +160,8 @@ def test_a_worker_that_lost_its_lease_ends_its_trial_and_changes_nothing_more() 
     assert [t.state for t in house.store.list_trials(house.sweep_id)[0]] == [TrialState.QUEUED]
 
 
-def test_a_result_is_stored_once_the_store_takes_it_again() -> None:
-    house = House(store=FlakyStore(num_refusals=3))
-    house.run(FakeLauncher())
-    assert house.store.ranking(house.sweep_id)[1] == 4
 
 
-def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_stored_twice() -> None:
-    class Forgetful(SqlStore):
-        num_lost_answers = 1
-
-        def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
-            ended = super().finish_trial(trial_id, outcome, lease=lease, now=now)
-            if self.num_lost_answers:
-                self.num_lost_answers -= 1
-                raise StoreUnavailable("connection lost after the commit")
-            return ended
-
-    house = House(store=Forgetful(memory_engine()))
-    ended = house.run(FakeLauncher())
-    assert ended.state == RunState.COMPLETE
-    assert house.store.ranking(house.sweep_id)[1] == 4
 
 
 @pytest.mark.parametrize("write", ["add_trial", "start_trial", "finish_trial"])
