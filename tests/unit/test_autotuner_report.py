@@ -69,7 +69,9 @@ def test_without_the_variable_nothing_is_written(tmp_path: Path, monkeypatch: py
     assert autotuner_report.layout() is None
 
 
-def test_the_layout_and_the_whole_spec_are_what_the_launcher_asks_for_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layout_and_the_whole_spec_are_what_the_launcher_asks_for_or_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(autotuner_report.SPEC, dumps(asked()))
     spec, layout = autotuner_report.spec(), autotuner_report.layout()
     assert spec is not None
@@ -81,8 +83,6 @@ def test_the_layout_and_the_whole_spec_are_what_the_launcher_asks_for_or_an_erro
         autotuner_report.layout()
 
 
-
-
 @pytest.mark.parametrize("name", ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"])
 def test_the_rank_is_the_launchers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
@@ -92,9 +92,9 @@ def test_the_rank_is_the_launchers(name: str, tmp_path: Path, monkeypatch: pytes
     assert lines(tmp_path, rank=5)[0]["rank"] == 5
 
 
-
-
-def test_a_loss_is_reported_if_it_is_a_number_or_none_and_else_left_out_with_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loss_is_reported_if_it_is_a_number_or_none_and_else_left_out_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = started(tmp_path, monkeypatch)
     for loss in ([1.0, 2.0], [1.0, 2.0], float("nan")):
         report.step(loss=loss)

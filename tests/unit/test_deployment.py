@@ -54,8 +54,6 @@ def test_pods_have_no_root_no_writable_image_no_capability_and_no_token_of_the_c
             assert "memory" in container["resources"]["limits"]
 
 
-
-
 def test_traffic_is_denied_unless_a_policy_names_it_and_workers_have_accelerators() -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in documents() if one["kind"] == "NetworkPolicy"}
     assert policies["nothing-by-default"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
@@ -116,5 +114,3 @@ def test_the_url_of_the_database_is_read_from_a_file_that_is_named_where_it_has_
     assert settings.database_url == "postgresql://autotuner:pass@postgres/autotuner"
     with pytest.raises(StoreUnavailable, match="gone, which cannot be read"):
         Settings(database_url_file=tmp_path / "gone")
-
-

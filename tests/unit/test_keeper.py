@@ -45,8 +45,6 @@ def test_it_starts_nothing_for_a_launcher_that_is_gone_and_names_what_it_cannot_
         assert process.wait(PATIENCE_S) == keeper.CANNOT_START
 
 
-
-
 def test_what_a_command_left_behind_is_ended_after_it() -> None:
     with kept("/bin/sh", "-c", "(trap '' HUP; setsid sleep 600 & echo $! >&2) ; exit 5") as process:
         _, said = process.communicate(timeout=10.0)  # its end is the end of the last process that could write

@@ -52,10 +52,6 @@ def test_networks_are_named_with_commas_and_spaces_and_what_is_none_is_refused_i
         read_networks("10.0.0.0/8, proxy", "AUTOTUNER_PROXY_NETWORKS")
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("address", "held"),
     [("10.1.2.3", True), ("::ffff:10.1.2.3", True), ("11.0.0.1", False), ("::1", False), ("", False), ("local", False)],
@@ -178,18 +174,12 @@ def test_facts_are_of_what_is_installed_and_those_that_a_machine_does_not_tell_a
     assert "" not in {**software_facts(), **hardware_facts()}.values()
 
 
-
-
 def test_an_image_is_told_as_its_operator_says_or_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNER_CONTAINER_IMAGE", "registry/train:2026-11")
     assert system_facts()["container_image"] == "registry/train:2026-11"
     monkeypatch.delenv("AUTOTUNER_CONTAINER_IMAGE", raising=False)
     monkeypatch.setenv("APPTAINER_CONTAINER", "/home/somebody/train.sif")
     assert system_facts()["container_image"] == "train.sif"
-
-
-
-
 
 
 def test_the_machine_is_named_by_a_hash_that_a_list_of_names_does_not_tell() -> None:
@@ -200,8 +190,6 @@ def test_the_machine_is_named_by_a_hash_that_a_list_of_names_does_not_tell() -> 
     assert is_this_host(host_hash())
     assert is_this_host(unsalted[:12])  # what earlier releases stored
     assert not is_this_host(hashlib.sha256(b"another").hexdigest()[:12])
-
-
 
 
 @pytest.mark.parametrize(
@@ -226,8 +214,6 @@ def test_an_operator_names_what_else_is_recorded_and_long_values_are_cut(monkeyp
     monkeypatch.setenv("AUTOTUNER_ALSO_RECORDED", "PACE,TURN")
     assert settings_of_libraries({"PACE": "2", "TOKEN": "x"}) == {"PACE": "2"}
     assert settings_of_libraries({"NCCL_DEBUG": "x" * 1000}) == {"NCCL_DEBUG": "x" * 200}
-
-
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,6 @@ def test_everything_old_is_removed_in_one_run_and_nothing_without_an_age(store: 
     )
 
 
-
-
 def test_a_step_removes_one_sweep_so_that_nobody_waits_long(store: SqlStore) -> None:
     thinning = Thinning(store.retention, Ages(steps=1, announcements=None, plans=None, audit=None))
     steps = [thinning.step(now=1e9) for _ in range(4)]

@@ -110,8 +110,6 @@ def test_what_shows_no_or_another_token_lets_nobody_in(login: Login, tokens: Tok
             login.caller(shown)
 
 
-
-
 def test_last_use_is_kept_to_the_minute(login: Login, tokens: Tokens, store: AccessStore, clock: SetClock) -> None:
     token, text = tokens.add("ada", Scope.RUN)
     used: list[float | None] = []
@@ -150,7 +148,9 @@ def test_guesses_at_a_token_cost_so_many_digests_and_keep_that_token_alone_out_t
 
 
 # ---------------------------------------------------------------------- sessions
-def test_a_session_is_whom_its_token_is_until_it_is_closed_or_the_token_taken_back(login: Login, tokens: Tokens) -> None:
+def test_a_session_is_whom_its_token_is_until_it_is_closed_or_the_token_taken_back(
+    login: Login, tokens: Tokens
+) -> None:
     _, text = tokens.add("ada", Scope.RUN)
     _, secret = login.open_session(text, "192.0.2.7")
     assert login.caller(Shown(address="", session=secret)).name == "ada"
@@ -188,10 +188,6 @@ def test_a_session_ends_after_half_a_day_or_with_its_token(login: Login, tokens:
         login.caller(Shown(address="", session=secret))
 
 
-
-
-
-
 # ---------------------------------------------------------------------- a proxy
 def named(*names: str, peer: str = "10.1.2.3", **more: Any) -> Shown:
     return Shown(address="192.0.2.7", peer=peer, names=names, **more)
@@ -225,5 +221,3 @@ def test_tokens_work_beside_a_proxy_whose_own_bearer_is_none_of_ours(proxied: Lo
     _, text = tokens.add("ci", Scope.RUN)
     assert proxied.caller(bearing(text, peer="10.0.0.1", names=("ada",))).name == "ci"
     assert proxied.caller(bearing("eyJhbGciOi.of.theirs", peer="10.0.0.1", names=("ada",))).name == "ada"
-
-

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
 from autotuner.core.access import Quota, Scope
 from autotuner.core.errors import InvalidInput
 from autotuner.service.access.secret import (
@@ -14,15 +17,11 @@ from autotuner.service.access.secret import (
     token_text,
     without_tokens,
 )
+from autotuner.service.access.starting import check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.service.access.tokens import FIRST_ADMIN, Tokens
 from autotuner.store.sql import memory_store
 from tests.contracts.crowd import in_threads
 from tests.unit.access.clock import SetClock
-from pathlib import Path
-from autotuner.core.access import Scope
-from autotuner.service.access.starting import check_alone, check_lets_an_admin_in, install_token_file
-from autotuner.service.access.tokens import Tokens
-
 
 # ---------------------------------------------------------------- secret
 
@@ -36,8 +35,6 @@ from autotuner.service.access.tokens import Tokens
 )
 def test_what_has_another_form_is_no_token(text: str) -> None:
     assert read_token(text) is None
-
-
 
 
 def test_secrets_are_long_differ_and_are_left_out_of_what_is_written_down() -> None:
@@ -61,8 +58,6 @@ def test_a_digest_is_of_its_secret_alone_and_a_fingerprint_tells_secrets_apart()
     assert not digests.is_of(secret, "no digest")
     assert fingerprint("a") != fingerprint("b")
     assert len(fingerprint("half a pair \udc80")) == 64
-
-
 
 
 # ---------------------------------------------------------------- tokens

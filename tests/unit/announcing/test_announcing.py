@@ -84,6 +84,7 @@ def test_one_refused_address_refuses_the_name(addresses: Sequence[str]) -> None:
 def test_a_name_is_refused_with_one_address_that_is_or_with_none() -> None:
     def nothing(_host: str, _port: int) -> Sequence[str]:
         raise OSError("Name or service not known")
+
     with pytest.raises(Refused, match=r"hooks\.example\.com has no address"):
         destination("https://hooks.example.com/", (), nothing)
     with pytest.raises(Refused, match="has no address"):
@@ -96,18 +97,16 @@ def test_each_address_is_kept_once_and_looked_up_by_the_port_that_is_connected_t
     assert found.addresses == ("8.8.8.8", "10.0.0.1")
     assert not found.is_public
     asked: list[tuple[str, int]] = []
+
     def resolve(host: str, port: int) -> Sequence[str]:
         asked.append((host, port))
         return ("8.8.8.8",)
+
     for url in ("https://bücher.example/", "https://hooks.example.com:8443/"):
         destination(url, (), resolve)
     assert asked == [("xn--bcher-kva.example", 443), ("hooks.example.com", 8443)]
     assert origin("https://hooks.slack.com/services/T0/B0/secret?key=secret") == "https://hooks.slack.com"
     assert origin("https://hooks.example.com:8443/x") == "https://hooks.example.com:8443"
-
-
-
-
 
 
 # ---------------------------------------------------------------- networks
@@ -154,8 +153,6 @@ def test_the_operator_allows_networks_and_nothing_beside_them() -> None:
     assert not is_allowed(ip_address("8.8.8.8"), allowed)
 
 
-
-
 # ---------------------------------------------------------------- page
 TEXT = (Path(__file__).parents[3] / "docs/webhooks.md").read_text()
 
@@ -169,18 +166,10 @@ def test_the_page_on_webhooks_names_every_kind_and_delay() -> None:
     assert tuple(int(number) * units[unit] for number, unit in pairs) == DELAYS_S
 
 
-
-
 # ---------------------------------------------------------------- payloads
 def slack(**changes: Any) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(payload(replace(announcement(), **changes), PayloadFormat.SLACK, "https://tuner"))
     return told
-
-
-
-
-
-
 
 
 def test_a_program_reads_type_time_and_facts_and_slack_a_linked_title() -> None:
@@ -263,10 +252,6 @@ def test_whatever_is_changed_on_the_way_is_refused_by_the_receiver(changed: str)
     receiver = Webhook(new_secret() if changed == "secret" else secret)
     with pytest.raises(WebhookVerificationError):
         receiver.verify(BODY + (b" " if changed == "body" else b""), headers)
-
-
-
-
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,6 @@ def test_where_nobody_listens_the_next_address_is_tried_or_the_answer_says_so() 
     assert answer.detail.startswith("no answer: ")
 
 
-
-
 def test_a_receiver_that_answers_too_slowly_or_never_is_left() -> None:
     def drip(handler: BaseHTTPRequestHandler) -> None:
         with_headers = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % i for i in range(500))
@@ -112,14 +110,13 @@ def test_a_receiver_that_answers_too_slowly_or_never_is_left() -> None:
             except OSError:  # the other side has left
                 return
             time.sleep(0.02)
+
     with receiver(drip) as there:
         answer = posted(Poster(HOME, limit_s=0.3), f"http://127.0.0.1:{there.port}/")
     assert (answer.status, answer.detail) == (None, "no answer within 0.3 s")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         answer = posted(Poster(HOME, limit_s=0.2), f"http://127.0.0.1:{listener.getsockname()[1]}/")
     assert answer.detail == "no answer within 0.2 s"
-
-
 
 
 def test_a_long_answer_is_not_read_to_its_end() -> None:

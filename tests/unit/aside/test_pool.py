@@ -74,8 +74,6 @@ def test_what_a_caller_is_to_hear_is_raised_as_it_was_and_an_error_of_ours_stays
         pool.ask(slips)
 
 
-
-
 def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_answered(pool: AsidePool) -> None:
     with pytest.raises(TooCostly, match=r"more than 500.* MB of memory; ask for less"):
         pool.ask(fills)
@@ -84,8 +82,6 @@ def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_ans
     with pytest.raises(TooCostly, match="was ended"):
         pool.ask(dies)
     assert pool.ask(waits, 0.0) == 0.0
-
-
 
 
 def test_where_the_process_that_is_forked_is_killed_another_takes_its_place(pool: AsidePool) -> None:

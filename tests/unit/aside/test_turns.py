@@ -112,8 +112,6 @@ def test_callers_take_turns_and_who_comes_last_is_served_before_another_s_queue(
         assert here.order() == "abcabcaba"
 
 
-
-
 def test_a_caller_who_computes_already_waits_for_one_who_does_not() -> None:
     with crowd(2) as here:
         first, *_ = [here.ask("ada") for _ in range(3)]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotuner.batches.dealing import dealt, strata
 from autotuner.batches.draws import drawn
 from autotuner.batches.groups import dealing_ranks
 from autotuner.batches.shape import BatchShape, batch_shape
 from autotuner.core.choices import BatchBalance, ShardLevel
+from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
-from collections import Counter
-from hypothesis import given
-from hypothesis import strategies as st
-from autotuner.batches.dealing import dealt, strata
-from autotuner.core.choices import BatchBalance
-from autotuner.core.errors import InvalidInput
-
 
 # ---------------------------------------------------------------- Lengths are drawn by seed and step
 HALVES = LengthDistribution(lengths=(16, 64), weights=(1.0, 3.0))
@@ -172,14 +172,10 @@ def test_sequences_stay_or_are_dealt_in_groups_that_take_turns_to_and_fro() -> N
     assert strata(SEQ_LEN) == (128, 256, 384, 512)
 
 
-
-
 def test_a_stratum_that_ranks_do_not_divide_lends_the_next_one_its_rest() -> None:
     lengths = [1, 1, 1, 8, 8, 8, 8, 8]
     hands = dealt(lengths, num_ranks=2, balance=BatchBalance.STRATIFIED, bounds=(1, 8))
     assert hands == ((4, 6, 0, 2), (5, 7, 1, 3))  # three short ones and a long one count as short
-
-
 
 
 def test_shares_that_are_not_whole_are_refused() -> None:

@@ -90,10 +90,6 @@ def test_streams_share_links_equally_by_how_often_they_pass_them() -> None:
     assert fair_rates(streams({0: 1}, {}), np.array([5.0])).tolist() == [5, np.inf]
 
 
-
-
-
-
 def test_no_link_passes_more_than_it_can_and_every_stream_meets_a_full_one() -> None:
     draw = np.random.default_rng(1)
     found = streams(*({int(link): 1.0 for link in draw.choice(30, 4, replace=False)} for _ in range(200)))

@@ -1,11 +1,13 @@
-"""Pipeline schedules: their orders, what plans promise of them, and zero-bubble schedules of several stages per rank."""
+"""Pipeline schedules: their orders, what plans promise, and zero-bubble schedules of several stages per rank."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
 from autotuner.schedules.actions import (
@@ -19,14 +21,11 @@ from autotuner.schedules.actions import (
     zb_h2,
     zbv,
 )
-from autotuner.schedules.adaptive import adaptive, warm_up
+from autotuner.schedules.adaptive import adaptive, even_warm_up, warm_up, within
 from autotuner.schedules.named import named_schedule
 from autotuner.schedules.plan import plan
 from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.actions import zb_h1, zb_h2
-from autotuner.schedules.adaptive import even_warm_up, within
 from autotuner.schedules.transport import BLOCKING, BLOCKING_IN_TURN, Transport, delegated
-from autotuner.schedules.actions import Kind, zb_h1
 from autotuner.schedules.zero_bubble import dualpipev, zb_interleaved
 from bench.schedule_gap import Case, predicted_s, simulated_s
 
@@ -96,12 +95,6 @@ def test_what_is_missing_doubled_or_out_of_order_is_no_schedule(text: str, compl
         Schedule.parse(text)
 
 
-
-
-
-
-
-
 @pytest.mark.parametrize(
     ("schedule", "kept"),
     [
@@ -119,15 +112,11 @@ def test_no_rank_keeps_more_activations_than_the_paper_of_its_schedule_says(
     assert schedule.peak_in_flight() == kept
 
 
-
-
 def test_sizes_and_times_that_no_schedule_has_are_refused() -> None:
     with pytest.raises(InvalidInput, match="multiple of the 4 pipeline ranks; nearest legal value: 8"):
         interleaved_1f1b(4, 2, 10)
     with pytest.raises(InvalidInput, match="above 0"):
         warm_up(PassTimes.equal(2, 0.0, 1.0, 1.0))
-
-
 
 
 # ---------------------------------------------------------------- adaptive
@@ -137,8 +126,6 @@ EQUAL = PassTimes.equal(4, 10.0, 10.0, 10.0)
 def test_every_stage_runs_two_forwards_further_ahead_than_the_next_and_more_before_a_slow_link() -> None:
     assert warm_up(EQUAL) == (7, 5, 3, 1)
     assert warm_up(replace(EQUAL, send_s=(0.0, 11.0, 0.0))) == (9, 7, 3, 1)
-
-
 
 
 @pytest.mark.parametrize(
@@ -153,8 +140,6 @@ def test_every_stage_runs_two_forwards_further_ahead_than_the_next_and_more_befo
 def test_plans_that_could_not_run_are_refused(num_micro_batches: int, counts: tuple[int, ...], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         adaptive(EQUAL, num_micro_batches, counts)
-
-
 
 
 @given(
@@ -176,14 +161,14 @@ def test_every_stage_runs_its_warm_up_and_then_its_first_backward(
         assert kinds[: ahead + 1] == [Kind.FORWARD] * ahead + [Kind.INPUT]
 
 
-def test_what_is_ready_runs_in_the_order_input_gradient_forward_weight_gradient_and_no_stage_runs_too_far_ahead() -> None:
+def test_what_is_ready_runs_in_the_order_input_gradient_forward_weight_gradient_and_no_stage_runs_too_far_ahead() -> (
+    None
+):
     # the last of two stages: everything arrives at once, so forwards hold weight gradients back
     last = adaptive(PassTimes.equal(2, 10.0, 10.0, 10.0), 3, (3, 1)).ranks[1]
     assert " ".join(map(str, last)) == "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"
     first = adaptive(PassTimes.equal(2, 1.0, 10.0, 1.0), 5, (2, 1)).ranks[0]
     assert first[2] == Action(0, Kind.INPUT, 0)
-
-
 
 
 # ---------------------------------------------------------------- Schedules by the names that layouts give them
@@ -224,20 +209,12 @@ def test_a_plan_idles_only_while_ranks_start_and_hides_slow_links_behind_more_fo
         plan(EQUAL, 0)
 
 
-
-
-
-
-
-
 def test_slack_that_memory_limits_is_spread_over_the_links_the_first_first() -> None:
     assert even_warm_up(4, 7) == (7, 5, 3, 1)
     assert even_warm_up(4, 6) == (6, 4, 2, 1)
     assert even_warm_up(4, 2) == (2, 1, 1, 1)
     assert even_warm_up(1, 3) == (3,)
     assert within((9, 7, 5, 1), (12, 4, 6, 6)) == (9, 4, 4, 1)
-
-
 
 
 @pytest.mark.parametrize(
@@ -247,8 +224,6 @@ def test_a_stage_that_can_keep_nothing_is_refused_with_the_nearest_limit(most: t
     with pytest.raises(InvalidInput) as refused:
         plan(EQUAL, 12, most_in_flight=most)
     assert nearest in str(refused.value)
-
-
 
 
 @given(pipeline=pipelines(), slack=st.integers(0, 2))
@@ -311,8 +286,6 @@ def test_zero_bubble_schedules_want_whole_rounds_of_micro_batches_and_keep_them(
         dualpipev(4, 7)
 
 
-
-
 @pytest.mark.parametrize(("p", "m"), [(1, 2), (2, 4), (3, 8), (4, 8), (6, 20)])
 def test_dualpipev_keeps_one_pass_more_than_there_are_stages(p: int, m: int) -> None:
     assert dualpipev(p, m).peak_in_flight() == (2 * p + 1,) * p  # PP + 1, README of deepseek-ai/DualPipe
@@ -324,8 +297,6 @@ def test_dualpipev_runs_in_the_order_of_pytorch_and_defers_weight_gradients_at_i
     assert str(dualpipev(2, 4)).splitlines()[0] == order
     kinds = [action.kind for action in dualpipev(4, 16).ranks[0]]
     assert kinds.count(Kind.WEIGHT) == kinds.count(Kind.INPUT) < kinds.count(Kind.BACKWARD)
-
-
 
 
 @given(p=st.integers(2, 6), more=st.integers(0, 8), f=PASS, slower=st.integers(0, 10), faster=st.integers(0, 10))

@@ -34,12 +34,6 @@ def test_passes_wait_for_their_neighbours_and_take_times_of_their_own() -> None:
     assert simulate(zbv(2, 1), turning) == simulate(zbv(2, 1), replace(turning, send_s=(0.0, 0.0, 0.0)))
 
 
-
-
-
-
-
-
 def test_a_blocking_send_holds_the_rank_that_sends() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     beside, blocking = (simulate(gpipe(2, 2), times, way) for way in (BESIDE_COMPUTE, BLOCKING))
@@ -120,8 +114,6 @@ def test_ranks_that_wait_in_a_circle_are_named() -> None:
 def test_pass_times_fit_together(changes: dict[str, tuple[float, ...]], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         replace(PassTimes.equal(2, 1.0, 1.0, 1.0), **changes)
-
-
 
 
 @given(p=RANKS, m=st.integers(1, 24), f=PASS, i=PASS, w=PASS)

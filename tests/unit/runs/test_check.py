@@ -174,8 +174,6 @@ def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: SqlStore, tmp_path: 
     ]
 
 
-
-
 # ---------------------------------------------------------------------- links one by one
 def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link_is_late(
     store: SqlStore, tmp_path: Path
@@ -296,18 +294,10 @@ def test_a_queue_that_the_engine_does_not_have_fails_the_check(
     assert said in lines(check)[-1]
 
 
-
-
-
-
 def test_an_engine_that_no_worker_knows_fails_the_check_with_those_that_there_are(store: SqlStore) -> None:
     asked(store)
     check = checked(store, {})
     assert lines(check) == ["no engine scripted is registered where trials run (there are: none)"]
-
-
-
-
 
 
 def test_a_job_that_does_not_start_in_time_fails_the_check_and_is_cancelled(store: SqlStore, tmp_path: Path) -> None:
@@ -324,14 +314,6 @@ def test_a_job_that_does_not_start_in_time_fails_the_check_and_is_cancelled(stor
     assert check.state is RunState.FAILED
     assert "trial: no job started within 7,000 s (Resources)" in lines(check)[-1]
     assert len(engine.cancelled) == 1
-
-
-
-
-
-
-
-
 
 
 # ---------------------------------------------------------------------- interruptions
@@ -420,5 +402,3 @@ def test_what_is_said_while_the_store_is_away_is_stored_when_it_is_back(store: S
     check = checked(store, {"scripted": launcher(tmp_path, Nodes(QUEUED, RUNNING, ENDED))})
     assert check.state is RunState.COMPLETE
     assert any("waits for 2 nodes" in line for line in lines(check))
-
-

@@ -121,10 +121,6 @@ def test_after_the_last_attempt_a_delivery_is_dead_until_somebody_sends_it_again
     assert (only(store).state, len(there.received)) == (DeliveryState.DELIVERED, 9)
 
 
-
-
-
-
 def test_a_receiver_that_is_gone_is_left_alone_at_once_and_one_that_asks_for_time_gets_it(
     whole: SqlStore, store: AnnouncementStore
 ) -> None:
@@ -201,8 +197,6 @@ def sending(sender: Sender, shutdown: threading.Event) -> threading.Thread:
     return threading.Thread(target=lambda: forever(sender.run_once, poll_s=0.01, shutdown=shutdown, name="deliveries"))
 
 
-
-
 def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(whole: SqlStore, store: AnnouncementStore) -> None:
     shutdown, asked, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -231,7 +225,3 @@ def test_a_delay_is_longer_than_the_one_before_by_luck_and_by_what_a_receiver_as
     assert delay_s(1, 0.0, retry_after_s=90.0) == 90.0
     assert delay_s(3, 0.0, retry_after_s=90.0) == 300.0
     assert delay_s(1, 0.0, retry_after_s=999_999.0) == DELAYS_S[-1]
-
-
-
-

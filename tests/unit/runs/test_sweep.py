@@ -73,8 +73,6 @@ def run(plan: SweepMachine, num_trials: int, **changes: object) -> list[Trial]:
     return ended
 
 
-
-
 def test_a_sweep_ends_when_its_time_is_spent_and_says_how_much() -> None:
     plan = plan_for(sweep_request(budget=Budget(wall_clock_s=60.0)))
     ordered(plan, now=59.0)
@@ -94,8 +92,6 @@ def test_accelerator_hours_are_spent_by_trials_that_ended_and_that_run() -> None
     assert plan.overspent(19.0)
 
 
-
-
 def test_each_trial_says_what_was_expected_to_be_gained_when_it_was_chosen() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=3, min_gain=0)))
     first = ordered(plan)
@@ -108,8 +104,6 @@ def test_each_trial_says_what_was_expected_to_be_gained_when_it_was_chosen() -> 
     assert second.prospects.expected_gain is not None
     plan.finished(trial(second, measurement=measured_as_predicted(second)))
     assert plan.prospects.expected_gain != second.prospects.expected_gain  # one more trial was told of
-
-
 
 
 def test_a_sweep_ends_when_no_layout_is_left() -> None:
@@ -150,8 +144,6 @@ def test_a_sweep_with_no_least_gain_tries_every_layout() -> None:
     assert (order.state, order.reason) == (RunState.COMPLETE, StopReason.SPACE_EXHAUSTED)
     assert found, order.detail
     assert found[1] == found[2]
-
-
 
 
 def test_a_space_of_one_layout_is_tried_once_and_waited_for_before_it_counts_as_exhausted() -> None:
@@ -206,8 +198,6 @@ def test_a_sweep_out_of_patience_ends_unless_a_better_trial_restores_it() -> Non
     run(plan, 3, measurement=measurement(mfu=0.4))
     run(plan, 2, measurement=measurement(mfu=0.5))
     ordered(plan)
-
-
 
 
 def test_a_sweep_in_which_nothing_ever_runs_fails_but_not_for_lack_of_memory() -> None:
@@ -275,8 +265,6 @@ def test_an_interrupted_trial_is_ordered_again_under_its_number_even_when_the_bu
     assert ordered(plan_for(request, [cut_short])).stored == cut_short
 
 
-
-
 def test_a_trial_that_is_given_back_is_ordered_again_before_another_and_those_that_run_go_on() -> None:
     plan = plan_for(sweep_request())
     lost, other = ordered(plan), ordered(plan)
@@ -302,8 +290,6 @@ def test_a_job_costs_from_when_it_has_its_accelerators() -> None:
     plan.placed(replace(running, jobs=(replace(waits, phase=EngineJobPhase.RUNNING, started_at=99.75 * 3600.0),)))
     assert plan.overspent(100 * 3600.0) is None
     assert plan.overspent(101 * 3600.0) is not None
-
-
 
 
 def test_a_trial_whose_first_steps_lose_is_to_be_pruned_but_for_those_of_the_warm_up() -> None:
@@ -333,8 +319,6 @@ def test_whether_a_trial_is_predicted_to_fit_is_judged_by_its_own_memory_budget(
     needed_bytes = ordered(plan_for(request)).prediction.memory.total_bytes
     request = replace(request, trial=replace(request.trial, memory_budget_bytes=int(0.99 * needed_bytes)))
     assert not ordered(plan_for(request)).prediction.fits
-
-
 
 
 def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> None:
@@ -384,8 +368,6 @@ def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> N
     assert stopped(plan).reason == StopReason.TRIAL_BUDGET
 
 
-
-
 def test_trials_that_end_in_another_order_are_told_under_their_numbers() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100, min_gain=0)))
     orders = [ordered(plan) for _ in range(3)]
@@ -393,8 +375,6 @@ def test_trials_that_end_in_another_order_are_told_under_their_numbers() -> None
         plan.finished(trial(order, measurement=measurement(step_time_s=1.0 + order.number)))
     values = [t.value for t in plan.study.trials]
     assert values == sorted(values, key=lambda value: -(value or 0.0))
-
-
 
 
 def test_all_trials_of_cores_nobody_measured_share_the_peak_that_the_first_one_measured() -> None:
@@ -469,8 +449,6 @@ def test_a_failed_gate_takes_the_rank_while_trials_that_run_go_on() -> None:
     assert plan.study.trials[running.number].state.is_finished()
 
 
-
-
 def test_without_a_gate_layouts_that_change_the_mathematics_rank_as_they_are() -> None:
     plan = plan_for(fp8_request(loss_gate=LossGate(enabled=False)))
     while isinstance(order := plan.decide(0.0), RunTrial):
@@ -494,8 +472,6 @@ def test_the_time_of_a_gate_counts_unless_it_waits_for_devices() -> None:
     assert plan.gate_hours(order.trial, 500.0) == 10.0 * order.trial.layout.world_size / 3600
     plan.gate_waits(order.trial, 500.0, is_waiting=False)
     assert plan.gate_hours(order.trial, 510.0) == 20.0 * order.trial.layout.world_size / 3600
-
-
 
 
 def test_a_gate_on_an_engine_costs_what_its_jobs_had_of_accelerators() -> None:

@@ -82,8 +82,6 @@ def test_as_many_trials_run_at_once_as_are_asked_for_and_have_room(asked: int, c
     assert len({trial.layout for trial in trials}) == total
 
 
-
-
 def test_a_failed_trial_makes_room_for_the_next() -> None:
     deaths = iter([failure(FailureKind.OOM)] * 4)
     budget = Budget(num_trials=8, min_gain=0, prune_below=0)
@@ -118,8 +116,6 @@ def test_a_trial_that_will_hardly_fit_says_why_it_is_tried() -> None:
     [(number, note)] = notes_of(store, ended)
     assert number == 0
     assert str(note).endswith("likely to fit in memory, and tried since no untried layout has an even chance")
-
-
 
 
 def test_a_shutdown_while_several_trials_run_loses_none_and_the_next_worker_runs_them() -> None:
@@ -318,10 +314,6 @@ def test_the_ranking_of_bf16_and_fp8_layouts_is_the_order_by_tokens_per_s(loss_f
     tokens_per_s = [measured.tokens_per_s for measured in ranked]
     assert tokens_per_s == sorted(tokens_per_s, reverse=True)
     assert len({measured.peak_flop_per_s for measured in ranked}) == 1
-
-
-
-
 
 
 @pytest.mark.parametrize(

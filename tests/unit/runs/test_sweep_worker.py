@@ -12,7 +12,7 @@ from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import Lease, Run, RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
-from autotuner.core.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure, TrialState
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
@@ -70,8 +70,6 @@ class InterferingLauncher(FakeLauncher):
         return super().run(spec, watcher)
 
 
-
-
 def test_a_worker_runs_a_sweep_to_its_end_and_ranks_what_it_measured() -> None:
     house = House(sweep_request(budget=Budget(num_trials=4, prune_below=0, min_gain=0)))
     ended = house.run(
@@ -90,8 +88,6 @@ def test_a_sweep_has_its_first_measured_trial_run_twice_and_tells_the_noise_floo
     ended = House().run(launcher)
     assert [spec.settings.num_runs for spec in launcher.specs] == [2, 2, 1, 1]
     assert ended.stop_detail.endswith("; repeats of one trial differed by up to 2.0 %")
-
-
 
 
 def test_a_sweep_on_a_cluster_that_the_launcher_does_not_have_fails_at_once_and_says_why() -> None:
@@ -158,10 +154,6 @@ def test_a_worker_that_lost_its_lease_ends_its_trial_and_changes_nothing_more() 
     still = house.run(InterferingLauncher(house, steal))
     assert (still.state, still.owner) == (RunState.RUNNING, "two")
     assert [t.state for t in house.store.list_trials(house.sweep_id)[0]] == [TrialState.QUEUED]
-
-
-
-
 
 
 @pytest.mark.parametrize("write", ["add_trial", "start_trial", "finish_trial"])

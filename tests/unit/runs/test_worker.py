@@ -5,28 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Event
 from typing import Any
+
 import pytest
-from autotuner.core.announcement import DeliveryProgress
+from sqlalchemy import update
+
+from autotuner.core.announcement import AnnouncementKind, DeliveryProgress
 from autotuner.core.errors import InvalidInput
 from autotuner.core.run import Finish, NewRun, Run, RunState
+from autotuner.core.upkeep import MfuGate, MfuGateOutcome
+from autotuner.runs.gate import gate_kind
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.worker import Worker
+from autotuner.store.engine import writing
 from autotuner.store.sql import SqlStore, memory_store
+from autotuner.store.tables import runs
 from tests.announcements import announcement
 from tests.clocks import ManualClock
-from tests.patience import PATIENCE_S
-from threading import Event
-from sqlalchemy import update
-from autotuner.core.announcement import AnnouncementKind
-from autotuner.core.upkeep import MfuGate, MfuGateOutcome
-from autotuner.runs.gate import gate_kind
-from autotuner.store.engine import writing
-from autotuner.store.tables import runs
 from tests.contracts.upkeep import asked_gate, end_sweep
+from tests.patience import PATIENCE_S
 from tests.runs import claimed
-
 
 DONE = Finish(state=RunState.COMPLETE, detail="done")
 
@@ -131,6 +131,7 @@ def test_a_run_that_shall_end_begins_no_action_but_one_that_ends_its_jobs(store:
 def test_an_error_is_kept_unless_the_worker_was_told_to_stop(store: SqlStore) -> None:
     def act(_: Hold) -> Step:
         raise InvalidInput("size", 3, "must be even", 4)
+
     busy = worker(store, act)
     assert [busy.run_once(), busy.run_once()] == [True, False]
     run = run_of(store)
