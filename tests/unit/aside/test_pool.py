@@ -17,17 +17,7 @@ import pytest
 from autotuner.core.errors import Busy, NotFound, TooCostly
 from autotuner.service.asides.pool import AsidePool, Limits
 from tests.patience import PATIENCE_S
-from tests.unit.aside.questions import (
-    dies,
-    fills,
-    fork_of,
-    held_bytes,
-    refuses,
-    says_much,
-    slips,
-    spins,
-    waits,
-)
+from tests.unit.aside.questions import dies, fills, fork_of, held_bytes, refuses, says_much, slips, spins, waits
 
 
 def pool_of(num_at_once: int, seconds: float = 60.0) -> AsidePool:

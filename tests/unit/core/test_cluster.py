@@ -16,11 +16,7 @@ from tests.builders import cpu_cluster, h100, h100_cluster
 
 
 def test_hardware_without_a_format_does_not_offer_it() -> None:
-    assert cpu_cluster().accelerator.precisions == (
-        Precision.FP32,
-        Precision.BF16,
-        Precision.FP8_EMULATED,
-    )
+    assert cpu_cluster().accelerator.precisions == (Precision.FP32, Precision.BF16, Precision.FP8_EMULATED)
     assert h100().precisions == tuple(p for p in Precision if p != Precision.NVFP4)
 
 
@@ -68,8 +64,7 @@ def test_a_group_that_does_not_divide_a_node_crosses_a_border_asked_of_one_or_of
 
 
 @pytest.mark.parametrize(
-    ("num_nodes", "joined"),
-    [(1, 4), (2, 8), (18, 72), (32, 64), (36, 72), (24, 48), (128, 64), (19, 72), (25, 72)],
+    ("num_nodes", "joined"), [(1, 4), (2, 8), (18, 72), (32, 64), (36, 72), (24, 48), (128, 64), (19, 72), (25, 72)]
 )
 def test_a_job_that_outgrows_an_nvlink_domain_gets_equal_parts_of_several(num_nodes: int, joined: int) -> None:
     cluster = h100_cluster(num_nodes, accelerators_per_node=4, nvlink_domain=72)
@@ -103,8 +98,7 @@ PAIRS = Wiring(
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "kind"),
-    [(0, 1, PathKind.NVLINK), (0, 2, PathKind.PCIE_SWITCH), (3, 4, PathKind.SOCKETS)],
+    ("one", "other", "kind"), [(0, 1, PathKind.NVLINK), (0, 2, PathKind.PCIE_SWITCH), (3, 4, PathKind.SOCKETS)]
 )
 def test_two_accelerators_take_the_shortest_way(one: int, other: int, kind: PathKind) -> None:
     assert PAIRS.path(one, other) is kind

@@ -82,11 +82,7 @@ def test_what_explains_a_slower_step_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("name", "then", "now"),
-    [
-        ("sm_clock_mhz", "1980", "1965"),
-        ("foreign_cpu_share", "0.01", "0.04"),
-        ("CUDA_VISIBLE_DEVICES", "0", "3"),
-    ],
+    [("sm_clock_mhz", "1980", "1965"), ("foreign_cpu_share", "0.01", "0.04"), ("CUDA_VISIBLE_DEVICES", "0", "3")],
 )
 def test_what_varies_by_itself_is_no_change(name: str, then: str, now: str) -> None:
     assert changes({**NIGHT, name: then}, {**NIGHT, name: now}) == []

@@ -93,10 +93,7 @@ def test_twice_the_speed_is_twice_the_value(metric: Metric) -> None:
 
 def test_what_a_step_is_worth_over_its_time_is_what_a_prediction_says() -> None:
     job = big_job()
-    predicted = predict_one(
-        Layout.parse("zero8 tp8 sp"),
-        job,
-    )
+    predicted = predict_one(Layout.parse("zero8 tp8 sp"), job)
     step_s = predicted.step_time.total_s
     # the same quotients, rounded in another order
     assert Objective().worth_per_step(job) / step_s == pytest.approx(predicted.mfu, rel=1e-12)

@@ -167,10 +167,7 @@ def test_the_fullest_rank_has_the_highest_sum_of_its_parts() -> None:
         (Layout(tensor_parallel_degree=8, pipeline_parallel_degree=4), (0, 24)),
         (Layout(pipeline_parallel_degree=4, first_stage_less_layers=1), (0, 1, 3)),
         (Layout(pipeline_parallel_degree=4, last_stage_less_layers=1), (0, 3)),
-        (
-            Layout.parse("pp4 v2 zbv lesslast1"),
-            (0, 1, 3),
-        ),
+        (Layout.parse("pp4 v2 zbv lesslast1"), (0, 1, 3)),
     ],
     ids=str,
 )

@@ -57,11 +57,7 @@ def test_another_model_cluster_trainer_or_stack_is_another_job() -> None:
     )
     assert len({job_key(request) for request in requests}) == 4
     trainer = Trainer(name="ours", format=ExportFormat.MEGATRON_LM)
-    requests = (
-        sweep_request(),
-        sweep_request(trainer=trainer),
-        sweep_request(job=tiny_job(stack=Stack(name="other"))),
-    )
+    requests = (sweep_request(), sweep_request(trainer=trainer), sweep_request(job=tiny_job(stack=Stack(name="other"))))
     assert len({job_key(request) for request in requests}) == 3
 
 

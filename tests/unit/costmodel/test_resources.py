@@ -129,9 +129,7 @@ SHARDED = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETER
 SPLIT = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS, tensor_parallel_degree=8)
 LAYOUTS = LayoutColumns.from_layouts([SHARDED, SPLIT])
 
-MIXED = Objective(
-    profile=(Weight(metric=Metric.MFU, weight=2), Weight(metric=Metric.TOKENS_PER_DOLLAR, weight=1)),
-)
+MIXED = Objective(profile=(Weight(metric=Metric.MFU, weight=2), Weight(metric=Metric.TOKENS_PER_DOLLAR, weight=1)))
 
 
 def priced(**tariff: float | bool) -> Job:

@@ -75,10 +75,7 @@ def streams(*paths: dict[int, float]) -> Streams:
     entries = [(stream, link, weight) for stream, path in enumerate(paths) for link, weight in path.items()]
     stream, link, weight = zip(*entries, strict=True)
     return Streams(
-        num_streams=len(paths),
-        stream=np.array(stream),
-        link=np.array(link),
-        weight=np.array(weight, dtype=np.float64),
+        num_streams=len(paths), stream=np.array(stream), link=np.array(link), weight=np.array(weight, dtype=np.float64)
     )
 
 

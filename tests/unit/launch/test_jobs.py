@@ -356,12 +356,7 @@ class Case:
 
     def judge(self, *, timed_out: bool = False, oom_killed: bool = False) -> Measurement | TrialFailure:
         return verdict(
-            SPEC,
-            self.reports,
-            self.ranks,
-            rank_logs=self.rank_logs,
-            timed_out=timed_out,
-            oom_killed=oom_killed,
+            SPEC, self.reports, self.ranks, rank_logs=self.rank_logs, timed_out=timed_out, oom_killed=oom_killed
         )
 
     def failure(self, *, timed_out: bool = False, oom_killed: bool = False) -> TrialFailure:

@@ -10,17 +10,7 @@ from hypothesis import strategies as st
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.actions import (
-    Action,
-    Kind,
-    Schedule,
-    gpipe,
-    interleaved_1f1b,
-    one_f_one_b,
-    zb_h1,
-    zb_h2,
-    zbv,
-)
+from autotuner.schedules.actions import Action, Kind, Schedule, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zbv
 from autotuner.schedules.adaptive import adaptive, even_warm_up, warm_up, within
 from autotuner.schedules.named import named_schedule
 from autotuner.schedules.plan import plan

@@ -95,11 +95,7 @@ def asked(store: Store, cluster: Cluster = PAIR, **request: object) -> Run:
 
 
 def checker(
-    store: Store,
-    launchers: Mapping[str, EngineLauncher],
-    *,
-    owner: str = "a",
-    shutdown: threading.Event | None = None,
+    store: Store, launchers: Mapping[str, EngineLauncher], *, owner: str = "a", shutdown: threading.Event | None = None
 ) -> Worker:
     kind = check_kind(store, launchers)
     stop = shutdown or threading.Event()
@@ -107,11 +103,7 @@ def checker(
 
 
 def checked(
-    store: Store,
-    launchers: Mapping[str, EngineLauncher],
-    *,
-    shutdown: threading.Event | None = None,
-    owner: str = "a",
+    store: Store, launchers: Mapping[str, EngineLauncher], *, shutdown: threading.Event | None = None, owner: str = "a"
 ) -> Run:
     """The check as it stands when its worker is done with it."""
     worker = checker(store, launchers, owner=owner, shutdown=shutdown)
@@ -256,10 +248,7 @@ NO_TORCH = "a node of scripted has no torch, or not our package trials"
         (Scripted(RUNNING, LOST), "trial: scripted lost the job: node 7 is down"),
         (printing(broken("Traceback:", "ModuleNotFoundError: No module named 'torch'")), NO_TORCH),
         (printing(broken("python3: Error: No module named trials.process.node")), NO_TORCH),
-        (
-            printing(OUT_OF_MEMORY + told(type="node", exit_code=1)),
-            "trial: oom (rank 3): OutOfMemoryError: 2 GB",
-        ),
+        (printing(OUT_OF_MEMORY + told(type="node", exit_code=1)), "trial: oom (rank 3): OutOfMemoryError: 2 GB"),
         (
             printing(broken("Traceback:", NEVER_MET, "Exception raised from listen at socket.cpp", *STACK)),
             f"the last that was printed: {NEVER_MET}",

@@ -9,10 +9,7 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
-from autotuner.core.choices import (
-    AttentionKernel,
-    Fp8Recipe,
-)
+from autotuner.core.choices import AttentionKernel, Fp8Recipe
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job

@@ -348,10 +348,7 @@ def group_and_columns(layout: Layout, cluster: Cluster) -> tuple[Group, LayoutCo
         ({}, 1.5),  # a ring leaves each node once: 2 (n - 1) / n of the bytes
         ({"rank_placement": RankPlacement.CYCLIC}, 3.0),  # both ranks of a node send to the other one
         ({"collective_algorithm": CollectiveAlgorithm.RING}, 1.5),
-        (
-            {"collective_algorithm": CollectiveAlgorithm.TREE},
-            2.0 * TREE_WAIT,
-        ),  # two edges of each lie between
+        ({"collective_algorithm": CollectiveAlgorithm.TREE}, 2.0 * TREE_WAIT),  # two edges of each lie between
         ({"collective_hierarchy": TWO_LEVEL}, 1.0),
         ({"collective_hierarchy": TWO_LEVEL, "rank_placement": RankPlacement.CYCLIC}, 1.0),
     ],

@@ -29,9 +29,7 @@ from autotuner.costmodel.communication.nccl import (
     ways,
     wires_of,
 )
-from autotuner.costmodel.communication.nccl import (
-    Wires as NcclWires,
-)
+from autotuner.costmodel.communication.nccl import Wires as NcclWires
 from autotuner.costmodel.predict import predict_one
 from bench.flows.filling import fair_rates
 from bench.flows.streams import Floats, Streams

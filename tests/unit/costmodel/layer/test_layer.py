@@ -113,11 +113,7 @@ WHEN = ("forward_s", "weight_gradient_s", "backward_s")
 
 HALF = np.full(2, 0.5)
 WORK_ONE = replace(
-    Work.nothing(2),
-    matrix_s=np.array([1.0, 2.0]),
-    tensor_s=HALF,
-    forward_s=1.5 * HALF,
-    weight_gradient_s=0.5 * HALF,
+    Work.nothing(2), matrix_s=np.array([1.0, 2.0]), tensor_s=HALF, forward_s=1.5 * HALF, weight_gradient_s=0.5 * HALF
 )
 TWO = replace(Work.nothing(2), matrix_s=np.full(2, 3.0), recompute_s=np.array([4.0, 5.0]))
 

@@ -232,11 +232,7 @@ def test_layers_that_do_not_recompute_keep_all_that_they_compute() -> None:
     job = eight_gpus()
     every, half, none = (
         without_working_memory(layout, job)
-        for layout in (
-            Layout(recompute=Recompute.FULL),
-            Layout(recompute=Recompute.FULL, recompute_every=2),
-            Layout(),
-        )
+        for layout in (Layout(recompute=Recompute.FULL), Layout(recompute=Recompute.FULL, recompute_every=2), Layout())
     )
     assert half == (every + none) / 2
 

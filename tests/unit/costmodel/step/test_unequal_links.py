@@ -138,10 +138,7 @@ EVERY = [
     TENSOR,
     replace(REPLICAS, data_parallel_replicate_degree=2, pipeline_parallel_degree=2),
     replace(
-        REPLICAS,
-        data_parallel_replicate_degree=2,
-        pipeline_parallel_degree=2,
-        rank_order=RankOrder.REPLICAS_OUTERMOST,
+        REPLICAS, data_parallel_replicate_degree=2, pipeline_parallel_degree=2, rank_order=RankOrder.REPLICAS_OUTERMOST
     ),
 ]
 TABLE = LayoutColumns.from_layouts(EVERY)

@@ -216,9 +216,7 @@ def test_ranks_tell_versions_and_nodes_the_rest(tmp_path: Path) -> None:
     assert (facts["host"], facts["driver"], facts["nodes"]) == ("a", "580.82", "a,b")
 
 
-def test_what_is_no_object_of_strings_is_passed_over_and_what_the_launcher_learns_later_is_said(
-    tmp_path: Path,
-) -> None:
+def test_what_is_no_object_of_strings_is_passed_over_and_what_the_launcher_learns_later_is_said(tmp_path: Path) -> None:
     append(tmp_path, "node-0.jsonl", {"environment": "somewhere"}, {"environment": {"host": 3}})
     for rank in range(TRIAL.layout.world_size):
         append(tmp_path, f"rank-{rank}.jsonl", *steps(rank))

@@ -57,10 +57,7 @@ def test_timers_alone_are_counted_and_summed(names: tuple[str, str]) -> None:
     found = steps(
         [progress(0), micro_timers(), micro_timers(), timers(names=names), micro_timers(), timers(14.5, names=names)]
     )
-    assert [(step.step, step.step_time_s) for step in found] == [
-        (1, 0.038),
-        (2, 0.039),
-    ]
+    assert [(step.step, step.step_time_s) for step in found] == [(1, 0.038), (2, 0.039)]
 
 
 def test_timers_tell_of_steps_without_throughput_and_of_those_that_were_announced() -> None:
@@ -226,12 +223,7 @@ def printed(step: int, *, prefix: str = "", loss: str = " 7.94336", memory: str 
 
 def test_the_step_time_follows_from_tokens_per_second_of_one_device() -> None:
     step = TorchtitanLog(spec()).read(printed(1))
-    assert step == ReportedStep(
-        step=1,
-        step_time_s=128 * 4096 / 8 / 1234,
-        loss=7.94336,
-        peak_bytes=round(40.12 * GIB),
-    )
+    assert step == ReportedStep(step=1, step_time_s=128 * 4096 / 8 / 1234, loss=7.94336, peak_bytes=round(40.12 * GIB))
 
 
 def test_torchruns_prefix_says_the_rank() -> None:
