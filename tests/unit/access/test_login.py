@@ -65,16 +65,13 @@ def bearing(text: str, **more: Any) -> Shown:
 
 
 # ---------------------------------------------------------------------- tokens
-def test_who_shows_a_token_is_whom_it_was_given_to(login: Login, tokens: Tokens) -> None:
+def test_a_token_is_whom_it_was_given_to_by_its_digest_once_and_by_its_row_each_time(
+    login: Login, tokens: Tokens, digests: CountingDigests
+) -> None:
     token, text = tokens.add("ada", Scope.RUN, Quota(unfinished_sweeps=2))
     wanted = Caller(name="ada", scope=Scope.RUN, quota=Quota(unfinished_sweeps=2), token_id=token.id)
     assert login.caller(bearing(text)) == wanted
     assert login.caller(Shown(address="", authorization=f"bearer  {text}")) == wanted
-
-
-def test_a_token_is_judged_by_its_digest_once_and_by_its_row_each_time(
-    login: Login, tokens: Tokens, digests: CountingDigests
-) -> None:
     token, text = tokens.add("ada", Scope.RUN)
     for _ in range(3):
         login.caller(bearing(text))

@@ -49,13 +49,10 @@ def changes(then: dict[str, str], now: dict[str, str]) -> list[str]:
     return [str(change) for change in environment_changes(then, now)]
 
 
-def test_of_what_is_the_same_unrecorded_or_new_in_a_release_no_change_is_known() -> None:
+def test_a_change_says_what_was_and_what_is_where_that_is_known_to_be_one() -> None:
     assert changes(NIGHT, NIGHT) == []
     assert changes(NIGHT, {**NIGHT, "libc": "glibc-2.36"}) == []
     assert changes({}, NIGHT) == changes(NIGHT, {}) == []
-
-
-def test_a_change_says_what_was_and_what_is() -> None:
     assert changes(NIGHT, {**NIGHT, "torch": "2.13"}) == ["torch was 2.12 and is 2.13"]
     assert changes(NIGHT, {**NIGHT, "NCCL_ALGO": "Tree"}) == ["NCCL_ALGO is Tree and was not set"]
     assert changes({**NIGHT, "NCCL_ALGO": "Tree"}, NIGHT) == ["NCCL_ALGO was Tree and is not set"]
@@ -63,9 +60,10 @@ def test_a_change_says_what_was_and_what_is() -> None:
     assert found == ["nodes were 3 and are 3, of which 1 were not among them (d)"]
     found = changes({**NIGHT, "foreign_cpu_share": "0.01"}, {**NIGHT, "foreign_cpu_share": "0.31"})
     assert found == ["foreign_cpu_share was 0.01 and is 0.31"]
+    assert software_of(NIGHT) == {"torch": "2.12", "driver": "580.82", "kernel": "6.1", "os": "Debian 12"}
 
 
-def test_what_explains_a_slower_step_comes_first() -> None:
+def test_the_likeliest_cause_of_a_slower_step_comes_first_and_links_before_versions() -> None:
     now = {
         "torch": "2.13",
         "driver": "590.1",
@@ -78,6 +76,12 @@ def test_what_explains_a_slower_step_comes_first() -> None:
     }
     names = [change.name for change in environment_changes(NIGHT, now)]
     assert names == ["clocks_held_by", "sm_clock_mhz", "OMP_NUM_THREADS", "torch", "driver", "kernel", "host"]
+    late = {"torch": "2.12.0", LINKS: "nodes 2 and 3: 60 ms late"}
+    slower, other = environment_changes({"torch": "2.13.0"}, late)
+    assert str(slower) == "of links, all healthy became nodes 2 and 3: 60 ms late"
+    assert other.name == "torch"
+    (healed,) = environment_changes(late, {"torch": "2.12.0"})
+    assert str(healed) == "of links, nodes 2 and 3: 60 ms late became all healthy"
 
 
 @pytest.mark.parametrize(
@@ -88,26 +92,23 @@ def test_what_varies_by_itself_is_no_change(name: str, then: str, now: str) -> N
     assert changes({**NIGHT, name: then}, {**NIGHT, name: now}) == []
 
 
-def test_the_software_is_told_from_the_machine() -> None:
-    assert software_of(NIGHT) == {"torch": "2.12", "driver": "580.82", "kernel": "6.1", "os": "Debian 12"}
-
-
-def test_links_that_became_slow_or_healthy_are_a_change_and_come_before_versions() -> None:
-    late = {"torch": "2.12.0", LINKS: "nodes 2 and 3: 60 ms late"}
-    slower, other = environment_changes({"torch": "2.13.0"}, late)
-    assert str(slower) == "of links, all healthy became nodes 2 and 3: 60 ms late"
-    assert other.name == "torch"
-    (healed,) = environment_changes(late, {"torch": "2.12.0"})
-    assert str(healed) == "of links, nodes 2 and 3: 60 ms late became all healthy"
-
-
 DEMO = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
 
 
-def test_layouts_that_differ_in_speed_alone_have_the_same_mathematics() -> None:
+def test_layouts_that_differ_in_speed_alone_have_the_same_mathematics_and_columns_say_so_too() -> None:
     other = replace(DEMO, tensor_parallel_degree=2, micro_batch_size=4, compiled=True)
     assert function_key(DEMO) == function_key(other)
     assert function_key(Layout()) == function_key(Layout(data_parallel_replicate_degree=8))
+    large = Layout(data_parallel_replicate_degree=2, gradient_clip=GradientClip.BUCKET)
+    assert function_key(replace(large, gradient_bucket_bytes=2**20)) != function_key(large)
+    assert function_key(Layout()) == function_key(Layout(tensor_parallel_degree=2))
+    split = Layout(precision=Precision.FP8, tensor_parallel_degree=2)
+    assert function_key(Layout(precision=Precision.FP8)) != function_key(split)
+    diloco = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DILOCO, sync_period=1000)
+    assert not trains_no_better(diloco, DEMO)
+    rows = [DEMO, Layout(), replace(DEMO, sync_top_k=2)]
+    judged = trains_no_better(cast("Layout", LayoutColumns.from_layouts(rows)), DEMO)
+    assert judged.tolist() == [trains_no_better(row, DEMO) for row in rows] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -123,14 +124,6 @@ def test_exchange_replicas_and_format_are_mathematics(other: Layout) -> None:
     assert function_key(DEMO) != function_key(other)
 
 
-def test_buckets_with_norms_of_their_own_and_splits_in_8_bits_are_mathematics() -> None:
-    large = Layout(data_parallel_replicate_degree=2, gradient_clip=GradientClip.BUCKET)
-    assert function_key(replace(large, gradient_bucket_bytes=2**20)) != function_key(large)
-    assert function_key(Layout()) == function_key(Layout(tensor_parallel_degree=2))
-    split = Layout(precision=Precision.FP8, tensor_parallel_degree=2)
-    assert function_key(Layout(precision=Precision.FP8)) != function_key(split)
-
-
 @pytest.mark.parametrize(
     ("less", "is_less"),
     [
@@ -142,17 +135,6 @@ def test_buckets_with_norms_of_their_own_and_splits_in_8_bits_are_mathematics() 
 def test_what_sends_less_trains_no_better_and_what_sends_more_may(less: Layout, is_less: bool) -> None:
     assert trains_no_better(less, DEMO)
     assert trains_no_better(DEMO, less) is not is_less
-
-
-def test_another_exchange_that_sends_less_may_train_better() -> None:
-    diloco = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DILOCO, sync_period=1000)
-    assert not trains_no_better(diloco, DEMO)
-
-
-def test_columns_are_judged_as_layouts_are() -> None:
-    rows = [DEMO, Layout(), replace(DEMO, sync_top_k=2)]
-    judged = trains_no_better(cast("Layout", LayoutColumns.from_layouts(rows)), DEMO)
-    assert judged.tolist() == [trains_no_better(row, DEMO) for row in rows] == [True, False, True]
 
 
 GATE = LossGate(num_steps=4, num_seeds=3, tolerance=0.02)
@@ -175,7 +157,7 @@ def validated(*losses: float) -> list[Training]:
     return [Training(losses=curve, validation_loss=loss) for curve, loss in zip(REFERENCE, losses, strict=True)]
 
 
-def test_a_loss_within_the_tolerance_passes_and_a_higher_one_or_none_fails() -> None:
+def test_a_loss_within_the_tolerance_passes_and_a_higher_one_disagreeing_seeds_or_none_fail() -> None:
     found = judged(1.0, 1.0, 1.0)
     assert (found.outcome, found.excess, found.noise) == (GateOutcome.PASSED, 0.0, 0.0)
     assert judged(1.03, 1.03, 1.03).outcome is GateOutcome.FAILED
@@ -185,20 +167,22 @@ def test_a_loss_within_the_tolerance_passes_and_a_higher_one_or_none_fails() -> 
     found = judged(1.0, math.nan, 1.0)
     assert found.outcome is GateOutcome.FAILED
     assert len(found.candidate_losses) == 3
-
-
-def test_a_loss_that_is_higher_by_less_than_the_tolerance_passes() -> None:
     found = judged(1.01, 1.011, 1.009)
     assert found.outcome is GateOutcome.PASSED
     assert found.excess == pytest.approx(0.01)  # the mean of the three, but for rounding
     # t of two degrees of freedom, 2.92, times 0.001 / sqrt(3)
     assert found.noise == pytest.approx(2.920 * 0.001 / math.sqrt(3))
-
-
-def test_seeds_that_disagree_too_much_to_tell_do_not_pass() -> None:
     found = judged(0.95, 1.0, 1.05)
     assert found.excess == pytest.approx(0.0, abs=1e-12)  # but for rounding
     assert found.outcome is GateOutcome.FAILED
+    found = judge(GATE, cpu_layout(), trained(REFERENCE[0]), trained(REFERENCE[0]))
+    assert found.outcome is GateOutcome.FAILED
+    assert found.detail.startswith("after 4 steps from 1 of 3 seeds the loss is +0.00 % from")
+    assert is_hopeless(GATE, trained((7.0, 6.0, 5.6, 4.6)), trained(REFERENCE[0]))
+    assert not is_hopeless(GATE, trained((7.0, 6.0, 5.2, 4.2)), trained(REFERENCE[0]))
+    off = [tuple(1.05 * loss for loss in curve) for curve in REFERENCE]
+    assert is_hopeless(GATE, trained(*off[:2]), trained(*REFERENCE[:2]))
+    assert is_hopeless(GATE, trained((7.0, math.nan, 5.0, 4.0)), trained(REFERENCE[0]))
 
 
 def test_both_curves_and_the_numbers_are_told() -> None:
@@ -227,20 +211,6 @@ def test_what_was_validated_decides_where_anything_was() -> None:
     found = judge(GATE, cpu_layout(), validated(4.4, 4.5, 4.3), validated(4.0, 4.1, 3.9))
     assert found.outcome is GateOutcome.FAILED  # though its curves are the reference's
     assert (found.candidate_validation, found.reference_validation) == ((4.4, 4.5, 4.3), (4.0, 4.1, 3.9))
-
-
-def test_one_pair_rejects_what_lies_far_off_and_two_what_is_surely_off() -> None:
-    assert is_hopeless(GATE, trained((7.0, 6.0, 5.6, 4.6)), trained(REFERENCE[0]))
-    assert not is_hopeless(GATE, trained((7.0, 6.0, 5.2, 4.2)), trained(REFERENCE[0]))
-    off = [tuple(1.05 * loss for loss in curve) for curve in REFERENCE]
-    assert is_hopeless(GATE, trained(*off[:2]), trained(*REFERENCE[:2]))
-    assert is_hopeless(GATE, trained((7.0, math.nan, 5.0, 4.0)), trained(REFERENCE[0]))
-
-
-def test_fewer_seeds_than_asked_for_never_pass() -> None:
-    found = judge(GATE, cpu_layout(), trained(REFERENCE[0]), trained(REFERENCE[0]))
-    assert found.outcome is GateOutcome.FAILED
-    assert found.detail.startswith("after 4 steps from 1 of 3 seeds the loss is +0.00 % from")
 
 
 def test_steps_to_the_loss_are_counted_at_the_pace_of_the_reference() -> None:

@@ -41,11 +41,8 @@ def test_ranks_are_the_product_of_all_degrees_but_the_expert_degree() -> None:
     assert Layout(pipeline_parallel_degree=4, virtual_stages_per_rank=3).num_stages == 12
 
 
-def test_a_plain_layout_names_only_what_it_runs() -> None:
+def test_every_choice_that_differs_from_plain_is_named_and_no_other() -> None:
     assert str(Layout()) == "mb1 flash bf16"
-
-
-def test_every_choice_that_differs_from_plain_is_named() -> None:
     layout = Layout(
         data_parallel_replicate_degree=2,
         data_parallel_shard_degree=4,
@@ -220,7 +217,7 @@ LAYOUTS = (
 )
 
 
-def test_a_row_is_the_layout_that_went_in_with_plain_python_values() -> None:
+def test_rows_are_taken_by_index_mask_and_slice_and_are_the_layouts_that_went_in() -> None:
     columns = LayoutColumns.from_layouts(LAYOUTS)
     assert len(columns) == 3
     assert tuple(columns.row(index) for index in range(3)) == LAYOUTS
@@ -228,9 +225,6 @@ def test_a_row_is_the_layout_that_went_in_with_plain_python_values() -> None:
     assert type(row.tensor_parallel_degree) is int
     assert type(row.sequence_parallel) is bool
     assert row.recompute is Recompute.FULL
-
-
-def test_rows_are_taken_by_index_mask_and_slice() -> None:
     columns = LayoutColumns.from_layouts(LAYOUTS)
     assert columns.take(np.array([2, 0])).row(0) == LAYOUTS[2]
     assert columns.take(columns.tensor_parallel_degree == 8).row(0) == LAYOUTS[1]
@@ -246,7 +240,7 @@ def test_derived_values_of_columns_are_those_of_the_layouts_and_do_not_wrap_at_3
     assert LayoutColumns.from_layouts([huge]).world_size.tolist() == [2**40]
 
 
-def test_distinct_rows_are_the_combinations_of_the_named_fields_that_occur_however_large_and_many() -> None:
+def test_distinct_rows_are_the_combinations_that_occur_told_apart_however_large_and_many() -> None:
     layouts = [
         Layout(tensor_parallel_degree=t, micro_batch_size=b, sequence_parallel=t > 1, pipeline_parallel_degree=p)
         for p, t, b in ((1, 1, 1), (2, 8, 1), (4, 1, 1), (1, 1, 2), (8, 8, 1))
@@ -257,9 +251,14 @@ def test_distinct_rows_are_the_combinations_of_the_named_fields_that_occur_howev
     assert [pairs[index] for index in which] == [(row.tensor_parallel_degree, row.micro_batch_size) for row in layouts]
     few, which = LayoutColumns.from_layouts([]).distinct("precision")
     assert (len(few), len(which)) == (0, 0)
-
-
-def test_rows_told_apart_by_some_columns_have_no_others() -> None:
+    layouts = [Layout(data_parallel_replicate_degree=2**40 + n, micro_batch_size=2**30 + n % 7) for n in range(50)]
+    columns = LayoutColumns.from_layouts(layouts)
+    few, which = columns.distinct("data_parallel_replicate_degree", "micro_batch_size")
+    assert few.data_parallel_replicate_degree[which].tolist() == columns.data_parallel_replicate_degree.tolist()
+    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
+    few, which = columns.distinct("micro_batch_size")
+    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
+    assert len(few) == 7
     few, _ = LayoutColumns.from_layouts(LAYOUTS).distinct("precision", "data_parallel_degree")
     assert len(few) == 2
     assert few.element_bytes.tolist() == [2.0, 2.0]  # follows from what they have
@@ -274,17 +273,6 @@ def test_layouts_with_some_columns_alone_may_have_others_values_in_them_and_widt
     plain = columns.only("recompute", "precision", recompute=np.zeros_like(columns.recompute))
     assert plain.recompute.tolist() == [Recompute.NONE] * 3
     assert plain.precision.tolist() == columns.precision.tolist()
-
-
-def test_large_and_many_values_are_told_apart_too() -> None:
-    layouts = [Layout(data_parallel_replicate_degree=2**40 + n, micro_batch_size=2**30 + n % 7) for n in range(50)]
-    columns = LayoutColumns.from_layouts(layouts)
-    few, which = columns.distinct("data_parallel_replicate_degree", "micro_batch_size")
-    assert few.data_parallel_replicate_degree[which].tolist() == columns.data_parallel_replicate_degree.tolist()
-    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
-    few, which = columns.distinct("micro_batch_size")
-    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
-    assert len(few) == 7
 
 
 def test_activations_are_as_wide_as_the_format_they_are_stored_in() -> None:

@@ -87,15 +87,12 @@ def test_links_that_are_alike_or_have_no_other_to_compare_with_say_nothing() -> 
     assert not ailing(points)
 
 
-def test_late_links_are_found_among_few_with_the_delay_on_top_of_the_others() -> None:
+def test_late_and_narrow_links_are_found_beside_the_others_and_what_they_should_be() -> None:
     (health,) = ailing(pairs(4, l2_3=0.03)).values()
     assert health == LinkHealth(ends=(2, 3), delay_s=0.03 - TYPICAL, jitter_s=2e-6, source="measured 2026-11-22")
     assert set(ailing(pairs(4, l0_1=0.03, l0_2=0.03, l0_3=0.031))) == {(0, 1), (0, 2), (0, 3)}
     assert set(ailing(pairs(4, l0_1=0.03, l1_2=0.06))) == {(0, 1), (1, 2)}
     assert set(ailing(pairs(3, l0_2=0.002))) == {(0, 2)}
-
-
-def test_a_narrow_link_has_its_share_of_what_the_cluster_says_of_such_links() -> None:
     points = [*pairs(4)[:-1], link_point(2, 3, delay=TYPICAL, back=0.25e9)]
     (health,) = ailing(points, bandwidth=40e9).values()
     assert health.bandwidth_bytes_per_s == pytest.approx(10e9)
@@ -201,24 +198,25 @@ def test_a_trace_is_cut_where_a_link_changes_and_lasts_as_long_after_its_last_fa
     assert FaultTrace.parse("").num_steps == 1
 
 
-def test_several_links_of_a_line_rates_and_deaths_are_read() -> None:
+def test_a_line_of_a_trace_names_links_rates_and_deaths_and_faults_in_order() -> None:
     trace = FaultTrace.parse("# episode\n 3; 1_0, 6_7; 200mbit\n5;0_1;inf")
     assert [str(fault) for fault in trace.faults] == ["3;0_1;200mbit", "3;6_7;200mbit", "5;0_1;dead"]
     assert trace.ends == ((0, 1), (6, 7))
     assert {link.bandwidth_bytes_per_s for link in trace.links_at(3)} == {25e6}
+    with pytest.raises(InvalidInput, match="order"):
+        FaultTrace.parse("9;0_1;1\n3;0_1;0")
+    with pytest.raises(InvalidInput, match="behind the last fault"):
+        FaultTrace.parse("9;0_1;1", num_steps=9)
+    trace = FaultTrace.parse("1;0_1;0.02\n2;0_1;0.06\n3;0_1;0\n4;2_3;dead\n5;2_3;0.1\n6;1_2;0")
+    found = at_worst(tiny_job(4), trace).cluster.link_health
+    assert [(str(one), one.delay_s, one.is_dead) for one in found] == [("0_1", 0.06, False), ("2_3", 0.0, True)]
+    assert at_worst(tiny_job(4), None) == tiny_job(4)
 
 
 @pytest.mark.parametrize("line", ["7;2_3", "7;2-3;0.06", "x;2_3;0.06", "7;2_3;slow", "7;2_3;-1", "7;3_3;0.06"])
 def test_a_line_that_is_no_fault_is_refused(line: str) -> None:
     with pytest.raises(InvalidInput):
         FaultTrace.parse(line)
-
-
-def test_faults_out_of_order_or_behind_the_end_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="order"):
-        FaultTrace.parse("9;0_1;1\n3;0_1;0")
-    with pytest.raises(InvalidInput, match="behind the last fault"):
-        FaultTrace.parse("9;0_1;1", num_steps=9)
 
 
 links = st.tuples(st.integers(0, 5), st.integers(6, 9))
@@ -233,10 +231,3 @@ states = st.one_of(
 def test_a_printed_trace_is_read_back_as_it_was(faults: list[Fault]) -> None:
     trace = FaultTrace(faults=tuple(sorted(faults, key=lambda fault: fault.step)), num_steps=51)
     assert FaultTrace.parse(str(trace), num_steps=51) == trace
-
-
-def test_each_link_is_as_bad_as_it_ever_gets_in_the_trace() -> None:
-    trace = FaultTrace.parse("1;0_1;0.02\n2;0_1;0.06\n3;0_1;0\n4;2_3;dead\n5;2_3;0.1\n6;1_2;0")
-    found = at_worst(tiny_job(4), trace).cluster.link_health
-    assert [(str(one), one.delay_s, one.is_dead) for one in found] == [("0_1", 0.06, False), ("2_3", 0.0, True)]
-    assert at_worst(tiny_job(4), None) == tiny_job(4)

@@ -96,16 +96,13 @@ def run(settings: TrialSettings, later_s: Iterator[float], *, period: int = 1) -
     return pace.num_warmup_steps, num_steps - pace.num_warmup_steps
 
 
-def test_equal_steps_are_warm_after_three_and_known_after_six_more() -> None:
+def test_warm_up_lasts_until_steps_stay_and_equal_steps_are_known_after_six_more() -> None:
     assert run(TrialSettings(), repeat(0.1)) == (3, 6)
     settings = TrialSettings(measured_steps=1, max_measured_steps=2)
     assert run(settings, repeat(0.1), period=16) == (3, 13)
     averaging = (0.5 if step % 4 == 3 else 0.1 for step in range(1, 400))
     six_plain_ones = (4, 7)
     assert run(TrialSettings(warmup_steps=4, max_warmup_steps=4), averaging, period=4) == six_plain_ones
-
-
-def test_warm_up_lasts_until_steps_stay_and_no_longer_than_the_most() -> None:
     num_warmup, _ = run(TrialSettings(), chain([0.4, 0.2, 0.15, 0.125], repeat(0.1)))
     assert num_warmup > 5
     falling = (100.0 - step for step in range(60))
@@ -115,15 +112,12 @@ def test_warm_up_lasts_until_steps_stay_and_no_longer_than_the_most() -> None:
     assert run(settings, repeat(1.0)) == (0, 2)
 
 
-def test_noise_is_measured_until_the_most_steps_or_a_wider_target() -> None:
+def test_noise_is_measured_until_a_target_a_budget_or_the_fewest_or_most_steps() -> None:
     _, num_measured = run(TrialSettings(max_measured_steps=40, measuring_budget_s=1e6), cycle(NOISE_S))
     assert num_measured == 40
     _, strict = run(TrialSettings(target_interval=0.05, max_measured_steps=500, measuring_budget_s=1e6), cycle(NOISE_S))
     _, lenient = run(TrialSettings(target_interval=0.2, max_measured_steps=500, measuring_budget_s=1e6), cycle(NOISE_S))
     assert lenient < strict
-
-
-def test_the_fewest_steps_win_over_the_most_and_over_the_budget() -> None:
     settings = TrialSettings(warmup_steps=4, measured_steps=7, measuring_budget_s=0.001)
     assert run(settings, cycle(NOISE_S)) == (4, 7)
     settings = TrialSettings(warmup_steps=4, max_warmup_steps=1, measured_steps=50, max_measured_steps=40)
@@ -243,7 +237,7 @@ def all_forward_first(count: int) -> list[Block]:
     ]
 
 
-def test_what_repeats_is_folded_between_the_first_two_and_the_last_two_whatever_reaches_into_it() -> None:
+def test_what_repeats_is_folded_between_its_ends_and_forwards_by_themselves() -> None:
     assert found_folds([accumulated(7)], 7) == ()
     (fold,) = found_folds([accumulated(50)], 50)
     assert (fold.start_s, fold.end_s, fold.num_micro_batches) == (4.0, 96.0, 46)
@@ -252,8 +246,5 @@ def test_what_repeats_is_folded_between_the_first_two_and_the_last_two_whatever_
     (fold,) = found_folds([accumulated(50)], 50)
     across = Block(fold.start_s - 1, fold.start_s + 1, F, 0, 7)
     assert outside([across], (fold,)) == (across,)
-
-
-def test_forwards_that_all_come_first_are_folded_by_themselves() -> None:
     folds = found_folds([all_forward_first(50)], 50)
     assert [(fold.start_s, fold.end_s, fold.num_micro_batches) for fold in folds] == [(2.0, 48.0, 46), (52.0, 98.0, 46)]

@@ -45,15 +45,6 @@ WORDS = {
 }
 
 
-def test_integers_in_stored_layouts_keep_their_words() -> None:
-    choices = [choice for choice in Choice.__subclasses__() if choice.__module__ == Choice.__module__]
-    assert {choice.__name__: " ".join(choice.labels()) for choice in choices} == WORDS
-    for choice in choices:
-        assert [choice.from_label(label) for label in choice.labels()] == list(choice), choice
-        assert [int(member) for member in choice] == list(range(len(choice))), choice
-    assert ShardLevel.NONE < ShardLevel.OPTIMIZER < ShardLevel.GRADIENTS < ShardLevel.PARAMETERS
-
-
 @pytest.mark.parametrize("label", ["fp4", "BF16", 1, None])
 def test_an_unknown_word_names_the_field_and_the_known_words(label: object) -> None:
     with pytest.raises(InvalidInput, match="must be one of fp32, bf16, fp8") as caught:
@@ -78,7 +69,7 @@ def test_what_is_searched_by_default_is_legal_by_itself(name: str) -> None:
         assert one.value_of(int(value)) == value
 
 
-def test_no_two_options_share_a_label_or_a_word() -> None:
+def test_no_two_options_share_a_word_and_stored_integers_keep_theirs() -> None:
     labels = [one.label for one in OPTIONS.values()]
     words = [
         word for one in OPTIONS.values() for word in (map(one.word.format, one.values or (7,)) if one.word else ())
@@ -86,9 +77,12 @@ def test_no_two_options_share_a_label_or_a_word() -> None:
     named = {word for word in words if words.count(word) > 1}
     assert len(set(labels)) == len(labels)
     assert named <= {one.word for one in OPTIONS.values() if one.kind == Kind.SWITCH}
-
-
-def test_the_degrees_that_share_the_ranks_are_all_degrees_but_the_borrowed_one() -> None:
+    choices = [choice for choice in Choice.__subclasses__() if choice.__module__ == Choice.__module__]
+    assert {choice.__name__: " ".join(choice.labels()) for choice in choices} == WORDS
+    for choice in choices:
+        assert [choice.from_label(label) for label in choice.labels()] == list(choice), choice
+        assert [int(member) for member in choice] == list(range(len(choice))), choice
+    assert ShardLevel.NONE < ShardLevel.OPTIMIZER < ShardLevel.GRADIENTS < ShardLevel.PARAMETERS
     degrees = {name for name, one in OPTIONS.items() if one.kind == Kind.DEGREE}
     assert set(RANK_DEGREES) == degrees - {"expert_parallel_degree"}
 
@@ -97,24 +91,18 @@ SHARDED = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS
 PIPELINED = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedule.ZBV, virtual_stages_per_rank=2)
 
 
-def test_plain_replicas_are_not_complex_however_many_there_are() -> None:
-    assert complexity(Layout(data_parallel_replicate_degree=1024, micro_batch_size=4)) == 0
-
-
-def test_every_burden_names_an_option_and_says_why() -> None:
+def test_what_a_layout_bears_has_a_reason_and_weighs_by_what_it_changes() -> None:
     assert {burden.option for burden in BURDENS} <= set(OPTIONS)
     assert all(burden.reason and burden.weight > 0 for burden in BURDENS)
-
-
-def test_what_changes_the_mathematics_weighs_most() -> None:
     weights = {burden.option: burden.weight for burden in BURDENS}
     heaviest = max(weights.values())
     changing = {name for name, one in OPTIONS.items() if one.not_equivalent}
     assert {name for name, weight in weights.items() if weight == heaviest} == changing
-
-
-def test_numbers_that_every_job_must_choose_are_free() -> None:
+    assert complexity(Layout(data_parallel_replicate_degree=1024, micro_batch_size=4)) == 0
     assert {"micro_batch_size", "data_parallel_replicate_degree", "gradient_bucket_bytes"} <= FREE_OPTIONS
+    layouts = [Layout(), SHARDED, PIPELINED, Layout(precision=Precision.FP8)]
+    columns = complexity(LayoutColumns.from_layouts(layouts))  # type: ignore[arg-type]  # formulas hold for columns
+    assert columns.tolist() == [complexity(layout) for layout in layouts]
 
 
 @pytest.mark.parametrize(
@@ -130,12 +118,6 @@ def test_numbers_that_every_job_must_choose_are_free() -> None:
 def test_a_layout_says_what_it_bears(layout: Layout, options: list[str]) -> None:
     assert [burden.option for burden in burdens_of(layout)] == options
     assert complexity(layout) == sum(burden.weight for burden in burdens_of(layout))
-
-
-def test_columns_of_layouts_have_the_complexities_of_their_rows() -> None:
-    layouts = [Layout(), SHARDED, PIPELINED, Layout(precision=Precision.FP8)]
-    columns = complexity(LayoutColumns.from_layouts(layouts))  # type: ignore[arg-type]  # formulas hold for columns
-    assert columns.tolist() == [complexity(layout) for layout in layouts]
 
 
 MODULES = ("core_attn", "layernorm", "mlp", "mla_up_proj", "moe_act", "moe", "shared_experts")
@@ -181,8 +163,15 @@ def test_nothing_is_both_kept_and_dropped(policy: RecomputePolicy) -> None:
     assert not meaning.keeps & meaning.drops
 
 
-def test_what_is_left_to_nccl_sets_nothing() -> None:
+def test_what_is_asked_of_the_network_is_said_in_variables_of_its_own_and_nothing_else_is() -> None:
     assert collective_environment(Layout()) == {}
+    asked = collective_environment(Layout(collective_algorithm=CollectiveAlgorithm.COLLNET))
+    assert asked == {"NCCL_ALGO": "allreduce:collnetdirect,collnetchain,ring", "NCCL_COLLNET_ENABLE": "1"}
+    assert collective_environment(Layout(pxn=False, queue_pairs=4)) == {
+        "NCCL_PXN_DISABLE": "1",
+        "NCCL_IB_QPS_PER_CONNECTION": "4",
+        "NCCL_IB_SPLIT_DATA_ON_QPS": "1",
+    }
 
 
 @pytest.mark.parametrize("algorithm", [way for way in CollectiveAlgorithm if way != CollectiveAlgorithm.AUTO])
@@ -190,16 +179,3 @@ def test_an_algorithm_is_asked_of_all_reduces_alone(algorithm: CollectiveAlgorit
     asked = collective_environment(Layout(collective_algorithm=algorithm))["NCCL_ALGO"]
     assert asked.startswith(f"allreduce:{algorithm.label}")
     assert ";" not in asked
-
-
-def test_switches_of_the_network_are_turned_on_where_they_are_asked_to_add() -> None:
-    asked = collective_environment(Layout(collective_algorithm=CollectiveAlgorithm.COLLNET))
-    assert asked == {"NCCL_ALGO": "allreduce:collnetdirect,collnetchain,ring", "NCCL_COLLNET_ENABLE": "1"}
-
-
-def test_what_is_asked_of_the_network_is_said_in_variables_of_its_own() -> None:
-    assert collective_environment(Layout(pxn=False, queue_pairs=4)) == {
-        "NCCL_PXN_DISABLE": "1",
-        "NCCL_IB_QPS_PER_CONNECTION": "4",
-        "NCCL_IB_SPLIT_DATA_ON_QPS": "1",
-    }

@@ -98,7 +98,7 @@ def test_some_nodes_or_the_accelerators_of_one_do_not_tell_which_links_of_a_clus
     assert profiled(h100_cluster(4), with_links(profile(), POINTS, measured_at=0.0, num_nodes=4)).link_health
 
 
-def test_a_newer_profile_keeps_the_links_that_more_nodes_measured_before() -> None:
+def test_a_newer_profile_keeps_links_that_more_nodes_measured_and_reads_back_from_json() -> None:
     known = with_links(profile(), POINTS, measured_at=5.0, num_nodes=4)
     newer = with_links(profile(measured_at=9.0), (link_point(0, 1),), measured_at=9.0, num_nodes=2)
     kept = keeping_links(newer, known)
@@ -106,9 +106,6 @@ def test_a_newer_profile_keeps_the_links_that_more_nodes_measured_before() -> No
     assert kept.measurements.links == POINTS
     assert keeping_links(known, newer) == known
     assert keeping_links(profile(measured_at=9.0), known).measurements.links == POINTS
-
-
-def test_a_profile_with_links_reads_back_from_json() -> None:
     whole = with_links(profile(), POINTS, measured_at=5.0, num_nodes=4)
     assert loads(DeviceProfile, dumps(whole)) == whole
 
@@ -155,30 +152,21 @@ def test_two_depths_tell_a_layer_from_the_ends_of_the_model() -> None:
     assert (core.ends.forward_s, core.ends.backward_s) == pytest.approx((0.5e-3, 0.25e-3))
 
 
-def test_what_tensor_ranks_add_is_dispatch_and_the_start_of_two_collectives_a_pass() -> None:
+def test_ways_of_sharing_add_dispatch_and_starts_of_collectives_per_pass() -> None:
     split = PassTimes(forward_s=1e-3 + 2 * START_S + 5e-3, backward_s=2e-3 + 9e-3)
     (found,) = fitted(*decoder("tensor", split, num_ranks=2)).split
     assert (found.num_ranks, found.sequence_parallel) == (2, False)
     assert (found.layer.forward_s, found.layer.backward_s) == pytest.approx((5e-3 + 2 * START_S, 9e-3))
     assert found.dispatch_s == pytest.approx(5e-3)
     assert found.ends.forward_s == pytest.approx(0.0, abs=1e-12)  # rounding
-
-
-def test_sequence_parallelism_starts_four_collectives_a_pass() -> None:
     split = PassTimes(forward_s=1e-3 + 4 * START_S + 5e-3, backward_s=2e-3)
     (found,) = fitted(*decoder("sequence", split, num_ranks=2)).split
     assert found.sequence_parallel
     assert found.dispatch_s == pytest.approx(5e-3)
-
-
-def test_sharding_gathers_forward_and_reduces_backward() -> None:
     sharded = fitted(*decoder("sharded", PassTimes(forward_s=4e-3, backward_s=6e-3), num_ranks=2)).sharded
     assert sharded is not None
     assert sharded.num_ranks == 2
     assert (sharded.gather_s, sharded.reduce_s) == pytest.approx((3e-3, 4e-3))
-
-
-def test_recomputing_adds_what_is_beyond_a_second_forward_pass() -> None:
     full = PassTimes(forward_s=1.1e-3, backward_s=2e-3 + 1e-3 + 0.3e-3)
     core = fitted(*decoder("recompute_full", full))
     assert (core.full.forward_s, core.full.backward_s) == pytest.approx((0.1e-3, 0.3e-3))
@@ -266,16 +254,13 @@ def test_a_ring_sends_its_share_in_steps(kind: str, sent: float, steps: int) -> 
     assert (point.sent_bytes, point.num_steps) == (sent, steps)
 
 
-def test_one_rank_of_each_node_tells_what_it_gets_of_the_network() -> None:
+def test_nodes_of_a_network_tell_what_it_gives_by_one_rank_each_and_a_line_per_number() -> None:
     found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, peaks={})
     assert found.num_nodes == 2
     assert found.link_bandwidth_bytes_per_s == pytest.approx(1e9)  # the links inside are told by ranks of one node
     assert found.inter_node_bandwidth_bytes_per_s == pytest.approx(0.5e9)
     assert found.inter_node_latency_s == pytest.approx(2e-4)
     assert (found.collectives, found.inter_node_collectives) == ((), ())
-
-
-def test_each_kind_among_cores_of_several_nodes_has_a_line_for_each_number_of_them() -> None:
     found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, peaks={}, on_cores=True)
     assert [line.num_ranks for line in (*found.collectives, *found.inter_node_collectives)] == [2, 2, 4]
     slopes = [line.s_per_byte for line in (*found.collectives, *found.inter_node_collectives)]

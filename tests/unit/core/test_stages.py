@@ -76,19 +76,17 @@ NUM_PARAMETERS = 817_728
 SHARD = NUM_PARAMETERS / 2
 
 
-def test_full_demo_and_random_send_16_to_2_to_1_where_indices_are_as_long_as_values() -> None:
-    """Rate 1/16, two replicas of two shards; ours are one byte long, so that DeMo sends 1.25 in the place of 2."""
+def test_demo_and_random_send_16_to_2_to_1_with_indices_of_two_bytes_in_long_chunks() -> None:
+    # Rate 1/16, two replicas of two shards; ours are one byte long, so that DeMo sends 1.25 in the place of 2.
     full, random = sent_bytes(FULL, SHARD, 4.0), sent_bytes(RANDOM, SHARD, 4.0)
     demo_of_long_indices = payload_elements(DEMO, SHARD) * (4 + 4)  # one other replica: it goes to one
     assert (full, demo_of_long_indices, random) == (16 * random, 2 * random, random)
     assert full == pytest.approx(1597.2 * 1024, rel=1e-4)  # KiB per step, as stated to five digits
     assert sent_bytes(DEMO, SHARD, 4.0) == 1.25 * random
-
-
-def test_demo_numbers_components_of_long_chunks_with_two_bytes() -> None:
     short, long = replace(DEMO, sync_chunk=256, sync_top_k=16), replace(DEMO, sync_chunk=512, sync_top_k=32)
     assert payload_bytes(short, SHARD, 4.0) == SHARD / 16 * (4 + 1)
     assert payload_bytes(long, SHARD, 4.0) == SHARD / 16 * (4 + 2)
+    assert sent_bytes(DILOCO, SHARD, 4.0) == sent_bytes(FULL, SHARD, 4.0) / 16
 
 
 @pytest.mark.parametrize("one", [DEMO, RANDOM, DILOCO], ids=str)
@@ -97,10 +95,6 @@ def test_lossy_payloads_are_as_wide_as_their_own_format(one: Layout) -> None:
     indices = payload_elements(one, SHARD) * (one.gradient_sync == GradientSync.DEMO)
     wide_bytes, narrow_bytes = (payload_bytes(each, SHARD, 2.0) for each in (one, narrow))
     assert wide_bytes - indices == 2 * (narrow_bytes - indices)
-
-
-def test_parameters_that_are_averaged_every_16_steps_are_a_sixteenth_of_full_in_an_average_step() -> None:
-    assert sent_bytes(DILOCO, SHARD, 4.0) == sent_bytes(FULL, SHARD, 4.0) / 16
 
 
 @pytest.mark.parametrize(("chunk", "top_k"), [(64, 4), (64, 16), (128, 4), (32, 1)])
@@ -155,9 +149,13 @@ def rank(number: int, activations_bytes: float) -> RankDryRun:
     return RankDryRun(rank=number, held=held, counts=counts)
 
 
-def test_the_fullest_rank_has_the_highest_sum_of_its_parts() -> None:
+def test_a_step_takes_the_sum_of_its_parts_and_the_fullest_rank_has_the_highest() -> None:
     assert rank(0, 5.0).held.peak_bytes == 15.0
     assert DryRun(ranks=(rank(0, 5.0), rank(8, 7.0), rank(24, 6.0))).fullest.rank == 8
+    value = step_time(matrix_s=2.0)
+    # another order of the same sum may differ in the last bit
+    assert value.total_s == pytest.approx(sum(getattr(value, f.name) for f in fields(value)), rel=1e-12)
+    assert value.total_s == pytest.approx(2.36, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +173,3 @@ def test_the_telling_ranks_are_one_of_each_pipeline_rank_that_may_be_fullest(
     layout: Layout, expected: tuple[int, ...]
 ) -> None:
     assert telling_ranks(layout) == expected
-
-
-def test_the_step_time_is_the_sum_of_its_parts() -> None:
-    value = step_time(matrix_s=2.0)
-    # another order of the same sum may differ in the last bit
-    assert value.total_s == pytest.approx(sum(getattr(value, f.name) for f in fields(value)), rel=1e-12)
-    assert value.total_s == pytest.approx(2.36, rel=1e-12)

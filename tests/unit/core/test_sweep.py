@@ -78,15 +78,12 @@ def test_a_fault_trace_is_refused_where_it_could_not_befall_what_is_measured(cha
         sweep_request(**{"fault_trace": TRACE, **changes})
 
 
-def test_steps_under_a_fault_trace_have_time_of_their_own() -> None:
+def test_nothing_is_ranked_by_faults_that_befall_nobody_and_steps_under_them_have_time_of_their_own() -> None:
+    with pytest.raises(InvalidInput, match="needs a fault_trace"):
+        sweep_request(objective=Objective(under_faults=True))
     settings = TrialSettings(timeout_s=100.0, faulty_step_timeout_s=5.0)
     assert sweep_request(trial=settings).trial_timeout_s == 100.0
     assert sweep_request(trial=settings, fault_trace=TRACE).trial_timeout_s == 200.0
-
-
-def test_nothing_is_ranked_by_faults_that_befall_nobody() -> None:
-    with pytest.raises(InvalidInput, match="needs a fault_trace"):
-        sweep_request(objective=Objective(under_faults=True))
 
 
 def test_nothing_is_clipped_early_where_trials_have_no_norm() -> None:
@@ -122,21 +119,15 @@ ENDED = SweepOverview(
 )
 
 
-def test_it_says_how_the_sweep_ended_and_the_best_that_it_found() -> None:
+def test_a_sweep_is_told_by_its_name_how_it_ended_and_the_best_that_was_found_at_that_size() -> None:
     told = announce_end(ENDED)
     assert (told.id, told.at, told.kind) == ("an-sw-x", 9.0, AnnouncementKind.SWEEP_FINISHED)
     assert told.title == "Sweep weekly, tiny on cpu:2: complete, best MFU 38.2 % measured"
     assert (told.text, told.path, told.subject_id) == ("4 of 4 trials ran", "/sweeps/sw-x", "sw-x")
     assert (told.facts["num_trials"], told.facts["accelerator_hours"]) == (4, 0.5)
-
-
-def test_a_sweep_without_a_name_or_a_result_is_told_by_its_id() -> None:
     told = announce_end(replace(ENDED, name="", state=RunState.FAILED, best_mfu=None, stop_reason=None))
     assert told.title == "Sweep sw-x, tiny on cpu:2: failed"
     assert (told.facts["best_measured_mfu"], told.facts["stop_reason"]) == (None, None)
-
-
-def test_what_nobody_measured_at_that_size_is_not_called_measured() -> None:
     simulated, small = replace(ENDED, engine="simulated"), replace(ENDED, cluster="cpu:8", trial_cluster="cpu:2")
     assert [announce_end(each).title.rsplit(" ", 1)[1] for each in (simulated, small)] == ["simulated", "estimated"]
     assert "best_simulated_mfu" in announce_end(simulated).facts
@@ -195,20 +186,14 @@ def test_versions_of_this_machine_are_part_of_the_content_and_the_baseline_is_no
     assert content(baseline="release", sets_baseline=True) == content()
 
 
-def test_losses_are_averaged_over_as_many_sequences_whatever_the_batch() -> None:
+def test_losses_and_steps_are_counted_in_sequences_and_a_target_by_whole_windows() -> None:
     small, large = curve(6.0, 4.0, 2.0, batch=16), curve(6.0, 4.0, 2.0, batch=32)
     assert small.smoothed(32) == (6.0, 5.0, 3.0)
     assert large.smoothed(32) == (6.0, 4.0, 2.0)
-
-
-def test_the_target_is_reached_by_a_whole_window_alone() -> None:
-    """The first loss lies below the target by luck, and one batch says less than two."""
+    # The first loss lies below the target by luck, and one batch says less than two.
     lucky = curve(4.9, 6.0, 5.1, 4.7, 4.6, batch=16)
     assert lucky.steps_to(5.0, 32) == 4
     assert lucky.steps_to(4.0, 32) is None
-
-
-def test_steps_are_counted_in_sequences_and_the_first_is_no_measure_of_the_others() -> None:
     times = (9.0, 1.0, 1.2, 1.1)
     assert LossCurve(losses=(1.0,) * 4, step_times_s=times, global_batch_size=4).step_time_s == pytest.approx(1.1)
     assert curve().step_time_s == 0.0

@@ -131,13 +131,10 @@ def test_lamb_is_refused_with_its_reason_where_ranks_hold_parts(layout: Layout) 
     assert ADAMW.refuses(layout) is None
 
 
-def test_behind_an_exchange_of_less_than_gradients_only_adamw_has_been_tried() -> None:
+def test_behind_an_exchange_of_less_only_adamw_runs_and_its_rate_rises_by_equal_parts() -> None:
     lossy = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
     assert "only AdamW has been tried" in (LAMB.refuses(lossy) or "")
     assert ADAMW.refuses(lossy) is None
-
-
-def test_the_learning_rate_rises_by_equal_parts_and_stays() -> None:
     warming = OptimizerSettings(learning_rate=0.4, warmup_steps=3)
     assert [warming.learning_rate_at(step) for step in range(5)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
 
@@ -184,22 +181,16 @@ def test_what_is_no_trainer_is_refused_with_the_nearest_that_is(
     assert (caught.value.field, caught.value.nearest) == (field, nearest)
 
 
-def test_it_travels_with_its_sweep() -> None:
+def test_a_trainer_travels_with_its_sweep_and_before_there_were_any_our_own_decoder_ran() -> None:
     fixed, values = {"compiled": True, "recompute_every": 2}, {"shard_level": ("none", "parameters")}
     request = sweep_request(trainer=trainer(fixed=fixed, values=values))
     assert loads(SweepRequest, dumps(request)) == request
-
-
-def test_what_was_stored_before_there_were_trainers_runs_our_own_decoder() -> None:
     document = to_plain(sweep_request())
     del document["trainer"]
     assert from_plain(SweepRequest, document).trainer is None
     document = to_plain(spec("old"))
     del document["trainer"], document["cluster"]
     assert from_plain(TrialSpec, document).trainer is None
-
-
-def test_a_trainer_runs_whole_models_where_its_cluster_says() -> None:
     with pytest.raises(InvalidInput, match="whole") as caught:
         sweep_request(trainer=trainer(), trial=TrialSettings(proxy_layers_per_stage=(1, 2)))
     assert caught.value.field == "trial.proxy_layers_per_stage"

@@ -153,17 +153,21 @@ def test_the_divisor_of_a_huge_number_is_found_without_a_search() -> None:
     assert nearest_divisor(6, 2**200) == 2
 
 
-def test_words_stand_for_integers_defaults_may_be_left_out_and_whole_numbers_for_fractions() -> None:
+def test_documents_leave_out_defaults_take_words_for_integers_and_null_for_no_number() -> None:
     assert to_plain(Layout())["precision"] == "bf16"
     assert to_plain(SearchSpace(precision=(Precision.FP8,)))["precision"] == ["fp8"]
     assert from_plain(Layout, {"tensor_parallel_degree": 2}) == Layout(tensor_parallel_degree=2)
     assert from_plain(Measurement, {**to_plain(measurement()), "step_time_s": 2}).step_time_s == 2.0
-
-
-def test_a_float_that_is_no_number_travels_as_null() -> None:
     text = dumps(replace(measurement(), losses=(math.nan, 1.0)))
     assert json.loads(text)["losses"] == [None, 1.0]
     assert math.isnan(loads(Measurement, text).losses[0])
+    request = sweep_request(job=tiny_job(model=tiny_model(qk_norm=True)), seed=3)
+    short = without_defaults(request)
+    assert short["seed"] == 3
+    assert short["job"]["model"]["qk_norm"] is True
+    assert not {"name", "trainer", "challenge"} & short.keys()
+    assert not {"norm", "experts"} & short["job"]["model"].keys()
+    assert from_plain(SweepRequest, short) == request
 
 
 @pytest.mark.parametrize(
@@ -203,24 +207,11 @@ def test_text_that_is_no_object_is_refused(text: str) -> None:
         loads(Workload, text)
 
 
-def test_another_schema_version_is_refused() -> None:
+def test_another_schema_version_and_numbers_that_no_computer_reckons_with_are_refused() -> None:
     text = json.dumps({"schema_version": SCHEMA_VERSION + 1, "seq_len": 1, "global_batch_size": 1})
     with pytest.raises(InvalidInput) as caught:
         loads(Workload, text)
     assert (caught.value.field, caught.value.nearest) == ("schema_version", SCHEMA_VERSION)
-
-
-def test_fields_at_their_defaults_can_be_left_out_at_any_depth() -> None:
-    request = sweep_request(job=tiny_job(model=tiny_model(qk_norm=True)), seed=3)
-    short = without_defaults(request)
-    assert short["seed"] == 3
-    assert short["job"]["model"]["qk_norm"] is True
-    assert not {"name", "trainer", "challenge"} & short.keys()
-    assert not {"norm", "experts"} & short["job"]["model"].keys()
-    assert from_plain(SweepRequest, short) == request
-
-
-def test_numbers_and_brackets_that_no_computer_reckons_with_are_refused() -> None:
     with pytest.raises(InvalidInput, match=r"step_time_s.*exceeds the range"):
         from_plain(Measurement, {**to_plain(measurement()), "step_time_s": 10**400})
     with pytest.raises(InvalidInput, match="must be JSON"):

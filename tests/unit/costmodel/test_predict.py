@@ -184,13 +184,6 @@ def test_a_tensor_group_waits_for_the_network_only_where_pipeline_sends_cross_no
     assert [seconds.host_s for seconds in without] == pytest.approx([0.0] * 3, abs=1e-9)  # rounding
 
 
-def test_layouts_with_and_without_crossing_sends_do_not_get_mixed_up_in_one_table() -> None:
-    job = on(big_job(), tensor_wait_s=1e-3, kernel_launch_s=0.0)
-    layouts = [FLAT, GOOD, replace(FLAT, micro_batch_size=2), replace(GOOD, micro_batch_size=2)]
-    together = predict(LayoutColumns.from_layouts(layouts), job)
-    assert [together.row(index) for index in range(4)] == [predict_one(layout, job) for layout in layouts]
-
-
 def test_gradients_take_longer_in_fp32_and_are_hidden_by_a_stack_that_overlaps_alone() -> None:
     never, half, always = (
         step(FLAT, on(big_job(), overlaps_data_parallel=o)).data_communication_s for o in (0.0, 0.5, 1.0)
@@ -208,7 +201,7 @@ def test_balanced_stages_shorten_the_products_of_the_slowest_rank() -> None:
     assert balanced.matrix_s < evenly.matrix_s
 
 
-def test_a_table_longer_than_a_chunk_is_predicted_row_by_row_in_order() -> None:
+def test_totals_and_rows_of_a_table_are_those_of_whole_predictions_in_order() -> None:
     num_rows = CHUNK + 3
     choices = [replace(GOOD, micro_batch_size=size) for size in (1, 2, 4)]
     table = LayoutColumns.from_layouts(choices).take(np.arange(num_rows) % 3)
@@ -216,13 +209,19 @@ def test_a_table_longer_than_a_chunk_is_predicted_row_by_row_in_order() -> None:
     assert len(predictions) == num_rows
     for index in (0, CHUNK - 1, CHUNK, num_rows - 1):
         assert predictions.row(index) == predict_one(choices[index % 3], big_job())
-
-
-def test_totals_are_those_of_whole_predictions_to_the_last_digit() -> None:
     layouts = legal_layouts(big_job())
     whole, totals = predict(layouts, big_job()), predict_totals(layouts, big_job())
     assert totals.mfu.tolist() == whole.mfu.tolist()
     assert totals.peak_bytes.tolist() == whole.memory.total_bytes.tolist()
+    job = on(big_job(), tensor_wait_s=1e-3, kernel_launch_s=0.0)
+    layouts = [FLAT, GOOD, replace(FLAT, micro_batch_size=2), replace(GOOD, micro_batch_size=2)]
+    together = predict(LayoutColumns.from_layouts(layouts), job)
+    assert [together.row(index) for index in range(4)] == [predict_one(layout, job) for layout in layouts]
+    x = LayoutColumns.from_layouts(LAYOUTS)
+    table = predict(x, job(wikipedia()))
+    for row, layout in enumerate(LAYOUTS):
+        assert table.row(row) == predict_one(layout, job(wikipedia()))
+    assert np.array_equal(predict_totals(x, job(wikipedia())).mfu, table.mfu)
 
 
 def test_a_layout_fits_where_it_is_more_likely_than_not_to() -> None:
@@ -276,7 +275,7 @@ def step_s(lengths: LengthDistribution | None = None, **choices: Any) -> float:
     return predict_one(layout, job(lengths or wikipedia())).step_time.total_s
 
 
-def test_sequences_that_are_all_longest_take_what_they_take_without_lengths() -> None:
+def test_lengths_change_memory_time_mfu_and_padding_as_the_longest_and_the_real_tokens_say() -> None:
     x = LayoutColumns.from_layouts(LAYOUTS)
     plain, drawn = predict(x, job(None)), predict(x, job(LengthDistribution.of([SEQ_LEN])))
     for name in ("mfu", "hfu", "tokens_per_s", "fit_probability"):
@@ -285,38 +284,21 @@ def test_sequences_that_are_all_longest_take_what_they_take_without_lengths() ->
     assert plain.imbalance is None
     assert drawn.imbalance is not None
     assert not drawn.imbalance.any()
-
-
-def test_dealing_and_packing_shorten_the_step_as_they_cut_what_the_slowest_rank_computes() -> None:
-    by_chance, snake = step_s(), step_s(batch_balance=BatchBalance.STRATIFIED_SNAKE)
-    packed = step_s(batch_balance=BatchBalance.STRATIFIED_SNAKE, sequence_packing=True)
-    assert packed < snake < by_chance
-
-
-def test_memory_is_that_of_micro_batches_of_the_longest_sequences() -> None:
     for layout in LAYOUTS:
         assert predict_one(layout, job(wikipedia())).memory == predict_one(layout, job(None)).memory
-
-
-def test_mfu_counts_real_tokens_and_the_squares_of_real_lengths() -> None:
     one = job(LengthDistribution(lengths=(128, 512), weights=(1.0, 1.0)))
     model_flop = 512 * (128 * one.model.model_flop_per_token(128) + 512 * one.model.model_flop_per_token(512))
     predicted = predict_one(LAYOUTS[0], one)
     peak = one.cluster.accelerator.reference_flop_per_s * one.cluster.world_size
     assert predicted.mfu == pytest.approx(model_flop / peak / predicted.step_time.total_s, rel=1e-12)  # rounding
     assert predicted.tokens_per_s == pytest.approx(512 * 640 / predicted.step_time.total_s, rel=1e-12)
-
-
-def test_a_table_says_of_each_layout_what_it_says_of_it_alone() -> None:
-    x = LayoutColumns.from_layouts(LAYOUTS)
-    table = predict(x, job(wikipedia()))
-    for row, layout in enumerate(LAYOUTS):
-        assert table.row(row) == predict_one(layout, job(wikipedia()))
-    assert np.array_equal(predict_totals(x, job(wikipedia())).mfu, table.mfu)
-
-
-def test_a_prediction_says_how_unequal_ranks_are_and_what_is_padding() -> None:
     prediction = predict_one(LAYOUTS[1], job(wikipedia()))
     # of one shuffled corpus, which knows means to 1 %
     assert prediction.imbalance == pytest.approx(0.146, abs=0.01)
     assert prediction.padding_waste == pytest.approx(0.77, abs=0.01)
+
+
+def test_dealing_and_packing_shorten_the_step_as_they_cut_what_the_slowest_rank_computes() -> None:
+    by_chance, snake = step_s(), step_s(batch_balance=BatchBalance.STRATIFIED_SNAKE)
+    packed = step_s(batch_balance=BatchBalance.STRATIFIED_SNAKE, sequence_packing=True)
+    assert packed < snake < by_chance

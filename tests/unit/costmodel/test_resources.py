@@ -84,10 +84,17 @@ def test_stages_on_two_nodes_send_hidden_states_and_their_gradients_over_one_hop
     assert found.data_bytes == 0  # replicas of a stage share a node
 
 
-def test_rows_of_a_table_are_those_of_its_layouts() -> None:
+def test_rows_and_columns_of_footprints_and_bytes_are_those_of_their_layouts() -> None:
     table = TrafficColumns.of(LayoutColumns.from_layouts([REPLICAS, SHARDS, STAGES]), job())
     alone = [traffic(layout, job()).total_bytes[0] for layout in (REPLICAS, SHARDS, STAGES)]
     np.testing.assert_array_equal(table.total_bytes, alone)
+    of = priced(host_power_w=100.0, energy_price_per_kwh=0.1, co2_kg_per_kwh=0.3)
+    columns = predicted_footprints(LAYOUTS, of, predict_under(LAYOUTS, of, None))
+    for index, layout in enumerate((SHARDED, SPLIT)):
+        row, alone = columns.row(index), one(of, layout)
+        assert row.price_per_hour == pytest.approx(alone.price_per_hour, rel=1e-12)  # sums of as many parts
+        assert row.co2_kg_per_hour == pytest.approx(alone.co2_kg_per_hour, rel=1e-12)
+        assert row.complexity == alone.complexity
 
 
 # ---------------------------------------------------------------- scenarios
@@ -103,17 +110,20 @@ def while_slow(job: Job) -> Job:
     return replace(job, cluster=replace(job.cluster, link_health=slow))
 
 
-def test_without_a_trace_nothing_is_said_of_one() -> None:
+def test_a_trace_takes_what_its_stretches_take_and_leaves_that_of_the_throughput() -> None:
     predicted = predicted_under(pp4(PipelineSchedule.ONE_F_ONE_B), tiny_job(4), None)
     assert (predicted.robust_step_s, predicted.robust_mfu) == (None, None)
-
-
-def test_a_trace_takes_what_its_stretches_take_each_on_its_own_links() -> None:
     job, layout = tiny_job(4), pp4(PipelineSchedule.ZERO_BUBBLE)
     healthy, slow = (predict_one(layout, one).step_time.total_s for one in (job, while_slow(job)))
     predicted = predicted_under(layout, job, TRACE)
     assert predicted.robust_step_s == pytest.approx((10 * healthy + 10 * slow) / 20)  # a float sum
     assert predicted.robust_mfu == pytest.approx(predicted.mfu * healthy / (predicted.robust_step_s or 0.0))
+    trace = FaultTrace.parse("5;0_1;0.06\n15;0_1;0", num_steps=20)
+    layout, of = cpu_layout(data_parallel_replicate_degree=2), tiny_job(2)
+    predicted = predicted_under(layout, of, trace)
+    left = predicted.step_time.total_s / (predicted.robust_step_s or 0.0)
+    assert 0 < left < 1
+    assert footprint_of(layout, of, predicted).robustness == left
 
 
 def test_an_adaptive_layout_follows_its_old_plan_for_two_steps_of_each_change_for_the_worse() -> None:
@@ -146,7 +156,7 @@ def power(footprint: Footprint) -> Power:
     return footprint.power
 
 
-def test_accelerators_draw_between_idle_and_most_by_how_busy_they_are() -> None:
+def test_power_is_drawn_by_busy_accelerators_hosts_and_the_building_and_paid() -> None:
     of = priced()
     step = predict_one(SHARDED, of).step_time
     busy_s = step.matrix_s + step.attention_s + step.pointwise_s + step.recompute_s + step.optimizer_s
@@ -155,55 +165,31 @@ def test_accelerators_draw_between_idle_and_most_by_how_busy_they_are() -> None:
     accelerator = replace(of.cluster.accelerator, idle_power_w=700.0)
     always = replace(of, cluster=replace(of.cluster, accelerator=accelerator))
     assert power(one(always)).accelerators_w == pytest.approx(64 * 700)  # a float product
-
-
-def test_hosts_and_the_building_draw_beside_accelerators() -> None:
     drawn = power(one(priced(host_power_w=100.0, power_usage_effectiveness=1.5)))
     assert drawn.hosts_w == 6400
     assert drawn.building_w == pytest.approx(0.5 * (drawn.accelerators_w + 6400))  # a float sum
     assert drawn.total_w == pytest.approx(1.5 * (drawn.accelerators_w + 6400))
-
-
-def test_energy_hours_and_emissions_are_paid_by_what_is_drawn() -> None:
     found = one(priced(energy_price_per_kwh=0.5))
     assert found.price_per_hour == pytest.approx(64 * 2.0 + 0.5 * power(found).total_w / 1000)  # a float sum
     found = one(priced(spot_price_per_accelerator_hour=1.0, is_spot=True, interrupted_share=0.2))
     assert found.price_per_hour == pytest.approx(64 * 1.0 / 0.8)  # a float quotient
     found = one(priced(co2_kg_per_kwh=0.25))
     assert found.co2_kg_per_hour == pytest.approx(0.25 * power(found).total_w / 1000)  # a float product
+    of = priced(network_j_per_byte=2e-9)
+    sent_bytes = TrafficColumns.of(LAYOUTS, of).total_bytes[0]
+    step_s = predict_one(SHARDED, of).step_time.total_s
+    assert power(one(of)).network_w == pytest.approx(2e-9 * sent_bytes / step_s)  # a float product
 
 
-def test_nothing_is_said_of_power_that_is_not_known() -> None:
+def test_measured_power_counts_before_modelled_and_what_is_not_known_says_nothing() -> None:
     of = tiny_job(2)
     found = one(of, cpu_layout(data_parallel_replicate_degree=2))
     assert (found.power, found.price_per_hour, found.co2_kg_per_hour) == (None, 0.0, 0.0)
-
-
-def test_measured_power_counts_before_modelled() -> None:
     of = priced(energy_price_per_kwh=0.5)
     found = footprint_of(SHARDED, of, predict_one(SHARDED, of), measurement(), power_w=500.0)
     assert power(found).accelerators_w == 64 * 500
     assert power(found).is_measured
     assert found.price_per_hour == pytest.approx(64 * 2.0 + 0.5 * 32)  # a float sum
-
-
-def test_robustness_is_what_a_trace_leaves_of_the_throughput() -> None:
-    trace = FaultTrace.parse("5;0_1;0.06\n15;0_1;0", num_steps=20)
-    layout, of = cpu_layout(data_parallel_replicate_degree=2), tiny_job(2)
-    predicted = predicted_under(layout, of, trace)
-    left = predicted.step_time.total_s / (predicted.robust_step_s or 0.0)
-    assert 0 < left < 1
-    assert footprint_of(layout, of, predicted).robustness == left
-
-
-def test_columns_hold_the_footprints_of_their_rows() -> None:
-    of = priced(host_power_w=100.0, energy_price_per_kwh=0.1, co2_kg_per_kwh=0.3)
-    columns = predicted_footprints(LAYOUTS, of, predict_under(LAYOUTS, of, None))
-    for index, layout in enumerate((SHARDED, SPLIT)):
-        row, alone = columns.row(index), one(of, layout)
-        assert row.price_per_hour == pytest.approx(alone.price_per_hour, rel=1e-12)  # sums of as many parts
-        assert row.co2_kg_per_hour == pytest.approx(alone.co2_kg_per_hour, rel=1e-12)
-        assert row.complexity == alone.complexity
 
 
 @pytest.mark.parametrize(
@@ -220,10 +206,3 @@ def test_the_worths_of_columns_are_those_of_their_rows(objective: Objective) -> 
 def test_worths_of_speed_need_no_footprint() -> None:
     of = priced()
     assert worth_per_step(Objective(), of, None, 2).tolist() == [Objective().worth_per_step(of)] * 2
-
-
-def test_bytes_that_leave_nodes_cost_ports_and_switches_energy() -> None:
-    of = priced(network_j_per_byte=2e-9)
-    sent_bytes = TrafficColumns.of(LAYOUTS, of).total_bytes[0]
-    step_s = predict_one(SHARDED, of).step_time.total_s
-    assert power(one(of)).network_w == pytest.approx(2e-9 * sent_bytes / step_s)  # a float product

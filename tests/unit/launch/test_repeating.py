@@ -54,20 +54,20 @@ def measured(launcher: FakeLauncher, settings: TrialSettings, watcher: Watcher |
     return outcome
 
 
-def test_a_trial_that_nobody_disturbs_runs_once_and_stays_as_it_is() -> None:
+def test_a_trial_is_run_again_while_it_is_disturbed_and_the_least_disturbed_run_counts() -> None:
     launcher = FakeLauncher(disturbed_by(0.1))
     outcome = measured(launcher, SHORT)
     assert launcher.specs == [spec("repeated", SHORT)]
     assert (outcome.num_disturbed, outcome.noise_floor, outcome.extrapolated_from) == (0, None, ())
-
-
-def test_a_disturbed_trial_is_run_again_until_it_is_not_and_else_the_least_disturbed_run_counts() -> None:
     launcher = FakeLauncher(disturbed_by(0.5, 0.3, 0.05, 0.0))
     outcome = measured(launcher, replace(SHORT, max_repeats=5))
     assert len(launcher.specs) == 3
     assert (outcome.foreign_cpu_share, outcome.num_disturbed) == (0.05, 2)
     outcome = measured(FakeLauncher(disturbed_by(0.5, 0.2, 0.4)), replace(SHORT, max_repeats=2))
     assert (outcome.foreign_cpu_share, outcome.step_time_s, outcome.num_disturbed) == (0.2, 1.2, 2)
+    launcher = FakeLauncher(disturbed_by(0.5))
+    RepeatingLauncher(launcher).run(spec("gpus", device="cuda"), Watcher())
+    assert len(launcher.specs) == 1
 
 
 def test_runs_that_finished_before_the_service_died_are_not_repeated() -> None:
@@ -84,12 +84,16 @@ def test_runs_that_finished_before_the_service_died_are_not_repeated() -> None:
     assert [note for note in again.notes if kept in note] == [f"run 1 {kept}", f"run 2 {kept}"]
 
 
-def test_the_time_of_kept_runs_counts_towards_the_limit_of_the_trial() -> None:
+def test_a_run_again_has_the_time_that_kept_runs_left() -> None:
     settings = replace(SHORT, num_runs=2)
     run = FinishedRun(number=0, seconds=0.75 * SHORT.timeout_s, measurement=plain_measurement(spec("repeated")))
     launcher = FakeLauncher()
     RepeatingLauncher(launcher).run(replace(spec("repeated", settings), runs=(run,)), Watcher())
     assert launcher.specs == []  # another run as long would not fit
+    launcher = FakeLauncher(in_turn([1.0, 1.0]))
+    measured(launcher, replace(SHORT, num_runs=2))
+    first, second = (trial.settings.timeout_s for trial in launcher.specs)
+    assert second < first == SHORT.timeout_s
 
 
 def test_a_trial_that_dies_is_not_run_again_and_leaves_the_figures_of_the_runs_before() -> None:
@@ -124,13 +128,6 @@ def test_a_watcher_may_stop_any_of_the_runs(changes: dict[str, Any]) -> None:
     assert outcome == Stopped(reason="shutdown")
 
 
-def test_a_run_again_has_the_time_that_the_first_left() -> None:
-    launcher = FakeLauncher(in_turn([1.0, 1.0]))
-    measured(launcher, replace(SHORT, num_runs=2))
-    first, second = (trial.settings.timeout_s for trial in launcher.specs)
-    assert second < first == SHORT.timeout_s
-
-
 def test_a_trial_at_proxy_depth_runs_two_smaller_models_and_says_so() -> None:
     launcher, watcher = FakeLauncher(), Watcher()
     settings = replace(SHORT, proxy_layers_per_stage=(1, 2))
@@ -159,7 +156,7 @@ def test_what_the_launcher_refuses_is_refused() -> None:
     assert RepeatingLauncher(Elsewhere()).refuses(cpu_cluster(2)) == "no cpu here"
 
 
-def test_a_person_who_waits_is_told_why_a_trial_is_run_again() -> None:
+def test_a_person_who_waits_is_told_why_a_trial_is_run_again_and_of_proxies() -> None:
     watcher = Watcher()
     measured(FakeLauncher(disturbed_by(0.64, 0.8, 0.05)), replace(SHORT, max_repeats=3), watcher)
     assert watcher.notes == [
@@ -167,15 +164,6 @@ def test_a_person_who_waits_is_told_why_a_trial_is_run_again() -> None:
         "is measured again, because in the quietest run so far other programs used 64 % of the CPU time "
         "(repeat 2 of at most 3)",
     ]
-
-
-def test_a_trial_on_gpus_is_not_disturbed_by_those_who_use_the_cores_beside_it() -> None:
-    launcher = FakeLauncher(disturbed_by(0.5))
-    RepeatingLauncher(launcher).run(spec("gpus", device="cuda"), Watcher())
-    assert len(launcher.specs) == 1
-
-
-def test_a_person_who_waits_is_told_of_runs_for_the_noise_floor_and_of_proxies() -> None:
     watcher = Watcher()
     measured(FakeLauncher(), replace(SHORT, num_runs=2, proxy_layers_per_stage=(1, 2)), watcher)
     again = "run 2 of 2, to see how much repeats differ"
@@ -266,23 +254,17 @@ def test_figures_that_grow_by_the_same_with_every_layer_are_those_of_the_whole_m
     assert found.phases.forward_backward_s == pytest.approx(expected.phases.forward_backward_s)
 
 
-def test_an_error_of_the_shorter_runs_grows_with_the_distance() -> None:
+def test_an_extrapolation_grows_its_error_with_the_distance_and_takes_no_deeper_model_to_be_faster() -> None:
     whole = trial(num_layers=4)
     shallow, deep = (replace(linear(proxy), step_time_interval_s=0.01) for proxy in pair(whole))
     found = extrapolated(whole, shallow, deep)
     assert isinstance(found, Measurement)
     assert found.step_time_interval_s == pytest.approx(0.01 * (3**2 + 2**2) ** 0.5)  # t4 = 3 t2 - 2 t1
-
-
-def test_a_deeper_model_is_never_taken_to_be_faster() -> None:
     whole = trial()
     shallow, deep = pair(whole)
     found = extrapolated(whole, replace(linear(shallow), step_time_s=1.1), replace(linear(deep), step_time_s=1.0))
     assert isinstance(found, Measurement)
     assert found.step_time_s == 1.0
-
-
-def test_parts_of_a_step_are_extrapolated_one_by_one() -> None:
     whole = trial()
     shallow, deep = pair(whole)
     parts = {"all_reduce_s": 0.0, "all_gather_s": 0.0, "reduce_scatter_s": 0.0, "all_to_all_s": 0.0}

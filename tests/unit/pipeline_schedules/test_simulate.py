@@ -34,14 +34,11 @@ def test_passes_wait_for_their_neighbours_and_take_times_of_their_own() -> None:
     assert simulate(zbv(2, 1), turning) == simulate(zbv(2, 1), replace(turning, send_s=(0.0, 0.0, 0.0)))
 
 
-def test_a_blocking_send_holds_the_rank_that_sends() -> None:
+def test_a_blocking_send_holds_its_rank_and_a_shared_link_carries_one_at_a_time() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     beside, blocking = (simulate(gpipe(2, 2), times, way) for way in (BESIDE_COMPUTE, BLOCKING))
     assert beside.start_s[0][:2] == (0.0, 1.0)
     assert blocking.start_s[0][:2] == (0.0, 11.0)
-
-
-def test_a_shared_link_carries_one_transfer_at_a_time_whichever_way_it_goes() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     ran = simulate(one_f_one_b(2, 2), times, Transport(shares_link=True))
     # 1 -> 11 the first forward, 11 -> 21 the second, and only then, although ready at 12, the first backward
@@ -68,15 +65,12 @@ def test_links_without_delay_may_be_shared(p: int, m: int, passes: tuple[int, in
     assert simulate(zb_h1(p, m), times, BLOCKING_IN_TURN) == simulate(zb_h1(p, m), times)
 
 
-def test_delegates_take_transfers_in_turn_and_carry_one_at_a_time() -> None:
+def test_delegates_carry_one_transfer_at_a_time_at_an_overhead_and_two_copies() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     two = simulate(gpipe(2, 4), times, delegated(2))
     assert two.start_s[0][:4] == (0.0, 1.0, 2.0, 3.0)  # nothing holds the sender
     assert two.start_s[1][:4] == (11.0, 12.0, 21.0, 22.0)  # the third waits for the delegate of the first
     assert simulate(gpipe(2, 4), times, delegated(4)) == simulate(gpipe(2, 4), times)
-
-
-def test_a_delegated_transfer_costs_its_overhead_on_the_way_and_a_copy_on_either_side() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     ran = simulate(gpipe(2, 1), times, delegated(1, overhead_s=0.5, copy_s=0.25))
     assert (ran.start_s[0][0], ran.end_s[0][0]) == (0.0, 1.25)

@@ -189,7 +189,7 @@ def test_a_sweep_does_not_end_for_lack_of_gain_before_anything_was_measured() ->
     ordered(plan)
 
 
-def test_a_sweep_out_of_patience_ends_unless_a_better_trial_restores_it() -> None:
+def test_patience_ends_a_sweep_unless_a_better_trial_that_is_not_emulated_restores_it() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100, patience=3)))
     run(plan, 1, measurement=measurement(mfu=0.5))
     run(plan, 3, measurement=measurement(mfu=0.502))  # better by less than the 1 % that counts
@@ -198,16 +198,17 @@ def test_a_sweep_out_of_patience_ends_unless_a_better_trial_restores_it() -> Non
     run(plan, 3, measurement=measurement(mfu=0.4))
     run(plan, 2, measurement=measurement(mfu=0.5))
     ordered(plan)
+    space = tiny_space(precision=(Precision.FP8_EMULATED,))
+    plan = plan_for(sweep_request(space=space, budget=Budget(num_trials=5, patience=2, min_gain=0)))
+    run(plan, 5)
+    assert stopped(plan).reason == StopReason.TRIAL_BUDGET  # with no best, there is none to beat
 
 
-def test_a_sweep_in_which_nothing_ever_runs_fails_but_not_for_lack_of_memory() -> None:
+def test_a_sweep_in_which_nothing_runs_fails_but_running_out_of_memory_breaks_no_machine() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
     run(plan, 8, state=TrialState.FAILED, failure=failure(FailureKind.CRASH))
     finish = stopped(plan)
     assert (finish.state, finish.reason) == (RunState.FAILED, StopReason.ALL_TRIALS_FAIL)
-
-
-def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
     run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
     instruction = plan.decide(0.0)
@@ -340,13 +341,6 @@ def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> 
         assert len({t.value for t in counted}) == 1
 
 
-def test_patience_counts_an_emulated_trial_as_no_better_one() -> None:
-    space = tiny_space(precision=(Precision.FP8_EMULATED,))
-    plan = plan_for(sweep_request(space=space, budget=Budget(num_trials=5, patience=2, min_gain=0)))
-    run(plan, 5)
-    assert stopped(plan).reason == StopReason.TRIAL_BUDGET  # with no best, there is none to beat
-
-
 # ---------------------------------------------------------------------- several trials at once
 def test_running_trials_are_not_proposed_again_and_only_the_first_tells_the_noise() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100, min_gain=0)))
@@ -357,7 +351,7 @@ def test_running_trials_are_not_proposed_again_and_only_the_first_tells_the_nois
     assert [plan.tells_noise(number) for number in numbers] == [True, False, False]
 
 
-def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> None:
+def test_no_gate_or_trial_begins_when_the_budget_is_spent() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=3, min_gain=0)))
     orders = [ordered(plan) for _ in range(3)]
     assert plan.decide(0.0) == Wait()
@@ -366,6 +360,9 @@ def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> N
         assert plan.decide(0.0) == Wait()
     plan.finished(trial(orders[2]))
     assert stopped(plan).reason == StopReason.TRIAL_BUDGET
+    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, wall_clock_s=100.0)))
+    until_gate(plan)
+    assert stopped(plan, now=101.0).reason == StopReason.TIME_BUDGET
 
 
 def test_trials_that_end_in_another_order_are_told_under_their_numbers() -> None:
@@ -484,12 +481,6 @@ def test_a_gate_on_an_engine_costs_what_its_jobs_had_of_accelerators() -> None:
     plan.gate_placed(order.trial, replace(waits, phase=EngineJobPhase.ENDED, started_at=20.0, ended_at=3620.0))
     assert plan.gate_hours(order.trial, 1e9) == order.trial.layout.world_size
     assert plan.gate_jobs(order.trial)[0].handle == "4711"
-
-
-def test_no_gate_begins_when_a_budget_is_spent() -> None:
-    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, wall_clock_s=100.0)))
-    until_gate(plan)
-    assert stopped(plan, now=101.0).reason == StopReason.TIME_BUDGET
 
 
 def test_a_plan_that_knows_earlier_trials_does_not_begin_with_what_was_slow_in_them() -> None:

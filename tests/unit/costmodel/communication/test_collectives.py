@@ -61,18 +61,19 @@ def test_a_timed_collective_takes_its_start_and_its_bytes_on_lines_between_and_b
     assert timed_s(1, 1e6, (2, 1e-3, 1e-9)) == 0.0
 
 
-def test_without_starts_a_collective_takes_what_its_bytes_take() -> None:
+def test_what_was_timed_counts_by_its_bytes_and_kind_and_without_lines_by_its_link() -> None:
     cluster = cpu_cluster()
     link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
     group = group_of(np.array([2]), np.array([1]), replace(cluster, intra_node_link=link))
     assert float(all_reduce_s(np.array([1e6]), without_starts(group))[0]) == pytest.approx(1e-3)
-
-
-def test_a_kind_that_was_not_timed_follows_the_law_of_its_link() -> None:
     cluster = cpu_cluster()
     timed = replace(cluster, intra_node_link=replace(cluster.intra_node_link, measured=all_reduces((2, 1.0, 1.0))))
     num_bytes, groups = np.array([1e6]), [group_of(np.array([2]), np.array([1]), one) for one in (cluster, timed)]
     assert all_gather_s(num_bytes, groups[1]) == all_gather_s(num_bytes, groups[0])
+    cluster = cpu_cluster(2, num_nodes=2)
+    link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
+    group = group_of(np.array([2, 2]), np.array([1, 2]), replace(cluster, intra_node_link=link))
+    assert all_reduce_s(np.zeros(2), group) == pytest.approx(1e-3)
 
 
 def test_ranks_on_several_nodes_follow_the_lines_of_the_network() -> None:
@@ -86,13 +87,6 @@ def test_ranks_on_several_nodes_follow_the_lines_of_the_network() -> None:
     group = group_of(np.array([2, 2, 4]), np.array([1, 2, 1]), cluster)
     assert all_reduce_s(np.zeros(3), group) == pytest.approx([1e-3, 5e-3, 7e-3])
     assert all_reduce_s(np.full(3, 1e6), without_starts(group)) == pytest.approx(1e-3)
-
-
-def test_without_lines_of_the_network_all_ranks_follow_those_of_the_link_inside() -> None:
-    cluster = cpu_cluster(2, num_nodes=2)
-    link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
-    group = group_of(np.array([2, 2]), np.array([1, 2]), replace(cluster, intra_node_link=link))
-    assert all_reduce_s(np.zeros(2), group) == pytest.approx(1e-3)
 
 
 NVLINK = 400e9

@@ -142,15 +142,12 @@ def test_works_add_join_and_divide_into_passes_part_by_part() -> None:
 
 
 # ---------------------------------------------------------------- What moving memory takes: norms, loss, optimizer
-def test_norms_of_elementary_operations_take_longer_than_fused_ones_and_nothing_else_does() -> None:
+def test_norms_and_what_weighs_an_output_move_memory_and_multiply_nothing() -> None:
     fused, plain = (layer(Layout(fused_norm=f)) for f in (True, False))
     assert first(plain.pointwise_s) > first(fused.pointwise_s)
     assert first(plain.matrix_s + plain.attention_s) == first(fused.matrix_s + fused.attention_s)
     halves = [layer(Layout(fused_norm=f), with_stack(unfused_norm_traffic=0.0)) for f in (True, False)]
     assert first(halves[0].pointwise_s) == first(halves[1].pointwise_s)
-
-
-def test_norms_losses_and_gates_that_move_less_memory_take_less_time_and_multiply_the_same() -> None:
     steps, fused = (output(Layout(), with_stack(fuses_loss=f)) for f in (False, True))
     assert first(fused.pointwise_s) < first(steps.pointwise_s) / 2
     assert first(fused.matrix_s) == first(steps.matrix_s)
@@ -158,17 +155,12 @@ def test_norms_losses_and_gates_that_move_less_memory_take_less_time_and_multipl
     assert first(split.pointwise_s) < first(plain.pointwise_s)
     assert first(split.matrix_s) == first(plain.matrix_s)
 
-
-def test_norms_behind_blocks_move_memory_too_and_parallel_blocks_share_one() -> None:
     def pointwise_s(**shapes: Any) -> float:
         return first(layer(Layout(), replace(big_job(), model=llama_70b(**shapes))).pointwise_s)
 
     one, two, four = (pointwise_s(num_norms_per_layer=norms, parallel_blocks=norms < 4) for norms in (1, 2, 4))
     assert (four - pointwise_s(num_norms_per_layer=2)) == pytest.approx(2 * (two - one), rel=1e-12)  # rounding only
     assert two < pointwise_s(num_norms_per_layer=2)  # whose two residual sums are one
-
-
-def test_what_weighs_the_output_of_attention_moves_memory() -> None:
     plain, gated = (
         layer(Layout(), replace(big_job(), model=llama_70b(attention_output_gate=gated))) for gated in (False, True)
     )
@@ -218,13 +210,10 @@ def recipe(name: Fp8Recipe, **fields: bool) -> Layout:
     return replace(FP8, fp8_recipe=name, **fields)  # type: ignore[arg-type]
 
 
-def test_nothing_is_cast_in_16_bits() -> None:
+def test_scales_and_layouts_of_narrow_formats_move_memory_and_16_bits_cast_nothing() -> None:
     assert quantization_seconds(Layout(), big_job()) == 0.0
     assert first(weight_casts_s(columns(Layout()), big_job(), np.array([1e9]))) == 0.0
     assert first(cast_kernels(columns(Layout()), big_job())) == 0.0
-
-
-def test_a_scale_per_block_moves_four_bytes_and_the_scales_of_each_input_and_gradient() -> None:
     job, model = engine("b200"), llama_70b()
     inputs = 2 * model.hidden_size + model.attention_output_size + model.ffn_size
     gradients = 2 * model.hidden_size + model.query_size + model.key_value_size + 2 * model.ffn_size
@@ -232,35 +221,31 @@ def test_a_scale_per_block_moves_four_bytes_and_the_scales_of_each_input_and_gra
     assert quantization_seconds(recipe(Fp8Recipe.MXFP8), job) == pytest.approx(
         moved_bytes / stream_rate(job), rel=1e-12
     )
-
-
-def test_finding_the_largest_value_first_reads_every_tensor_once_more() -> None:
     delayed, current = (quantization_seconds(recipe(r), engine()) for r in (Fp8Recipe.DELAYED, Fp8Recipe.TENSORWISE))
     assert delayed < current
     assert quantization_seconds(recipe(Fp8Recipe.DELAYED), engine("b200")) < quantization_seconds(
         recipe(Fp8Recipe.MXFP8), engine("b200")
     )
-
-
-def test_a_second_layout_is_written_on_hopper_and_not_on_blackwell() -> None:
     hopper, blackwell = (engine(name) for name in ("h100", "b200"))
     moved = [quantization_seconds(recipe(Fp8Recipe.TENSORWISE), job) * stream_rate(job) for job in (hopper, blackwell)]
     assert moved[0] == pytest.approx(moved[1] * 6 / 5, rel=1e-12)  # read 2 and 2, write 1 and 1, or 1
 
 
-def test_weights_are_rounded_once_a_step_by_transformer_engine_and_only_laid_out_again_where_gathered() -> None:
+def test_weights_are_rounded_once_a_step_or_only_laid_out_again_where_they_are_gathered() -> None:
     x, elements = columns(FP8), np.array([1e9])
     assert first(weight_casts_s(x, engine(), elements)) > 0.0
     assert first(weight_casts_s(x, big_job(), elements)) == 0.0
     gathered = with_stack(gathers_fp8_parameters=True)
     assert quantization_seconds(FP8, gathered) < quantization_seconds(FP8, with_stack())
-
-
-def test_gathered_weights_are_only_laid_out_again_and_not_even_that_on_blackwell() -> None:
     x, elements = columns(recipe(Fp8Recipe.DELAYED)), np.array([1e9])
     hopper, blackwell = (engine(name, gathers_fp8_parameters=True) for name in ("h100", "b200"))
     assert 0.0 < first(weight_casts_s(x, hopper, elements)) < first(weight_casts_s(x, engine(), elements))
     assert first(weight_casts_s(x, blackwell, elements)) == 0.0
+    split = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.TENSORWISE, tensor_parallel_degree=8)
+    alone, sharing = (engine(gathers_fp8_activations=gathers) for gathers in (False, True))
+    parallel = replace(split, sequence_parallel=True)
+    assert quantization_seconds(parallel, sharing) < quantization_seconds(parallel, alone)
+    assert quantization_seconds(split, sharing) == quantization_seconds(split, alone)
 
 
 def test_casts_cost_more_eager_by_row_emulated_and_for_every_copy_of_a_token() -> None:
@@ -276,14 +261,6 @@ def test_casts_cost_more_eager_by_row_emulated_and_for_every_copy_of_a_token() -
     )
     job = sparse_job()
     assert quantization_seconds(FP8, job, sparse=True) > quantization_seconds(FP8, job)
-
-
-def test_a_rank_rounds_its_part_of_what_is_gathered_rounded() -> None:
-    split = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.TENSORWISE, tensor_parallel_degree=8)
-    alone, sharing = (engine(gathers_fp8_activations=gathers) for gathers in (False, True))
-    parallel = replace(split, sequence_parallel=True)
-    assert quantization_seconds(parallel, sharing) < quantization_seconds(parallel, alone)
-    assert quantization_seconds(split, sharing) == quantization_seconds(split, alone)
 
 
 def test_passes_share_the_casts_by_what_they_need() -> None:
@@ -326,22 +303,16 @@ def forward_s(kernel: AttentionKernel, of: AttentionLaw, **changes: Any) -> floa
     return float(attention_s(shape(**changes), kernel, of)[0])
 
 
-def test_a_fused_kernel_visits_half_of_the_keys_unless_it_computes_masked_scores() -> None:
+def test_a_fused_kernel_visits_half_of_the_keys_and_pays_for_exponentials_and_blocks() -> None:
     visited = 2 * 8 * 4096 * (4096 / 2 + 64)
     assert forward_s(FLASH, law()) == pytest.approx(visited * 2 * 2 * 64 / (0.5 * 1e12))
     assert forward_s(FLASH, law(skips_masked=False)) == pytest.approx(2 * 8 * 4096**2 * 2 * 2 * 64 / (0.5 * 1e12))
     forward, backward = attention_s(shape(), FLASH, law())
     assert backward / forward == pytest.approx(5 / 2)
-
-
-def test_the_exponentials_weigh_twice_as_much_on_half_the_head_dimension() -> None:
     one = law(softmax_flop_per_score=128.0)
     # 4 * 64 FLOP at half of the peak take 4 times as long as 128 at the peak; with 4 * 32, twice as long
     assert forward_s(FLASH, one) / forward_s(FLASH, law()) == pytest.approx(1 + 1 / 4)
     assert forward_s(FLASH, one, head_dim=32) / forward_s(FLASH, law(), head_dim=32) == pytest.approx(1 + 1 / 2)
-
-
-def test_the_overhead_of_a_block_weighs_on_short_sequences() -> None:
     slow = law(overhead_keys=512.0)
     short, long = (forward_s(FLASH, slow, key_len=n) / forward_s(FLASH, law(), key_len=n) for n in (1024, 65536))
     assert short == pytest.approx(1 + 512 / (512 + 64))

@@ -27,12 +27,18 @@ def copies(layout: Layout, forward_s: float = 0.0, backward_s: float = 0.0) -> l
     return [first(s) for s in copies_s(columns(layout), big_job(), forward, backward, sparse=False)]
 
 
-def test_each_layer_that_does_not_stay_on_the_device_is_copied_out_and_back_at_the_rate_of_the_host_link() -> None:
+def test_layers_that_do_not_stay_on_the_device_are_copied_at_the_rate_of_the_host_link_alone() -> None:
     assert copies(Layout()) == [0.0, 0.0]
     moved = first(LayerBytes.of(columns(AWAY), big_job(), sparse=False).moved)
     wire_s = moved / (HOST_LINK_EFFICIENCY * big_job().cluster.accelerator.host_bandwidth_bytes_per_s)
     assert copies(AWAY) == [wire_s, wire_s]
     assert copies(AWAY, wire_s / 2, 2 * wire_s) == pytest.approx([wire_s / 2, 0.0], rel=1e-12)  # rounding
+    fast, slow = (
+        layer(AWAY, replace(big_job(), cluster=h100_cluster(accelerator=h100(host_bandwidth_bytes_per_s=rate))))
+        for rate in (450e9, 1e9)
+    )
+    assert first(fast.offload_s) < first(slow.offload_s)
+    assert first(fast.total_s - fast.offload_s) == pytest.approx(first(slow.total_s - slow.offload_s), rel=1e-9)
 
 
 @pytest.mark.parametrize("recompute", [Recompute.SELECTIVE, Recompute.FULL])
@@ -40,15 +46,6 @@ def test_of_a_layer_that_recomputes_only_the_input_is_copied(recompute: Recomput
     out_s, _ = copies(replace(AWAY, recompute=recompute))
     assert out_s == pytest.approx(2 * 8192 * 8192 / (HOST_LINK_EFFICIENCY * 31.5e9), rel=1e-12)  # rounding
     assert out_s < copies(AWAY)[0]
-
-
-def test_a_slower_host_link_lengthens_a_layer_and_nothing_else_in_it() -> None:
-    fast, slow = (
-        layer(AWAY, replace(big_job(), cluster=h100_cluster(accelerator=h100(host_bandwidth_bytes_per_s=rate))))
-        for rate in (450e9, 1e9)
-    )
-    assert first(fast.offload_s) < first(slow.offload_s)
-    assert first(fast.total_s - fast.offload_s) == pytest.approx(first(slow.total_s - slow.offload_s), rel=1e-9)
 
 
 @pytest.mark.parametrize("kernel", list(AttentionKernel))
@@ -141,15 +138,12 @@ def test_gathered_logits_cost_a_collective_and_the_whole_loss_whether_layout_or_
     assert parts(ours) == parts(theirs)
 
 
-def test_groups_split_the_computation_and_add_communication() -> None:
+def test_groups_split_the_computation_and_pay_for_what_they_exchange() -> None:
     alone, split = layer(Layout()), layer(TENSOR)
     assert first(alone.tensor_s) == 0.0 < first(split.tensor_s)
     assert first(alone.compute_s) / 8 < first(split.compute_s) < first(alone.compute_s) / 5
     once, again = layer(TENSOR), layer(replace(TENSOR, recompute=Recompute.FULL))
     assert first(again.tensor_s) == pytest.approx(1.5 * first(once.tensor_s), rel=1e-12)  # rounding only
-
-
-def test_context_and_expert_ranks_pay_for_what_they_exchange() -> None:
     layout = Layout(context_parallel_degree=4)
     assert tokens_per_pass(columns(layout), big_job()).tolist() == [2048.0]
     assert first(layer(layout).context_s) > 0.0 == first(layer(Layout()).context_s)
@@ -168,16 +162,13 @@ def test_all_but_products_computes_only_what_lies_between_again(kernel: Attentio
     assert first(work.recompute_s) == pytest.approx(norms + core, rel=1e-12)
 
 
-def test_tensor_collectives_cut_up_among_products_are_hidden_by_the_share_that_was_measured() -> None:
+def test_tensor_collectives_are_hidden_by_the_share_that_was_measured_or_that_a_stack_hides() -> None:
     split = replace(TENSOR, sequence_parallel=True, compiled=True)
     plain, hidden = (layer(replace(split, async_tensor_parallel=a)) for a in (False, True))
     # products of a large layer outlast its collectives: all but an eighth of these could be hidden
     left = 1 - ASYNC_SHARE * 7 / 8
     assert first(hidden.tensor_s) == pytest.approx(first(plain.tensor_s) * left, rel=1e-12)  # rounding
     assert first(hidden.compute_s) == first(plain.compute_s)
-
-
-def test_a_stack_hides_tensor_collectives_of_the_backward_under_weight_gradients_by_its_share() -> None:
     nothing, half, all_of_it = (
         first(layer(TENSOR, with_stack(overlaps_tensor_backward=share)).tensor_s) for share in (0.0, 0.5, 1.0)
     )

@@ -61,14 +61,6 @@ def test_a_lone_rank_holds_the_textbook_bytes_per_parameter(
     assert float(sizes.optimizer_bytes[0]) == optimizer_bytes * num_elements
 
 
-def test_the_allowance_of_a_stack_is_an_amount_and_a_share_that_are_not_counted() -> None:
-    job, layout = one_core()
-    assert float(of(layout, job).allowance_bytes[0]) == 0.0
-    assert float(of(Layout(), gpt_22b()).allowance_bytes[0]) > GIB
-    sizes = of(Layout(), on_stack(eight_gpus(), activation_overhead=0.25, allowance_bytes=10**9))
-    assert float(sizes.allowance_bytes[0]) == 1e9 + 0.25 * float(sizes.activations_bytes[0])
-
-
 INTERLEAVED = replace(ONE_F_ONE_B, pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B, virtual_stages_per_rank=2)
 HIDDEN_BYTES = 4 * 128 * 256
 
@@ -97,14 +89,11 @@ def test_a_pipeline_has_a_receive_buffer_per_micro_batch_and_link(layout: Layout
     assert float(of(layout, demo(layout, 8)).buffers_bytes[0]) == 8 * num_links * HIDDEN_BYTES
 
 
-def test_the_second_rank_is_the_fullest_when_receive_buffers_outweigh_what_the_first_has_more() -> None:
+def test_receive_buffers_can_make_the_second_rank_the_fullest_and_are_split_and_freed() -> None:
     layout = replace(ONE_F_ONE_B, pipeline_parallel_degree=4)
     few, many = (of(layout, demo(layout, m)) for m in (16, 512))
     assert [int(few.worst_stage[0]), int(many.worst_stage[0])] == [0, 1]
     assert float(many.buffers_bytes[0]) == 2 * 512 * HIDDEN_BYTES
-
-
-def test_receive_buffers_are_split_by_sequence_ranks_and_freed_by_some_stacks() -> None:
     layout = replace(ONE_F_ONE_B, tensor_parallel_degree=2, sequence_parallel=True)
     few, many = (float(of(layout, demo(layout, m)).buffers_bytes[0]) for m in (8, 16))
     assert many - few == 8 * HIDDEN_BYTES / 2
@@ -138,7 +127,7 @@ def test_the_optimizer_step_costs_nothing_where_activations_outweigh_it_or_nothi
     assert float(of(half, long).buffers_bytes[0]) == float(of(whole, short).buffers_bytes[0]) == 0.0
 
 
-def test_the_last_stage_is_the_fullest_with_a_long_vocabulary_or_gathered_logits() -> None:
+def test_the_last_stage_is_the_fullest_with_a_long_vocabulary_or_logits_that_layout_or_stack_gather() -> None:
     job = Job(
         model=tiny_model(vocab_size=1_000_000, tied_embeddings=True),
         cluster=cpu_cluster(2),
@@ -147,19 +136,21 @@ def test_the_last_stage_is_the_fullest_with_a_long_vocabulary_or_gathered_logits
     layout = Layout(pipeline_parallel_degree=2, precision=Precision.FP32, attention_kernel=AttentionKernel.MATH)
     assert int(of(layout, job).worst_stage[0]) == 1
     assert int(of(layout, replace(job, model=tiny_model())).worst_stage[0]) == 0
-
-
-def test_gathered_logits_make_the_last_stage_the_fullest() -> None:
     layout = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, recompute=Recompute.FULL)
     job = replace(eight_gpus(), workload=Workload(seq_len=2048, global_batch_size=16))
     assert [int(of(layout, on_stack(job, gathers_logits=g)).worst_stage[0]) for g in (False, True)] == [0, 1]
 
 
-def test_the_peak_is_the_sum_of_its_parts() -> None:
+def test_the_peak_is_the_sum_of_its_parts_and_of_the_allowance_of_a_stack() -> None:
     sizes = of(ONE_F_ONE_B, demo(ONE_F_ONE_B, 8))
     parts = [float(getattr(sizes, f.name)[0]) for f in fields(sizes) if f.name != "worst_stage"]
     assert len(parts) == 7
     assert float(sizes.total_bytes[0]) == pytest.approx(sum(parts), rel=1e-12)  # order of a sum
+    job, layout = one_core()
+    assert float(of(layout, job).allowance_bytes[0]) == 0.0
+    assert float(of(Layout(), gpt_22b()).allowance_bytes[0]) > GIB
+    sizes = of(Layout(), on_stack(eight_gpus(), activation_overhead=0.25, allowance_bytes=10**9))
+    assert float(sizes.allowance_bytes[0]) == 1e9 + 0.25 * float(sizes.activations_bytes[0])
 
 
 def test_one_kernel_per_operation_keeps_the_roots_of_all_second_moments_while_it_steps() -> None:
@@ -245,20 +236,14 @@ def sharded(level: ShardLevel, *, reshard: bool = False) -> Layout:
     )
 
 
-def test_each_level_of_sharding_needs_less_memory_than_the_one_before() -> None:
+def test_each_level_of_sharding_needs_less_and_ranks_share_the_state_that_they_shard() -> None:
     peaks = [total(sharded(level, reshard=level == PARAMETERS), eight_gpus()) for level in ShardLevel]
     assert peaks == sorted(peaks, reverse=True)
     assert len(set(peaks)) == len(peaks)
-
-
-def test_eight_ranks_share_the_state_they_shard() -> None:
     job = on_stack(eight_gpus(), fills_buckets=False)
     whole, split = of(sharded(NONE), job), of(sharded(PARAMETERS, reshard=True), job)
     assert float(split.optimizer_bytes[0]) == float(whole.optimizer_bytes[0]) / 8
     assert float(split.gradients_bytes[0]) == float(whole.gradients_bytes[0]) / 8
-
-
-def test_without_resharding_all_gathered_parameters_stay() -> None:
     kept, dropped = (of(sharded(PARAMETERS, reshard=r), eight_gpus()) for r in (False, True))
     # beside the gradients on their way, whole layers and tables there, two layers and the tables here
     model = eight_gpus().model
@@ -281,13 +266,10 @@ def test_replicas_hold_gradients_twice_where_they_sum_up_micro_batches_outside_o
     assert float(twice.gradients_bytes[0]) == 2 * float(once.gradients_bytes[0])
 
 
-def test_context_ranks_join_the_shard_group_and_share_the_optimizer_also_alone() -> None:
+def test_context_ranks_join_the_shard_group_and_share_the_optimizer() -> None:
     job = on_stack(eight_gpus(), fills_buckets=False)
     alone, joined = (Layout(context_parallel_degree=8, shard_level=level) for level in (NONE, OPTIMIZER))
     assert float(of(joined, job).optimizer_bytes[0]) == float(of(alone, job).optimizer_bytes[0]) / 8
-
-
-def test_context_ranks_join_the_shard_group() -> None:
     job = eight_gpus()
     alone = Layout(data_parallel_shard_degree=4, data_parallel_replicate_degree=2, shard_level=OPTIMIZER)
     joined = Layout(data_parallel_shard_degree=4, context_parallel_degree=2, shard_level=OPTIMIZER)
@@ -297,22 +279,12 @@ def test_context_ranks_join_the_shard_group() -> None:
 EXPERTS = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=8192)
 
 
-def test_ranks_with_whole_experts_share_the_optimizer_as_before_and_are_no_more_than_experts() -> None:
+def test_experts_share_the_optimizer_by_their_ranks_and_leave_some_without_where_ranks_are_more() -> None:
     # 8 ranks own everything once, whether experts are sharded over all of them or dealt out whole
     job = replace(eight_gpus(), model=llama_70b(num_layers=8, experts=EXPERTS))
     together = Layout(data_parallel_shard_degree=8, shard_level=OPTIMIZER)
     apart = replace(together, expert_parallel_degree=8)
     assert of(apart, job).optimizer_bytes[0] == pytest.approx(of(together, job).optimizer_bytes[0], rel=1e-12)
-
-
-def test_gradients_summed_in_fp32_are_twice_as_wide_and_need_no_widening() -> None:
-    half, whole = (of(Layout(), on_stack(eight_gpus(), sums_gradients_in_fp32=s)) for s in (False, True))
-    assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
-    # without them, the step widens the 16-bit gradients beside nothing that is larger
-    assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])
-
-
-def test_more_ranks_than_experts_leave_some_without_where_whole_experts_are_shared() -> None:
     experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=1024)
     layout = Layout(data_parallel_shard_degree=32, shard_level=ShardLevel.PARAMETERS)
     base = replace(big_job(), model=llama_70b(experts=experts))
@@ -321,3 +293,10 @@ def test_more_ranks_than_experts_leave_some_without_where_whole_experts_are_shar
         for flag in (True, False)
     ]
     assert ranks == [8, 32]
+
+
+def test_gradients_summed_in_fp32_are_twice_as_wide_and_need_no_widening() -> None:
+    half, whole = (of(Layout(), on_stack(eight_gpus(), sums_gradients_in_fp32=s)) for s in (False, True))
+    assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
+    # without them, the step widens the 16-bit gradients beside nothing that is larger
+    assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])

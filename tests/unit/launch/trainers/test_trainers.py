@@ -49,19 +49,13 @@ def vector(*command: str, arguments: tuple[str, ...] = (), file: Path | None = N
     return rendered(command, trial, on_this_machine(2), arguments=arguments, file=file, spec_file=SPEC)
 
 
-def test_every_placeholder_is_filled_in() -> None:
+def test_placeholders_are_filled_in_also_by_numbers_and_become_as_many_words_as_there_are() -> None:
     for name in PLACEHOLDERS:
         check_command(["train", f"{{{name}}}"])
         assert vector("train", f"{{{name}}}", arguments=("x",), file=Path("f")) != ["train", f"{{{name}}}"]
-
-
-def test_numbers_of_the_trial_fill_placeholders_and_a_brace_that_is_meant_is_written_twice() -> None:
     words = "{world_size} {micro_batch_size} {num_micro_batches} {global_batch_size} {seq_len} {seed}"
     assert vector("train", *words.split()) == ["train", "2", "2", "2", "8", "64", "0"]
     assert vector("train", '{{"steps": {seed}}}') == ["train", '{"steps": 0}']
-
-
-def test_arguments_and_files_become_as_many_words_as_there_are() -> None:
     arguments = ("--a", "b c; rm -rf /", "{steps}", "$(x)")
     assert vector("train", "{arguments}", "end", arguments=arguments) == ["train", *arguments, "end"]
     assert vector("train", "{arguments}", "end") == ["train", "end"]
@@ -92,14 +86,11 @@ def cpu(busy_s: float, total_s: float, own_s: float) -> CpuTime:
     return CpuTime(busy_s=busy_s, total_s=total_s, own_s=own_s)
 
 
-def test_others_used_what_was_busy_and_not_the_trials() -> None:
+def test_others_used_what_was_busy_and_not_the_trials_by_counters_that_can_be_read() -> None:
     assert watch(cpu(10.0, 100.0, 5.0), cpu(18.0, 120.0, 9.0)).foreign_share == pytest.approx(4.0 / 20.0)
     assert watch(cpu(10.0, 100.0, 5.0)).foreign_share == 0.0
     assert watch().foreign_share == 0.0
     assert watch(cpu(10.0, 100.0, 5.0), cpu(20.0, 120.0, 1.0)).foreign_share == 0.5
-
-
-def test_real_counters_can_be_read() -> None:
     real = CoreWatch(lambda: [psutil.Process()])
     real.look()
     assert 0.0 <= real.foreign_share <= 1.0
@@ -143,24 +134,19 @@ def heard(write: Callable[[int], object], hear: Callable[[str, float], None] | N
     return lines, output.text
 
 
-def test_lines_are_heard_whole_however_they_come() -> None:
+def test_lines_are_heard_whole_by_any_end_and_the_last_alone_are_kept() -> None:
     def write(pipe: int) -> None:
         os.write(pipe, b"one\ntw")
         time.sleep(0.02)
         os.write(pipe, b"o\nthree")
 
     assert heard(write) == (["one", "two", "three"], "one\ntwo\nthree")
-
-
-def test_lines_end_by_returns_too_and_what_is_no_text_is_replaced() -> None:
     assert heard(lambda pipe: os.write(pipe, b" 5%| 1/20\r      \r{'loss': '6.25'}\n"))[0] == [
         " 5%| 1/20",
         "{'loss': '6.25'}",
     ]
     assert heard(lambda pipe: os.write(pipe, b"\xff\n"))[0] == ["\ufffd"]
 
-
-def test_only_the_last_lines_are_kept_and_no_line_is_endless() -> None:
     def write(pipe: int) -> None:
         for number in range(1000):
             os.write(pipe, b"%d\n" % number)
@@ -206,7 +192,7 @@ def environment(told: TrainerReports) -> dict[str, str]:
     return told.measurement.environment
 
 
-def test_ranks_tell_versions_and_nodes_the_rest(tmp_path: Path) -> None:
+def test_ranks_tell_versions_and_nodes_the_rest_and_what_is_no_object_of_strings_is_passed_over(tmp_path: Path) -> None:
     append(tmp_path, "node-0.jsonl", {"environment": {"host": "a", "driver": "580.82"}})
     append(tmp_path, "node-1.jsonl", {"environment": {"host": "b", "driver": "570.1"}})
     for rank in range(TRIAL.layout.world_size):
@@ -214,9 +200,6 @@ def test_ranks_tell_versions_and_nodes_the_rest(tmp_path: Path) -> None:
     facts = environment(reports(tmp_path))
     assert (facts["trainer"], facts["torch"], facts["device"]) == ("loop", "2.13", "h100-sxm")
     assert (facts["host"], facts["driver"], facts["nodes"]) == ("a", "580.82", "a,b")
-
-
-def test_what_is_no_object_of_strings_is_passed_over_and_what_the_launcher_learns_later_is_said(tmp_path: Path) -> None:
     append(tmp_path, "node-0.jsonl", {"environment": "somewhere"}, {"environment": {"host": 3}})
     for rank in range(TRIAL.layout.world_size):
         append(tmp_path, f"rank-{rank}.jsonl", *steps(rank))
@@ -251,12 +234,6 @@ def test_memory_that_has_run_out_is_known_by_its_words_and_its_rank(line: str) -
     assert complaint.rank == 1
 
 
-def test_where_memory_is_limited_a_thread_that_cannot_start_is_out_of_memory_too() -> None:
-    symptoms = symptoms_heard("RuntimeError: can't start new thread")
-    assert symptoms.out_of_memory is None
-    assert symptoms.out_of_limited_memory is not None
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -271,7 +248,7 @@ def test_a_lost_peer_is_communication_and_no_cause_of_its_own(line: str) -> None
     assert symptoms.error is None
 
 
-def test_the_first_error_that_is_none_of_communication_is_the_cause() -> None:
+def test_the_first_error_that_is_none_of_communication_is_the_cause_where_torchrun_names_no_rank() -> None:
     symptoms = symptoms_heard(
         "[rank0]: torch.distributed.DistBackendError: NCCL error",
         "Traceback (most recent call last):",
@@ -281,6 +258,10 @@ def test_the_first_error_that_is_none_of_communication_is_the_cause() -> None:
     )
     assert symptoms.error is not None
     assert (symptoms.error.rank, symptoms.error.text) == (1, 'KeyError: "lm_head"')
+    assert symptoms_heard(*SUMMARY.splitlines()).root == Death(rank=3, exit_code=-9)
+    symptoms = symptoms_heard("RuntimeError: can't start new thread")
+    assert symptoms.out_of_memory is None
+    assert symptoms.out_of_limited_memory is not None
 
 
 SUMMARY = """
@@ -305,10 +286,6 @@ Root Cause (first observed failure):
   traceback : Signal 9 (SIGKILL) received by PID 101
 ============================================================
 """
-
-
-def test_torchruns_summary_names_the_rank_that_died_first() -> None:
-    assert symptoms_heard(*SUMMARY.splitlines()).root == Death(rank=3, exit_code=-9)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +358,7 @@ def test_a_loss_that_is_no_number_ends_it(loss: float) -> None:
     assert (heard.failure.kind, heard.failure.rank) == (FailureKind.NUMERICS, 1)
 
 
-def test_without_a_time_a_step_takes_from_the_one_before_to_itself() -> None:
+def test_a_step_takes_from_the_one_before_without_a_time_and_lines_that_no_rank_signed_are_joined() -> None:
     heard = progress()
     line = step(1, None, step_time_s=None)
     heard.heard(line, 10.0)
@@ -390,9 +367,6 @@ def test_without_a_time_a_step_takes_from_the_one_before_to_itself() -> None:
     reports = heard.whole_steps(is_over=True)
     assert [report.step_time_s for report in reports] == [0.5, 1.0]  # nothing tells what the first took
     assert heard.num_heard == 4
-
-
-def test_two_lines_of_a_step_that_no_rank_signed_are_joined() -> None:
     heard = progress()
     lines = (step(3, None, loss=2.0, step_time_s=None), step(3, None, step_time_s=0.5, tokens=512, peak_bytes=7))
     for line in lines:
@@ -403,15 +377,12 @@ def test_two_lines_of_a_step_that_no_rank_signed_are_joined() -> None:
     assert heard.peak_bytes == {0: 7}
 
 
-def test_memory_is_the_most_that_each_rank_told() -> None:
+def test_memory_is_the_most_that_each_rank_told_and_tokens_make_the_rate_and_mfu() -> None:
     heard = progress()
     told(heard, step(0, 1, peak_bytes=5), step(1, 1, peak_bytes=4))
     heard.heard(ReportedMemory(rank=0, peak_bytes=9), 0.0)
     heard.heard(ReportedMemory(rank=7, peak_bytes=9), 0.0)  # of no rank of this trial
     assert heard.peak_bytes == {1: 5, 0: 9}
-
-
-def test_tokens_make_the_rate_and_mfu_that_were_reached() -> None:
     (usual,) = told(progress(), step(0, 0), step(0, 1))
     (fewer,) = told(progress(), step(0, 0, tokens=480), step(0, 1, tokens=480))
     assert usual.tokens_per_s == 512

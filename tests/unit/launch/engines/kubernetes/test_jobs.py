@@ -57,21 +57,35 @@ def running() -> Jobs:
     return jobs
 
 
-def test_nothing_is_known_of_a_job_that_was_never_heard_of() -> None:
+def test_a_job_that_was_forgotten_or_never_heard_of_is_not_known_and_one_that_was_over_has_ended() -> None:
     assert phase(Jobs()) is None
+    jobs = running()
+    jobs.forget("t-1")
+    jobs.deleted("Pod", pod(0))
+    jobs.changed("Job", job())
+    assert phase(jobs) is None
+    jobs, over = running(), job()
+    condition(over, "Complete")
+    jobs.changed("Pod", pod(0, "Succeeded"))
+    jobs.changed("Pod", pod(1, "Succeeded"))
+    jobs.changed("Job", over)
+    jobs.replaced("Pod", [])
+    jobs.replaced("Job", [])
+    assert phase(jobs) is EngineJobPhase.ENDED
 
 
-def test_a_pod_that_somebody_deletes_is_lost_though_the_cluster_forgets_it() -> None:
+def test_a_pod_that_is_deleted_missing_or_on_a_silent_machine_is_lost() -> None:
     jobs = running()
     jobs.changed("Pod", pod(1, deletionTimestamp=now_text()))
     jobs.deleted("Pod", pod(1, "Failed", deletionTimestamp=now_text()))
     assert phase(jobs) is EngineJobPhase.LOST
-
-
-def test_a_pod_that_is_missing_from_the_next_list_is_lost() -> None:
     jobs = running()
     jobs.replaced("Pod", [pod(0)])
     assert phase(jobs) is EngineJobPhase.LOST
+    jobs = running()
+    jobs.cancel("t-1")
+    jobs.changed("Pod", pod(0, deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert phase(jobs, now=2e9) is EngineJobPhase.LOST
 
 
 def test_pods_that_the_job_controller_ends_after_one_failed_are_not_lost() -> None:
@@ -103,21 +117,11 @@ def test_a_job_that_was_cancelled_has_ended_once_its_pods_are_gone() -> None:
     assert phase(jobs) is EngineJobPhase.ENDED
 
 
-def test_a_cancelled_pod_whose_machine_does_not_answer_is_lost() -> None:
-    jobs = running()
-    jobs.cancel("t-1")
-    jobs.changed("Pod", pod(0, deletionTimestamp="2026-01-01T00:00:00Z"))
-    assert phase(jobs, now=2e9) is EngineJobPhase.LOST
-
-
-def test_a_job_that_somebody_else_deletes_while_it_runs_is_lost() -> None:
+def test_a_job_that_somebody_else_deletes_is_lost_from_the_first_moment_on() -> None:
     jobs = running()
     jobs.deleted("Job", job())
     assert phase(jobs) is EngineJobPhase.LOST
-
-
-def test_a_job_that_somebody_else_deletes_after_its_pods_is_lost_from_the_first_moment_on() -> None:
-    """As ``kubectl delete --cascade=foreground`` does: the Job stays until its pods are gone."""
+    # As ``kubectl delete --cascade=foreground`` does: the Job stays until its pods are gone.
     jobs = running()
     leaving = job()
     leaving["metadata"]["deletionTimestamp"] = now_text()
@@ -126,25 +130,6 @@ def test_a_job_that_somebody_else_deletes_after_its_pods_is_lost_from_the_first_
     for index in (0, 1):
         jobs.deleted("Pod", pod(index, "Failed", deletionTimestamp=now_text()))
     assert phase(jobs) is EngineJobPhase.LOST
-
-
-def test_a_job_that_was_over_when_the_cluster_forgot_it_has_ended() -> None:
-    jobs, over = running(), job()
-    condition(over, "Complete")
-    jobs.changed("Pod", pod(0, "Succeeded"))
-    jobs.changed("Pod", pod(1, "Succeeded"))
-    jobs.changed("Job", over)
-    jobs.replaced("Pod", [])
-    jobs.replaced("Job", [])
-    assert phase(jobs) is EngineJobPhase.ENDED
-
-
-def test_a_job_that_was_forgotten_is_not_known_whatever_is_heard_of_it() -> None:
-    jobs = running()
-    jobs.forget("t-1")
-    jobs.deleted("Pod", pod(0))
-    jobs.changed("Job", job())
-    assert phase(jobs) is None
 
 
 def test_the_newest_pod_of_an_index_is_the_node() -> None:
@@ -243,13 +228,10 @@ def test_a_job_ends_once_it_is_complete_and_no_pod_is_left() -> None:
     assert judge(DONE, replace(DONE, index=1), job=job) == JobStatus(phase=EngineJobPhase.ENDED)
 
 
-def test_a_failed_job_tells_the_last_words_of_the_container_that_failed() -> None:
+def test_a_failed_job_tells_the_last_words_of_what_failed_also_before_its_node_began() -> None:
     status = judge(running_node(0, phase="Failed", main=FAILED), node(1, is_gone=True), job=failed_job())
     assert status.phase is EngineJobPhase.ENDED
     assert status.detail == ("pod t-1-0-abcde: exit code 1, Error: ModuleNotFoundError: No module named 'trials'")
-
-
-def test_a_pod_that_failed_before_its_node_began_is_told_as_well() -> None:
     status = judge(node(0, phase="Failed", gathering=FAILED), node(1, phase="Failed"), job=failed_job())
     assert status.phase is EngineJobPhase.ENDED
     assert "No module named 'trials'" in status.detail
@@ -275,18 +257,12 @@ def test_a_job_whose_pod_is_taken_away_is_lost(taken: dict[str, Any]) -> None:
     assert "t-1-1-abcde" in status.detail
 
 
-def test_a_peer_that_failed_because_its_neighbour_was_evicted_is_no_failure_of_the_trial() -> None:
+def test_a_job_that_failed_for_a_disruption_or_an_evicted_neighbour_is_lost_and_no_failure_of_the_trial() -> None:
     evicted = running_node(1, phase="Failed", disruption="EvictionByEvictionAPI")
     assert judge(running_node(0, phase="Failed", main=FAILED), evicted, job=failed_job()).phase is EngineJobPhase.LOST
-
-
-def test_a_job_that_failed_for_a_disruption_is_lost_though_its_pods_are_gone() -> None:
     message = "Pod training/t-1-1-abcde has condition DisruptionTarget matching FailJob rule at index 0"
     assert judge(job=failed_job("PodFailurePolicy", message)) == JobStatus(phase=EngineJobPhase.LOST, detail=message)
-
-
-def test_a_job_that_failed_though_no_pod_of_it_failed_by_itself_is_lost() -> None:
-    """Whoever asks too late sees neither who deleted the pod nor when."""
+    # Whoever asks too late sees neither who deleted the pod nor when.
     told_to_leave = running_node(0, phase="Failed", main=FAILED, leaves_by=NOW)
     assert judge(job=failed_job()).phase is EngineJobPhase.LOST
     assert judge(told_to_leave, job=failed_job()).phase is EngineJobPhase.LOST
@@ -294,18 +270,15 @@ def test_a_job_that_failed_though_no_pod_of_it_failed_by_itself_is_lost() -> Non
         judge(told_to_leave, running_node(1, phase="Failed", main=FAILED), job=failed_job()).phase
         is EngineJobPhase.ENDED
     )
+    suspended = JobState(is_suspended=True)
+    assert judge(job=suspended).phase is EngineJobPhase.QUEUED
+    assert judge(job=suspended, begun=True).phase is EngineJobPhase.LOST
 
 
 def test_a_pod_that_ran_past_the_kubelet_s_limit_ended_and_one_that_waited_past_it_was_lost() -> None:
     reason = "DeadlineExceeded: Pod was active on the node longer than the specified deadline"
     assert judge(running_node(0, phase="Failed", reason=reason), job=failed_job()).phase is EngineJobPhase.ENDED
     assert judge(node(0, phase="Failed", reason=reason), job=failed_job()).phase is EngineJobPhase.LOST
-
-
-def test_a_job_that_kueue_suspends_while_it_runs_is_lost() -> None:
-    suspended = JobState(is_suspended=True)
-    assert judge(job=suspended).phase is EngineJobPhase.QUEUED
-    assert judge(job=suspended, begun=True).phase is EngineJobPhase.LOST
 
 
 # ---------------------------------------------------------------- states of pods and jobs as Kubernetes tells them
@@ -317,15 +290,26 @@ def main(**state: Any) -> Container:
     return pod_state(document(containerStatuses=[{"name": "sidecar"}, {"name": "node", "state": state}])).main
 
 
-def test_a_pod_that_was_just_made_waits_for_a_machine() -> None:
-    state = pod_state({"metadata": {"name": "t-1-3-abcde"}})
-    assert (state.phase, state.node, state.started_at, state.has_ended) == ("Pending", "", None, False)
-
-
-def test_a_pod_is_the_node_that_its_annotation_says() -> None:
+def test_a_pod_is_the_node_of_its_annotation_and_says_why_it_waits_or_was_disrupted() -> None:
     told = document()
     told["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "3"}
     assert pod_state(told).index == 3
+    state = pod_state({"metadata": {"name": "t-1-3-abcde"}})
+    assert (state.phase, state.node, state.started_at, state.has_ended) == ("Pending", "", None, False)
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
+    assert pod_state(document(conditions=[waits])).unschedulable == "0/4 nodes are available"
+    assert pod_state(document(conditions=[{**waits, "status": "True"}])).unschedulable == ""
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempting"}
+    assert pod_state(document(conditions=[taken])).disruption == "PreemptionByScheduler: preempting"
+    assert pod_state(document(conditions=[{**taken, "status": "False"}])).disruption == ""
+    assert main(waiting={"reason": "ContainerCreating"}).story == ""
+    assert main(waiting={"reason": "ErrImagePull", "message": "not found"}).story == "ErrImagePull: not found"
+    assert main(terminated={"exitCode": 1, "reason": "Error"}).story == "exit code 1, Error"
+    told = document(startTime="2026-11-22T12:00:00Z")
+    told["metadata"]["deletionTimestamp"] = "2026-11-22T14:00:30+02:00"
+    state = pod_state(told)
+    assert state.started_at == 1_795_348_800.0
+    assert state.leaves_by == state.started_at + 30.0
 
 
 @pytest.mark.parametrize(
@@ -346,32 +330,6 @@ def test_a_pod_is_the_node_that_its_annotation_says() -> None:
 )
 def test_a_container_waits_runs_or_has_ended(state: dict[str, Any], expected: Container) -> None:
     assert main(**state) == expected
-
-
-def test_a_container_that_is_being_made_says_nothing_and_one_that_cannot_be_says_why() -> None:
-    assert main(waiting={"reason": "ContainerCreating"}).story == ""
-    assert main(waiting={"reason": "ErrImagePull", "message": "not found"}).story == "ErrImagePull: not found"
-    assert main(terminated={"exitCode": 1, "reason": "Error"}).story == "exit code 1, Error"
-
-
-def test_why_no_machine_has_room_is_the_scheduler_s_message() -> None:
-    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
-    assert pod_state(document(conditions=[waits])).unschedulable == "0/4 nodes are available"
-    assert pod_state(document(conditions=[{**waits, "status": "True"}])).unschedulable == ""
-
-
-def test_a_disruption_is_told_with_its_reason() -> None:
-    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempting"}
-    assert pod_state(document(conditions=[taken])).disruption == "PreemptionByScheduler: preempting"
-    assert pod_state(document(conditions=[{**taken, "status": "False"}])).disruption == ""
-
-
-def test_moments_are_read_with_their_zone() -> None:
-    told = document(startTime="2026-11-22T12:00:00Z")
-    told["metadata"]["deletionTimestamp"] = "2026-11-22T14:00:30+02:00"
-    state = pod_state(told)
-    assert state.started_at == 1_795_348_800.0
-    assert state.leaves_by == state.started_at + 30.0
 
 
 @pytest.mark.parametrize("kind", ["Complete", "Completed", "Failed", "FailureTarget"])

@@ -32,8 +32,16 @@ def commands() -> SlurmCommands:
     return SlurmCommands(timeout_s=20.0, slurm_conf="/etc/here/slurm.conf")
 
 
-def test_what_a_command_printed_comes_back(commands: SlurmCommands) -> None:
+def test_what_a_command_printed_or_the_words_or_code_of_its_error_come_back(commands: SlurmCommands) -> None:
     assert commands("echo", "$HOME; rm -rf /") == "$HOME; rm -rf /\n"
+    with pytest.raises(CommandFailed, match="sh: sbatch: error: invalid partition specified: nowhere"):
+        commands("sh", "-c", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
+    with pytest.raises(CommandFailed, match="it left with code 3"):
+        commands("sh", "-c", "exit 3")
+    with pytest.raises(EngineUnavailable, match=r"has not answered for 0\.2 s"):
+        SlurmCommands(timeout_s=0.2)("sleep", "60")
+    with pytest.raises(EngineUnavailable, match="cannot run squeue-of-nowhere"):
+        commands("squeue-of-nowhere")
 
 
 def test_a_command_gets_the_configuration_and_none_of_the_services_secrets(
@@ -47,13 +55,6 @@ def test_a_command_gets_the_configuration_and_none_of_the_services_secrets(
     assert "SLURM_CONF=/etc/here/slurm.conf" in printed
     monkeypatch.setenv("SLURM_CONF", "/etc/there/slurm.conf")
     assert "SLURM_CONF=/etc/there/slurm.conf" in SlurmCommands(timeout_s=20.0)("env")
-
-
-def test_a_command_that_hangs_or_is_missing_is_an_engine_that_cannot_be_had(commands: SlurmCommands) -> None:
-    with pytest.raises(EngineUnavailable, match=r"has not answered for 0\.2 s"):
-        SlurmCommands(timeout_s=0.2)("sleep", "60")
-    with pytest.raises(EngineUnavailable, match="cannot run squeue-of-nowhere"):
-        commands("squeue-of-nowhere")
 
 
 @pytest.mark.parametrize(
@@ -70,13 +71,6 @@ def test_a_controller_that_is_away_or_full_may_answer_later(commands: SlurmComma
     with pytest.raises(EngineUnavailable) as raised:
         commands("sh", "-c", f"echo {said!r} >&2; exit 1")
     assert said in str(raised.value)
-
-
-def test_any_other_error_is_an_answer_in_its_words_or_with_its_code(commands: SlurmCommands) -> None:
-    with pytest.raises(CommandFailed, match="sh: sbatch: error: invalid partition specified: nowhere"):
-        commands("sh", "-c", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
-    with pytest.raises(CommandFailed, match="it left with code 3"):
-        commands("sh", "-c", "exit 3")
 
 
 # ---------------------------------------------------------------- settings
@@ -101,12 +95,9 @@ def test_what_cannot_be_meant_is_refused_by_name(said: dict[str, Any], field: st
     assert raised.value.field == field
 
 
-def test_what_cannot_be_meant_names_the_nearest_option() -> None:
+def test_every_setting_is_on_the_page_of_slurm_and_what_cannot_be_meant_names_the_nearest() -> None:
     with pytest.raises(InvalidInput, match="nearest legal value: --exclusive"):
         SlurmSettings(shared="/shared", sbatch_lines=("#SBATCH --exclusive",))
-
-
-def test_every_setting_is_on_the_page_of_slurm() -> None:
     page = (Path(__file__).parents[5] / "docs/engines-slurm.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     assert {one.name for one in fields(SlurmSettings)} <= set(re.findall(r"`(\w+)`", " ".join(rows)))
@@ -129,11 +120,17 @@ FROM_SACCT = """\
 """
 
 
-def test_squeue_is_read_line_by_line() -> None:
+def test_squeue_is_read_line_by_line_and_of_sacct_jobs_and_not_their_steps() -> None:
     assert list(read_squeue(FROM_22_05)) == [
         JobRow(number=2, name="|odd", state="PENDING", reason="Priority", nodes="bar"),
         JobRow(number=1, name="foo", state="RUNNING", nodes="n[1-2]"),
         JobRow(number=3, name="t-1-0-0", state="FAILED", reason="NonZeroExitCode", nodes="n1"),
+    ]
+    rows = list(read_sacct(FROM_SACCT))
+    assert [(row.number, row.state, row.nodes) for row in rows] == [
+        (41, "CANCELLED", ""),
+        (42, "POWER_UP_NODE", "n1"),
+        (43, "NODE_FAIL", "gpu[001-016]"),
     ]
 
 
@@ -155,15 +152,6 @@ def test_every_state_has_its_meaning(phase: EngineJobPhase, states: str) -> None
     assert {state: phase_of(state) for state in states.split()} == dict.fromkeys(states.split(), phase)
 
 
-def test_of_what_sacct_lists_the_jobs_count_and_not_their_steps() -> None:
-    rows = list(read_sacct(FROM_SACCT))
-    assert [(row.number, row.state, row.nodes) for row in rows] == [
-        (41, "CANCELLED", ""),
-        (42, "POWER_UP_NODE", "n1"),
-        (43, "NODE_FAIL", "gpu[001-016]"),
-    ]
-
-
 # ---------------------------------------------------------------- script
 def settings(shared: str = "/shared", **said: object) -> SlurmSettings:
     return SlurmSettings(shared=shared, **said)  # type: ignore[arg-type]
@@ -179,7 +167,7 @@ def srun(said: SlurmSettings) -> list[str]:
     return shlex.split(last)
 
 
-def test_a_job_asks_for_what_it_needs_and_its_operator_said_and_leaves_the_rest_to_slurm() -> None:
+def test_a_script_asks_for_what_the_job_needs_and_its_operator_said_where_sbatch_reads_it() -> None:
     asked = options(settings(), queue="short")
     assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--time=2", "--partition=short"} <= set(asked)
     assert {"--parsable", "--no-requeue"} <= set(asked)
@@ -187,24 +175,18 @@ def test_a_job_asks_for_what_it_needs_and_its_operator_said_and_leaves_the_rest_
     assert names.isdisjoint({"--partition", "--account", "--qos", "--constraint", "--gres"})
     asked = options(settings(account="ml", qos="high", constraint="h100&ib"))
     assert {"--account=ml", "--qos=high", "--constraint=h100&ib"} <= set(asked)
-
-
-def test_gpus_are_asked_for_as_the_operator_calls_them_and_cores_beside_them_where_it_says_how_many() -> None:
     given = replace(order(), cluster=h100_cluster(num_nodes=2))
     asked = sbatch_options(settings(gres="gpu:h100"), given, Path("/shared/x"))
     assert "--gres=gpu:h100:8" in asked
     assert not any(option.startswith("--cpus-per-task") for option in asked)
     assert "--cpus-per-task=96" in sbatch_options(settings(cpus_per_accelerator=12), given, Path("/shared/x"))
-
-
-def test_the_operators_lines_stand_where_sbatch_reads_them_and_run_before_the_nodes_start() -> None:
     lines = batch_script(settings(sbatch_lines=("--exclusive", "--mem=0")), order(), Path("/x")).splitlines()
     assert lines[:3] == ["#!/bin/bash", "#SBATCH --exclusive", "#SBATCH --mem=0"]
     script = batch_script(settings(setup=("module load cuda/12",)), order(), Path("/x"))
     assert script.index("\nmodule load cuda/12\n") < script.index("srun")
 
 
-def test_srun_starts_one_process_per_node_each_with_a_file_of_its_own() -> None:
+def test_srun_starts_one_process_per_node_in_a_container_that_sees_the_jobs_folder() -> None:
     words = srun(settings(python="/opt/venv/bin/python", srun_arguments=("--mpi=none",)))
     assert words[:5] == ["exec", "srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1"]
     assert "--output=/shared/t-17-0-0/node-%t.out" in words
@@ -217,9 +199,6 @@ def test_srun_starts_one_process_per_node_each_with_a_file_of_its_own() -> None:
         "--master-port",
         "$port",
     ]
-
-
-def test_a_container_sees_the_jobs_folder_and_without_an_image_nobody_speaks_of_one() -> None:
     words = srun(settings(container_image="nvcr.io#nvidia/pytorch:25.09-py3", container_mounts=("/data:/data:ro",)))
     assert "--container-image=nvcr.io#nvidia/pytorch:25.09-py3" in words
     assert "--container-mounts=/shared/t-17-0-0:/shared/t-17-0-0,/data:/data:ro" in words
