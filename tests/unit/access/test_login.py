@@ -72,7 +72,6 @@ def test_a_token_is_whom_it_was_given_to_by_its_digest_once_and_by_its_row_each_
     wanted = Caller(name="ada", scope=Scope.RUN, quota=Quota(unfinished_sweeps=2), token_id=token.id)
     assert login.caller(bearing(text)) == wanted
     assert login.caller(Shown(address="", authorization=f"bearer  {text}")) == wanted
-    token, text = tokens.add("ada", Scope.RUN)
     for _ in range(3):
         login.caller(bearing(text))
     assert digests.num_judged == 1

@@ -44,13 +44,23 @@ def test_parameters_are_those_of_layers_tables_and_the_final_norm_with_tied_tabl
     assert spec.num_active_parameters == spec.num_parameters
 
 
-def test_a_token_meets_only_its_own_experts() -> None:
+def test_a_token_meets_its_own_experts_and_six_flop_per_element_and_attention() -> None:
     mixtral = load_model("mixtral-8x7b")
     assert mixtral.experts is not None
     idle = mixtral.num_layers * (8 - 2) * mixtral.expert_matrix_parameters
     everything = replace(mixtral.experts, experts_per_token=8)
     busy = replace(mixtral, experts=everything)
     assert busy.num_active_matrix_parameters - mixtral.num_active_matrix_parameters == idle
+    spec, seq_len = tiny_model(num_kv_heads=4), 64
+    matrices = spec.num_layers * (4 * 64 * 64 + 3 * 64 * 128) + 256 * 64
+    assert spec.model_flop_per_token(seq_len) == 6 * matrices + 12 * spec.num_layers * 64 * seq_len
+    assert tiny_model(num_kv_heads=1).attention_flop_per_token(64) == tiny_model().attention_flop_per_token(64)
+    # a matrix of 16 x 8 per head is read twice and written once for each token: 6 FLOP an element
+    linear = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=8)
+    spec = tiny_model(linear_attention=linear, num_linear_layers=3)
+    attending = 4 * 64 * 4 * 16  # one layer: scores and values
+    assert spec.attention_flop_per_token(64) == attending + 3 * 6 * 4 * 16 * 8
+    assert spec.attention_flop_per_token(128) - spec.attention_flop_per_token(64) == attending
 
 
 @pytest.mark.parametrize(
@@ -59,22 +69,6 @@ def test_a_token_meets_only_its_own_experts() -> None:
 )
 def test_active_parameters_are_those_of_the_model_card(name: str, billions: float) -> None:
     assert load_model(name).num_active_parameters / 1e9 == pytest.approx(billions, rel=0.02)
-
-
-def test_model_flop_is_six_per_element_and_twelve_lhs_for_attention() -> None:
-    spec, seq_len = tiny_model(num_kv_heads=4), 64
-    matrices = spec.num_layers * (4 * 64 * 64 + 3 * 64 * 128) + 256 * 64
-    assert spec.model_flop_per_token(seq_len) == 6 * matrices + 12 * spec.num_layers * 64 * seq_len
-    assert tiny_model(num_kv_heads=1).attention_flop_per_token(64) == tiny_model().attention_flop_per_token(64)
-
-
-def test_linear_layers_count_what_their_recurrence_takes_whatever_the_sequence() -> None:
-    # a matrix of 16 x 8 per head is read twice and written once for each token: 6 FLOP an element
-    linear = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=8)
-    spec = tiny_model(linear_attention=linear, num_linear_layers=3)
-    attending = 4 * 64 * 4 * 16  # one layer: scores and values
-    assert spec.attention_flop_per_token(64) == attending + 3 * 6 * 4 * 16 * 8
-    assert spec.attention_flop_per_token(128) - spec.attention_flop_per_token(64) == attending
 
 
 @pytest.mark.parametrize(("num_dense", "interval"), [(0, 1), (2, 1), (0, 2), (3, 2), (1, 3)])

@@ -43,10 +43,14 @@ GRID: dict[str, Any] = {
 }
 
 
-def test_the_tensor_axis_is_innermost_and_stages_or_replicas_outermost() -> None:
+def test_axes_nest_in_their_order_and_blocks_fill_a_node_where_cycles_deal_in_turn() -> None:
     place = Place(stage=1, replica=1, shard=0, tensor=1)
     assert rank_at(Layout(**GRID), place) == 1 * 8 + 1 * 4 + 1
     assert rank_at(Layout(rank_order=RankOrder.REPLICAS_OUTERMOST, **GRID), place) == 1 * 16 + 1 * 4 + 1
+    block = Nodes(num_nodes=2, ranks_per_node=3)
+    cyclic = Nodes(num_nodes=2, ranks_per_node=3, placement=RankPlacement.CYCLIC)
+    assert [block.node_of(rank) for rank in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert [cyclic.node_of(rank) for rank in range(6)] == [0, 1, 0, 1, 0, 1]
 
 
 def test_stages_send_over_the_links_between_their_nodes_and_rotated_leave_out_the_one_behind_the_first() -> None:
@@ -76,13 +80,6 @@ def test_the_place_of_a_rank_is_the_one_that_it_holds(order: RankOrder, rotation
     )
     for place in places(layout):
         assert place_of(layout, rank_at(layout, place)) == place
-
-
-def test_blocks_fill_a_node_before_the_next_and_cycles_deal_to_each_in_turn() -> None:
-    block = Nodes(num_nodes=2, ranks_per_node=3)
-    cyclic = Nodes(num_nodes=2, ranks_per_node=3, placement=RankPlacement.CYCLIC)
-    assert [block.node_of(rank) for rank in range(6)] == [0, 0, 0, 1, 1, 1]
-    assert [cyclic.node_of(rank) for rank in range(6)] == [0, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("placement", RankPlacement)
@@ -194,23 +191,20 @@ def test_rounds_of_stages_use_the_link_from_the_last_rank_to_the_first_unless_th
     assert pipeline_crosses(layout, LinkHealth(ends=(0, 3), is_dead=True), cluster) == uses_it
 
 
-def test_columns_are_judged_as_layouts_are() -> None:
+def test_columns_are_judged_as_layouts_are_and_links_that_a_cluster_lacks_say_nothing() -> None:
     cluster = h100_cluster(num_nodes=3, accelerators_per_node=4)
     fitting = [layout for layout in layouts() if layout.world_size == cluster.world_size]
     x: Any = cast("Layout", LayoutColumns.from_layouts(fitting))
     for health in (*links(cluster), whole_class(cluster)):
         columns = np.broadcast_to(pipeline_crosses(x, health, cluster), len(fitting))
         assert list(columns) == [bool(pipeline_crosses(layout, health, cluster)) for layout in fitting]
-
-
-def test_a_class_of_links_that_a_cluster_does_not_have_says_nothing() -> None:
     cluster = replace(h100_cluster(num_nodes=2), accelerators_per_node=4)
     inside = LinkHealth(link_class="intra_node", delay_s=1.0)
     assert not ring_crosses(Spread(8, 1), inside, cluster)
 
 
 # ---------------------------------------------------------------------- ranks that are dealt to nodes in turn
-def test_dealt_ranks_reach_over_the_links_between_their_nodes() -> None:
+def test_ranks_that_are_dealt_reach_over_links_between_their_nodes_unless_their_stride_is_all_nodes() -> None:
     cluster = h100_cluster(num_nodes=8, accelerators_per_node=4)
     for num_ranks, stride in product((1, 2, 4, 8, 16), (1, 2, 4, 8, 16)):
         met: set[LinkEnds] = set()
@@ -222,9 +216,6 @@ def test_dealt_ranks_reach_over_the_links_between_their_nodes() -> None:
         if num_ranks * stride <= cluster.world_size:
             assert {h.ends for h in links(cluster) if dealt_crosses(spread, h, cluster)} == met, spread
             assert bool(dealt_crosses(spread, whole_class(cluster), cluster)) == bool(met)
-
-
-def test_a_pipeline_of_dealt_ranks_stays_inside_nodes_where_its_stride_is_all_nodes() -> None:
     cluster = h100_cluster(num_nodes=8)
     layout = Layout(pipeline_parallel_degree=8, data_parallel_shard_degree=8, rank_placement=RankPlacement.CYCLIC)
     slow = LinkHealth(ends=(0, 1), delay_s=1.0)

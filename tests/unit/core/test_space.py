@@ -26,13 +26,10 @@ from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import big_job, h100, h100_cluster, tiny_job
 
 
-def test_there_is_an_axis_for_every_field_but_the_ranks_that_are_left() -> None:
+def test_a_space_has_an_axis_for_every_field_and_takes_others_by_name() -> None:
     names = [axis.name for axis in fields(SearchSpace)]  # type: ignore[arg-type]  # a dataclass at run time
     assert names == [name for name in OPTIONS if name != "data_parallel_replicate_degree"]
     assert all(SearchSpace().values(name) == OPTIONS[name].searched for name in names)
-
-
-def test_a_space_with_other_axes_keeps_the_rest_and_knows_no_other_name() -> None:
     space = SearchSpace(precision=(Precision.FP32,)).with_axes(tensor_parallel_degree=(2,))
     assert (space.values("precision"), space.values("tensor_parallel_degree")) == ((Precision.FP32,), (2,))
     with pytest.raises(TypeError, match="tensor_degree"):
@@ -114,8 +111,13 @@ def test_a_context_rank_keeps_as_many_tokens_as_a_usual_sequence_has(seq_len: in
     assert default_space(job_on("h100:64", seq_len=seq_len)).values("context_parallel_degree") == degrees
 
 
-def test_there_are_no_more_context_ranks_than_ranks() -> None:
+def test_sequences_that_differ_bring_ways_to_balance_them_and_ranks_bound_those_of_context() -> None:
     assert default_space(job_on("h100:4", seq_len=131072)).values("context_parallel_degree") == (1, 2, 4)
+    job = big_job()
+    unequal = replace(job, workload=replace(job.workload, lengths=LengthDistribution.of([16, 64])))
+    assert len(default_space(unequal).values("batch_balance") or ()) == 3
+    assert default_space(unequal).values("sequence_packing") == (False, True)
+    assert default_space(job).values("batch_balance") == (BatchBalance.NONE,)
 
 
 def test_a_sweep_tries_fp8_behind_its_loss_gate_alone_and_the_fastest_kernel_beside_the_usual_one() -> None:
@@ -128,7 +130,7 @@ def test_a_sweep_tries_fp8_behind_its_loss_gate_alone_and_the_fastest_kernel_bes
     assert (space.values("first_stage_less_layers"), space.values("last_stage_less_layers")) == ((0,), (0,))
 
 
-def test_slow_links_bring_plans_delegates_and_places_and_healthy_ones_nothing() -> None:
+def test_slow_links_bring_plans_delegates_and_places_where_software_and_size_allow_it() -> None:
     job, cluster = big_job(), h100_cluster(num_nodes=4)
     late = replace(job, cluster=replace(cluster, link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),)))
     known = replace(job, cluster=replace(cluster, link_health=(LinkHealth(ends=(2, 3)),)))
@@ -138,17 +140,6 @@ def test_slow_links_bring_plans_delegates_and_places_and_healthy_ones_nothing() 
     assert space.values("p2p_transport") == tuple(P2PTransport)
     assert space.values("stage_rotation") == (0, 3, 6)  # of 4 ranks the fourth leads, of 8 the seventh
     assert space.values("extra_slack") == (0,)
-
-
-def test_sequences_that_differ_bring_ways_to_balance_and_pack_them() -> None:
-    job = big_job()
-    unequal = replace(job, workload=replace(job.workload, lengths=LengthDistribution.of([16, 64])))
-    assert len(default_space(unequal).values("batch_balance") or ()) == 3
-    assert default_space(unequal).values("sequence_packing") == (False, True)
-    assert default_space(job).values("batch_balance") == (BatchBalance.NONE,)
-
-
-def test_slow_links_bring_nothing_where_software_or_size_of_the_cluster_forbid_it() -> None:
     late = replace(h100_cluster(num_nodes=4), link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),))
     space = default_space(replace(big_job(), cluster=late, stack=load_stack("megatron")))
     assert PipelineSchedule.ADAPTIVE not in (space.values("pipeline_schedule") or ())

@@ -34,29 +34,34 @@ def names(layout: Layout) -> set[str]:
     return {subject.name for subject in SUBJECTS if subject.of(LayoutColumns.from_layouts([layout])).all()}
 
 
-def test_subjects_have_names_and_words_of_their_own_which_the_table_counts_by() -> None:
+def test_subjects_have_names_and_words_that_the_table_counts_by_named_after_options() -> None:
     assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS)
     assert len({subject.word for subject in SUBJECTS}) == len(SUBJECTS)
     words = {subject.word for subject in SUBJECTS} | {LATENT, LINEAR}
     assert all(set(entry.options) <= words for entry in comparisons().values())
     assert any("recompute-full" in entry.options for entry in comparisons().values())
-
-
-def test_what_a_layout_has_is_named_after_its_options() -> None:
     assert names(Layout()) == {"flash attention", "bf16"}
     pipeline = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedule.ZBV)
     assert names(pipeline) == {"flash attention", "bf16", "pipeline parallelism", "schedule zbv"}
     sharded = Layout(data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS)
     assert names(sharded) == {"flash attention", "bf16", "sharded parameters"}
+    for entry in comparisons().values():
+        assert load_stack(entry.stack).name == entry.stack
+        assert load_accelerator(entry.device).name == entry.device
+        assert entry.model in {"dense models", EXPERTS}
 
 
-def test_software_is_known_on_devices_that_it_was_compared_on_whatever_others_are_called() -> None:
+def test_software_is_known_on_devices_that_it_was_compared_on_and_the_most_known_place_counts() -> None:
     places = [Familiarity.of(on(FITTED, device)).base for device in ("h100-sxm", "a100-80gb", "mi300x")]
     assert places == [Where.HERE, Where.ELSEWHERE, Where.NOWHERE]
     assert Familiarity.of(big_job()).base == Where.ELSEWHERE  # PyTorch itself was measured by nobody
     faster = replace(FITTED.cluster.accelerator, bf16_flop_per_s=2e15)
     job = replace(FITTED, cluster=replace(FITTED.cluster, accelerator=faster))
     assert Familiarity.of(job).base == Where.NOWHERE
+    familiarity = Familiarity.of(FITTED)
+    assert familiarity.of_option("tp") == Where.HERE
+    assert familiarity.of_option("fused_softmax") == Where.ELSEWHERE
+    assert familiarity.of_option("no-such-word") == Where.NOWHERE
 
 
 def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work() -> None:
@@ -71,13 +76,6 @@ def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work()
     assert bases == [Where.HERE, Where.NOWHERE, Where.HERE]
 
 
-def test_the_most_known_place_counts() -> None:
-    familiarity = Familiarity.of(FITTED)
-    assert familiarity.of_option("tp") == Where.HERE
-    assert familiarity.of_option("fused_softmax") == Where.ELSEWHERE
-    assert familiarity.of_option("no-such-word") == Where.NOWHERE
-
-
 def test_a_layout_is_validated_where_all_that_it_has_was_compared_here() -> None:
     layouts = [
         Layout(tensor_parallel_degree=8),
@@ -88,13 +86,6 @@ def test_a_layout_is_validated_where_all_that_it_has_was_compared_here() -> None
     assert compared.validated.tolist() == [True, False, False]
     assert compared.never_in(0) == ()
     assert "activations offloaded" in compared.never_in(2)
-
-
-def test_entries_count_runs_of_stacks_and_devices_of_the_catalog() -> None:
-    for entry in comparisons().values():
-        assert load_stack(entry.stack).name == entry.stack
-        assert load_accelerator(entry.device).name == entry.device
-        assert entry.model in {"dense models", EXPERTS}
 
 
 # ---------------------------------------------------------------- What measured runs teach about a cluster
@@ -117,7 +108,7 @@ def known(job: Job) -> Calibration:
     return job.calibration
 
 
-def test_runs_move_the_factor_and_leave_less_doubt_the_more_there_are() -> None:
+def test_runs_move_the_factor_by_how_many_and_how_certain_they_are() -> None:
     assert calibrated(JOB, []) is JOB
     assert calibrated(JOB, [runs(2.0, 0)]) is JOB
     factors = [known(calibrated(JOB, [runs(1.3, count)])).factor for count in (1, 2, 3, 4)]
@@ -125,30 +116,18 @@ def test_runs_move_the_factor_and_leave_less_doubt_the_more_there_are() -> None:
     assert 1.0 < factors[0] < factors[-1] < 1.3
     deviations = [CLUSTER, *(known(calibrated(JOB, [runs(1.0, count)])).deviation for count in (1, 2, 3, 4))]
     assert deviations == sorted(deviations, reverse=True)
-
-
-def test_runs_as_predicted_or_of_another_model_teach_the_same_factor() -> None:
     assert known(calibrated(JOB, [runs(1.0)])).factor == pytest.approx(1.0, abs=1e-12)  # rounding
     ours, theirs = known(calibrated(JOB, [runs(1.2)])), known(calibrated(JOB, [runs(1.2, job=SMALL)]))
     assert theirs.factor == pytest.approx(ours.factor, rel=0.02)  # their steps are made of other shares of parts
-
-
-def test_the_posterior_is_that_of_a_mean_with_known_deviations() -> None:
     one, two = (known(calibrated(JOB, [runs(math.e, count)])) for count in (1, 2))
     # each of these layouts tells as much: its step is made of nearly the same shares
     said = one.deviation**-2 - CLUSTER**-2
     assert math.log(one.factor) == pytest.approx(said * one.deviation**2, rel=1e-9)  # rounding
     assert two.deviation**-2 == pytest.approx(CLUSTER**-2 + 2 * said, rel=0.05)
-
-
-def test_what_was_known_before_counts_as_much_as_it_is_certain() -> None:
     sure = replace(JOB, calibration=Calibration(factor=2.0, deviation=1e-6, num_runs=7))
     after = known(calibrated(sure, [runs(1.0)]))
     assert after.factor == pytest.approx(2.0, rel=1e-4)  # four runs against a certainty
     assert after.num_runs == 11
-
-
-def test_predictions_after_a_calibration_hold_for_other_layouts() -> None:
     after = calibrated(JOB, [runs(1.25)])
     ratio = predict(LAYOUTS, after).step_time.total_s / predict(LAYOUTS, JOB).step_time.total_s
     assert ratio == pytest.approx(np.full(4, known(after).factor))  # rounding
@@ -190,16 +169,13 @@ def engine(name: str = "h100", **fields: bool) -> Job:
     return replace(job, cluster=replace(job.cluster, accelerator=load_cluster(name).accelerator))
 
 
-def test_transformer_engine_keeps_inputs_rounded_and_torchao_and_emulation_do_not() -> None:
+def test_what_is_kept_and_gathered_rounded_follows_the_software_and_where_the_scale_allows_it() -> None:
     x = columns(Layout(), DELAYED)
     assert saved_share(x, engine()).tolist() == [1.0, 0.5]
     assert saved_share(x, big_job()).tolist() == [1.0, 1.0]
     precisions = (Precision.BF16, Precision.FP8_EMULATED, Precision.FP8, Precision.NVFP4)
     assert is_narrow(columns(*(Layout(precision=p) for p in precisions))).tolist() == [False, False, True, True]
     assert first(weight_bytes(columns(DELAYED), big_job())) == 2.0
-
-
-def test_weights_and_activations_are_gathered_rounded_where_the_scale_allows_it() -> None:
     rows = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.ROWWISE)
     x = columns(Layout(), DELAYED, BLOCKS, rows)
     assert sent_share(x, engine(gathers_fp8_activations=True)).tolist() == [1.0, 0.5, 0.75, 1.0]

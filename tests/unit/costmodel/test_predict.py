@@ -213,15 +213,13 @@ def test_totals_and_rows_of_a_table_are_those_of_whole_predictions_in_order() ->
     whole, totals = predict(layouts, big_job()), predict_totals(layouts, big_job())
     assert totals.mfu.tolist() == whole.mfu.tolist()
     assert totals.peak_bytes.tolist() == whole.memory.total_bytes.tolist()
-    job = on(big_job(), tensor_wait_s=1e-3, kernel_launch_s=0.0)
-    layouts = [FLAT, GOOD, replace(FLAT, micro_batch_size=2), replace(GOOD, micro_batch_size=2)]
-    together = predict(LayoutColumns.from_layouts(layouts), job)
-    assert [together.row(index) for index in range(4)] == [predict_one(layout, job) for layout in layouts]
-    x = LayoutColumns.from_layouts(LAYOUTS)
-    table = predict(x, job(wikipedia()))
-    for row, layout in enumerate(LAYOUTS):
-        assert table.row(row) == predict_one(layout, job(wikipedia()))
-    assert np.array_equal(predict_totals(x, job(wikipedia())).mfu, table.mfu)
+    waiting = on(big_job(), tensor_wait_s=1e-3, kernel_launch_s=0.0)
+    crossing_or_not = [FLAT, GOOD, replace(FLAT, micro_batch_size=2), replace(GOOD, micro_batch_size=2)]
+    for case, rows in ((waiting, crossing_or_not), (job(wikipedia()), LAYOUTS)):
+        columns = LayoutColumns.from_layouts(rows)
+        together = predict(columns, case)
+        assert [together.row(row) for row in range(len(rows))] == [predict_one(layout, case) for layout in rows]
+        assert np.array_equal(predict_totals(columns, case).mfu, together.mfu)
 
 
 def test_a_layout_fits_where_it_is_more_likely_than_not_to() -> None:

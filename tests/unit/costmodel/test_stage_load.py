@@ -134,22 +134,16 @@ def test_experts_multiply_as_many_rows_as_tokens_choose_them(layout: Layout, spl
     assert ranks * held * first(rows_per_expert(x, one, EXPERTS)) == seen
 
 
-def test_ranks_share_the_tokens_of_their_experts_and_send_as_many_copies() -> None:
+def test_loads_of_experts_even_out_over_several_and_are_bounded_by_a_capacity() -> None:
     x = columns(apart(2, tensor_parallel_degree=4))
     whole, split = (first(own_tokens(x, job(splits_experts=flag))) for flag in (False, True))
     assert split == 4 * whole
     assert first(own_copies(columns(apart(4)), job(), EXPERTS)) == 2 * job().workload.seq_len
-
-
-def test_several_experts_on_a_rank_even_out() -> None:
     uneven = job(expert_imbalance=1.4)
     alone, several, all_of_them = (first(load_factor(columns(apart(ranks)), uneven, EXPERTS)) for ranks in (16, 4, 1))
     assert alone == pytest.approx(1.4)
     assert several == pytest.approx(1.2)  # of four experts: half the excess
     assert all_of_them == 1.0
-
-
-def test_a_capacity_bounds_the_fullest_rank_and_is_the_load_where_experts_are_filled_up() -> None:
     bounded = replace(EXPERTS, capacity_factor=1.1)
     filled = replace(EXPERTS, capacity_factor=1.5, pads_to_capacity=True)
     loads = [first(load_factor(columns(apart(16)), job(e, expert_imbalance=1.4), e)) for e in (bounded, filled)]

@@ -62,14 +62,11 @@ def test_a_machine_without_gpus_is_its_cores_with_their_measured_rate() -> None:
     assert "measured" in cluster.accelerator.peak_source
 
 
-def test_a_machine_with_gpus_is_a_node_of_them_as_the_catalog_knows_them(driver: Path) -> None:
+def test_a_machine_with_gpus_is_a_node_of_those_that_the_catalog_knows(driver: Path) -> None:
     driver.write_text("NVIDIA H200\n" * 8)
     cluster = detect_cluster()
     assert (cluster.num_nodes, cluster.accelerators_per_node) == (1, 8)
     assert cluster.accelerator == load_accelerator("h200")
-
-
-def test_a_gpu_that_the_catalog_does_not_know_is_named_with_the_nearest_it_knows(driver: Path) -> None:
     driver.write_text("NVIDIA H300\n")
     with pytest.raises(InvalidInput, match="H300") as refusal:
         detect_cluster()
@@ -175,13 +172,10 @@ def test_processes_that_do_not_leave_are_given_up_and_named(process: psutil.Proc
 
 
 # ---------------------------------------------------------------- software
-def test_versions_are_told_as_trials_record_them() -> None:
+def test_versions_are_told_as_trials_record_them_and_nothing_is_imported_for_it() -> None:
     facts = software_of_this_machine()
     assert facts["torch"] == version("torch")
     assert set(facts) >= {"host", "python", "kernel"}
-
-
-def test_nothing_is_imported_to_tell_it() -> None:
     code = (
         "import sys; from autotuner.launch.this_machine import software_of_this_machine; software_of_this_machine();"
         "sys.exit('torch' in sys.modules)"
@@ -198,7 +192,7 @@ def routed() -> tuple[RoutedLauncher, FakeLauncher, FakeLauncher]:
     return RoutedLauncher({"local": here, "elsewhere": elsewhere}), here, elsewhere
 
 
-def test_a_trial_runs_where_its_cluster_says_and_of_no_cluster_here() -> None:
+def test_a_trial_runs_where_its_cluster_says_and_on_no_engine_that_nobody_registered() -> None:
     launcher, here, elsewhere = routed()
     assert isinstance(launcher.run(spec("routed", cluster=ELSEWHERE), Watcher()), Measurement)
     assert (len(here.specs), len(elsewhere.specs)) == (0, 1)
@@ -208,9 +202,6 @@ def test_a_trial_runs_where_its_cluster_says_and_of_no_cluster_here() -> None:
     launcher, _, _ = routed()
     assert launcher.capacity(ELSEWHERE) == 4
     assert launcher.capacity(cpu_cluster()) == 1
-
-
-def test_an_engine_that_nobody_registered_is_refused_with_those_there_are() -> None:
     launcher, _, _ = routed()
     nowhere = replace(cpu_cluster(), engine="nowhere")
     assert launcher.refuses(nowhere) == "no engine nowhere is registered where trials run (there are: local, elsewhere)"

@@ -418,21 +418,15 @@ def test_a_layout_hears_of_every_rule_that_it_breaks(job: Job, words: str, rules
     assert found >= set(rules)
 
 
-def test_flash_runs_in_fp32_on_a_cpu() -> None:
+def test_what_a_job_or_a_caller_rules_out_is_refused_and_flash_runs_in_fp32_on_a_cpu() -> None:
     job = Job(model=tiny_model(), cluster=cpu_cluster(1), workload=Workload(seq_len=64, global_batch_size=8))
     assert reasons(Layout.parse("fp32 flash"), job) == ()
-
-
-def test_a_caller_may_bring_rules_of_their_own() -> None:
     rule = Rule(
         "no-tensor-ranks", "tensor_parallel_degree", lambda x, j: x.tensor_parallel_degree > 1, lambda x, j: "no"
     )
     (reason,) = reasons(Layout.parse("tp2"), on_gpus(2), [rule])
     assert (reason.rule, reason.message, reason.nearest) == ("no-tensor-ranks", "no", None)
     assert reasons(Layout(), on_gpus(2), [rule]) == ()
-
-
-def test_a_sequence_longer_than_the_learned_positions_is_no_job() -> None:
     with pytest.raises(InvalidInput, match="learned positions") as refusal:
         on_gpus(1, seq_len=64, num_learned_positions=32)
     assert (refusal.value.field, refusal.value.nearest) == ("workload.seq_len", 32)

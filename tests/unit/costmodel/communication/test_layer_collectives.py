@@ -94,7 +94,7 @@ def test_a_rank_alone_exchanges_nothing(way: ContextExchange) -> None:
     assert first(exchange(way, 1.0, ranks=1).forward_s) == 0.0
 
 
-def test_a_ring_hides_its_sends_under_the_attention_to_the_block_before() -> None:
+def test_context_ranks_gather_or_pass_heads_or_blocks_as_their_way_says() -> None:
     block_s, both_s, sums_s = (
         first(send_s(np.array([sent]), group())) for sent in (BLOCK_BYTES, BLOCK_BYTES + SUMS_BYTES, SUMS_BYTES)
     )
@@ -103,34 +103,22 @@ def test_a_ring_hides_its_sends_under_the_attention_to_the_block_before() -> Non
     assert first(bare.backward_s) == pytest.approx((RANKS - 1) * both_s + sums_s, rel=1e-12)  # rounding
     assert first(hidden.forward_s) == 0.0
     assert first(hidden.backward_s) == pytest.approx(sums_s, rel=1e-12)  # the gradients' last way home
-
-
-def test_a_gather_is_one_collective_each_way_that_nothing_hides() -> None:
     gather_s = first(all_gather_s(np.array([RANKS * BLOCK_BYTES]), group()))
     scatter_s = first(reduce_scatter_s(np.array([RANKS * SUMS_BYTES]), group()))
     for core_s in (0.0, 1.0):
         times = exchange(ContextExchange.ALL_GATHER, core_s)
         assert first(times.forward_s) == pytest.approx(gather_s, rel=1e-12)  # rounding
         assert first(times.backward_s) == pytest.approx(scatter_s, rel=1e-12)  # rounding
-
-
-def test_a_stack_that_does_not_widen_gradients_sends_them_as_the_keys_and_values() -> None:
     job = on_stack(big_job(), widens_context_gradients=False)
     for way in (ContextExchange.RING, ContextExchange.ALL_GATHER):
         x = columns(Layout(context_parallel_degree=RANKS, context_exchange=way))
         narrow = exchange_times(x, job, np.zeros(1), np.zeros(1))
         assert first(narrow.backward_s) < first(exchange(way, 0.0).backward_s)
         assert first(narrow.forward_s) == first(exchange(way, 0.0).forward_s)
-
-
-def test_heads_go_in_four_all_to_alls_of_a_ranks_own_tokens() -> None:
     per_element = 2 * 8192 / RANKS
     sizes = [per_element * width for width in (8192, 8 * 128, 8 * 128, 8192)]
     once_s = sum(first(all_to_all_s(np.array([size]), group())) for size in sizes)
     assert first(exchange(ContextExchange.ALL_TO_ALL, 1.0).forward_s) == pytest.approx(once_s, rel=1e-12)  # rounding
-
-
-def test_on_a_cpu_the_core_that_attends_also_sends() -> None:
     x = columns(Layout(context_parallel_degree=2))
     times = exchange_times(x, tiny_job(2), np.array([1.0]), np.array([1.0]))
     assert first(times.forward_s) > 0.0
@@ -147,40 +135,28 @@ def dispatch(layout: Layout, one: Job) -> float:
     return first(dispatch_s(columns(layout), one))
 
 
-def test_a_rank_that_holds_every_expert_sends_nothing() -> None:
+def test_experts_receive_copies_once_per_rank_and_node_later_where_the_load_is_uneven() -> None:
     assert dispatch(Layout(), job()) == 0.0
     assert dispatch(Layout(tensor_parallel_degree=4, sequence_parallel=True), job(splits_experts=True)) == 0.0
+    every, once = (dispatch(apart(32), job(dispatch=way)) for way in ("all_to_all", "deduplicated"))
+    # 8 choices name 3.6 of 4 nodes, and of the tokens a rank sends to the 24 ranks of others as many leave its node
+    assert once == pytest.approx(every * 3.6 / 8, rel=0.1)
+    even, uneven = (dispatch(apart(64), job(expert_imbalance=imbalance)) for imbalance in (1.0, 1.5))
+    assert 1.3 * even < uneven < 1.5 * even  # but for latency
+    layout = apart(2, tensor_parallel_degree=4, sequence_parallel=True)
+    whole, split = (dispatch(layout, job(splits_experts=flag)) for flag in (False, True))
+    assert split > 2 * whole
+    layout = columns(apart(2, tensor_parallel_degree=4, sequence_parallel=True))
+    dense = first(layer_tensor_s(layout, job(), sparse=False))
+    routed = first(layer_tensor_s(layout, job(), sparse=True))
+    shared = first(layer_tensor_s(layout, job(replace(EXPERTS, num_shared_experts=1)), sparse=True))
+    assert (routed, shared) == (dense / 2, dense)
+    sent, computed = np.array([1.0, 1.0]), np.array([10.0, 0.5])
+    assert exposed_dispatch_s(job(hides_dispatch=0.8), sent, computed) == pytest.approx([0.2, 0.5])
+    assert exposed_dispatch_s(job(), sent, computed).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("way", ["all_to_all", "deduplicated", "all_gather"])
 def test_experts_on_other_nodes_are_far(way: Any) -> None:
     near, far = (dispatch(apart(ranks), job(dispatch=way)) for ranks in (8, 16))
     assert far > 1.5 * near  # NVLink against a network port of a ninth of its bandwidth
-
-
-def test_one_copy_per_rank_and_node_is_less_than_one_per_expert() -> None:
-    every, once = (dispatch(apart(32), job(dispatch=way)) for way in ("all_to_all", "deduplicated"))
-    # 8 choices name 3.6 of 4 nodes, and of the tokens a rank sends to the 24 ranks of others as many leave its node
-    assert once == pytest.approx(every * 3.6 / 8, rel=0.1)
-
-
-def test_an_uneven_load_or_copies_for_a_whole_tensor_group_take_longer_to_arrive() -> None:
-    even, uneven = (dispatch(apart(64), job(expert_imbalance=imbalance)) for imbalance in (1.0, 1.5))
-    assert 1.3 * even < uneven < 1.5 * even  # but for latency
-    layout = apart(2, tensor_parallel_degree=4, sequence_parallel=True)
-    whole, split = (dispatch(layout, job(splits_experts=flag)) for flag in (False, True))
-    assert split > 2 * whole
-
-
-def test_ranks_with_whole_experts_sum_nothing_behind_them_but_shared_ones() -> None:
-    layout = columns(apart(2, tensor_parallel_degree=4, sequence_parallel=True))
-    dense = first(layer_tensor_s(layout, job(), sparse=False))
-    routed = first(layer_tensor_s(layout, job(), sparse=True))
-    shared = first(layer_tensor_s(layout, job(replace(EXPERTS, num_shared_experts=1)), sparse=True))
-    assert (routed, shared) == (dense / 2, dense)
-
-
-def test_another_micro_batch_hides_no_more_than_it_computes() -> None:
-    sent, computed = np.array([1.0, 1.0]), np.array([10.0, 0.5])
-    assert exposed_dispatch_s(job(hides_dispatch=0.8), sent, computed) == pytest.approx([0.2, 0.5])
-    assert exposed_dispatch_s(job(), sent, computed).tolist() == [1.0, 1.0]

@@ -315,6 +315,14 @@ def test_what_is_registered_may_be_named_with_and_without_a_queue(tmp_path: Path
     registered = {"scripted": launcher(tmp_path, Scripted(RUNNING), queues=("cpu", "gpu")).registration}
     for engine, queue in (("local", ""), ("simulated", "flaky"), ("scripted", ""), ("scripted", "gpu")):
         check_engine_named(cpu_cluster(engine=engine, queue=queue), registered)
+    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
+    assert registration.refuses(replace(cpu_cluster(), queue="long")) is None
+    assert registration.refuses(cpu_cluster()) is None
+    assert "no queue night" in str(registration.refuses(replace(cpu_cluster(), queue="night")))
+    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
+    assert registration.placed(cpu_cluster()).queue == "short"
+    assert registration.placed(replace(cpu_cluster(), queue="long")).queue == "long"
+    assert read(tmp_path, f"[nodes]\n{EMULATED}")["nodes"].placed(cpu_cluster()).queue == ""
 
 
 # ---------------------------------------------------------------- Engines as an operator registers them
@@ -358,14 +366,3 @@ def test_what_breaks_a_rule_is_named_with_its_engine(tmp_path: Path, text: str, 
 def test_a_file_of_engines_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nowhere\.toml"):
         read_engines(tmp_path / "nowhere.toml")
-
-
-def test_what_is_registered_may_be_named_with_its_queues_and_jobs_without_one_wait_in_the_first(tmp_path: Path) -> None:
-    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
-    assert registration.refuses(replace(cpu_cluster(), queue="long")) is None
-    assert registration.refuses(cpu_cluster()) is None
-    assert "no queue night" in str(registration.refuses(replace(cpu_cluster(), queue="night")))
-    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
-    assert registration.placed(cpu_cluster()).queue == "short"
-    assert registration.placed(replace(cpu_cluster(), queue="long")).queue == "long"
-    assert read(tmp_path, f"[nodes]\n{EMULATED}")["nodes"].placed(cpu_cluster()).queue == ""

@@ -192,7 +192,7 @@ def environment(told: TrainerReports) -> dict[str, str]:
     return told.measurement.environment
 
 
-def test_ranks_tell_versions_and_nodes_the_rest_and_what_is_no_object_of_strings_is_passed_over(tmp_path: Path) -> None:
+def test_ranks_tell_versions_and_nodes_the_rest(tmp_path: Path) -> None:
     append(tmp_path, "node-0.jsonl", {"environment": {"host": "a", "driver": "580.82"}})
     append(tmp_path, "node-1.jsonl", {"environment": {"host": "b", "driver": "570.1"}})
     for rank in range(TRIAL.layout.world_size):
@@ -200,6 +200,9 @@ def test_ranks_tell_versions_and_nodes_the_rest_and_what_is_no_object_of_strings
     facts = environment(reports(tmp_path))
     assert (facts["trainer"], facts["torch"], facts["device"]) == ("loop", "2.13", "h100-sxm")
     assert (facts["host"], facts["driver"], facts["nodes"]) == ("a", "580.82", "a,b")
+
+
+def test_what_is_no_object_of_strings_is_passed_over_and_what_the_launcher_learns_later_is_said(tmp_path: Path) -> None:
     append(tmp_path, "node-0.jsonl", {"environment": "somewhere"}, {"environment": {"host": 3}})
     for rank in range(TRIAL.layout.world_size):
         append(tmp_path, f"rank-{rank}.jsonl", *steps(rank))

@@ -221,27 +221,21 @@ def printed(step: int, *, prefix: str = "", loss: str = " 7.94336", memory: str 
     )
 
 
-def test_the_step_time_follows_from_tokens_per_second_of_one_device() -> None:
+def test_torchrun_says_the_rank_and_a_step_may_follow_from_tokens_per_second() -> None:
     step = TorchtitanLog(spec()).read(printed(1))
     assert step == ReportedStep(step=1, step_time_s=128 * 4096 / 8 / 1234, loss=7.94336, peak_bytes=round(40.12 * GIB))
-
-
-def test_torchruns_prefix_says_the_rank() -> None:
     log = TorchtitanLog(spec())
     ranks = [log.read(printed(1, prefix=prefix)) for prefix in ("[rank0]:", "[default3]:", "")]
     assert [step.rank for step in ranks if step] == [0, 3, None]
 
 
-def test_every_rank_may_print_a_step_and_each_line_is_a_mean_since_the_step_before() -> None:
+def test_every_rank_may_print_a_step_and_those_without_the_last_stage_know_no_loss() -> None:
     log = TorchtitanLog(spec())
     printed_steps = [1, 1, 10, 10, 20, 10, 20]  # a rank may be a line late
     steps = [log.read(printed(step)) for step in printed_steps]
     assert [(step.step, step.num_steps) for step in steps if step] == [
         (1, 1), (1, 1), (10, 9), (10, 9), (20, 10), (10, 9), (20, 10),
     ]  # fmt: skip
-
-
-def test_ranks_without_the_last_stage_know_no_loss_and_one_that_is_no_number_is_none_of_these() -> None:
     step = TorchtitanLog(spec()).read(printed(1, loss="-1.00000"))
     assert step is not None
     assert step.loss is None
