@@ -1,5 +1,8 @@
+"""Slurm: its commands, its scripts, and the engine on a scripted one."""
+
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -10,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.codec import loads
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
-from autotuner.launch.engines.engine import EngineUnavailable
+from autotuner.core.trial_spec import NodeTask
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.slurm.commands import (
     CommandFailed,
     JobRow,
@@ -21,9 +26,10 @@ from autotuner.launch.engines.slurm.commands import (
     read_sacct,
     read_squeue,
 )
+from autotuner.launch.engines.slurm.engine import SlurmEngine
 from autotuner.launch.engines.slurm.job import SlurmSettings, batch_script, sbatch_options
 from tests.builders import h100_cluster
-from tests.unit.launch.engines.slurm.scripted import order
+from tests.unit.launch.engines.slurm.scripted import NAME, ScriptedSlurm, engine, order
 
 
 # ---------------------------------------------------------------- commands
@@ -266,3 +272,345 @@ def test_a_second_job_of_the_same_name_leaves_at_once_and_one_that_slurm_starts_
     assert not (tmp_path / "restarted").exists()
     assert run(script, programs, 17) == ""
     assert (tmp_path / "restarted").exists()
+
+
+RUNNING, ENDED, LOST = EngineJobPhase.RUNNING, EngineJobPhase.ENDED, EngineJobPhase.LOST
+
+
+class Submitted:
+    """A job of two nodes that was submitted, with its folder."""
+
+    def __init__(self, shared: Path, slurm: ScriptedSlurm, *, num_nodes: int = 2) -> None:
+        self.slurm = slurm
+        self.folder = shared / NAME
+        self.engine = engine(shared, slurm)
+        self.handle = self.engine.submit(order(num_nodes=num_nodes))
+
+    def look(self) -> JobStatus:
+        return self.engine.look(self.handle)
+
+    def cancel(self) -> bool:
+        return self.engine.cancel(self.handle)
+
+    def says(self, *documents: dict[str, object], nodes: tuple[int, ...] = (0,)) -> None:
+        """Have nodes print these lines."""
+        for node_rank in nodes:
+            with (self.folder / f"node-{node_rank}.out").open("a") as file:
+                file.writelines(f"#autotuner {json.dumps(document)}\n" for document in documents)
+
+    def end(self, *nodes: int) -> None:
+        self.says({"type": "node", "exit_code": 0}, nodes=nodes)
+
+
+@pytest.fixture
+def slurm() -> ScriptedSlurm:
+    return ScriptedSlurm()
+
+
+@pytest.fixture
+def made(tmp_path: Path, slurm: ScriptedSlurm) -> SlurmEngine:
+    return engine(tmp_path, slurm)
+
+
+@pytest.fixture
+def job(tmp_path: Path, slurm: ScriptedSlurm) -> Submitted:
+    return Submitted(tmp_path, slurm)
+
+
+# ------------------------------------------------------------------ submit
+def test_a_job_is_handed_to_sbatch_with_its_task_in_a_file(
+    tmp_path: Path, slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    given = order()
+    assert made.submit(given) == f"41:{NAME}"
+    assert loads(NodeTask, (tmp_path / NAME / "task.json").read_text()) == given.task
+    (command,) = slurm.asked_of("sbatch")
+    assert command[-1] == str(tmp_path / NAME / "job.sh")
+    assert f"--job-name={NAME}" in command
+    assert made.submit(order()) == engine(tmp_path, slurm).submit(order()) == f"41:{NAME}"
+    assert len(slurm.asked_of("sbatch")) == 1, "another submit of the same name starts nothing"
+
+
+def test_a_job_whose_number_nobody_noted_is_found_by_its_name(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    """As where the service was killed between sbatch's answer and its note of it."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    slurm.at_sbatch = die
+    with pytest.raises(KeyboardInterrupt):
+        engine(tmp_path, slurm).submit(order())
+    assert engine(tmp_path, slurm).find(NAME) == f"41:{NAME}"
+    assert engine(tmp_path, slurm).submit(order()) == f"41:{NAME}"
+    assert len(slurm.asked_of("sbatch")) == 1
+
+
+def test_a_job_that_was_about_to_be_submitted_and_was_not_is_submitted_again(
+    slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    slurm.failing["sbatch"] = EngineUnavailable("sbatch has not answered for 30 s")
+    with pytest.raises(EngineUnavailable):
+        made.submit(order())
+    slurm.failing.clear()
+    assert made.find(NAME) is None
+    slurm.federation = ";east"  # a job's number has the name of its cluster behind it
+    assert made.submit(order()) == f"41:{NAME}"
+
+
+def test_of_two_jobs_of_a_name_the_one_that_started_is_followed(job: Submitted) -> None:
+    job.slurm.list_as(41, "COMPLETED")
+    job.slurm.list_as(99, "RUNNING", nodes="n[1-2]")
+    (job.folder / "claim").write_text("99\n")
+    assert job.look() == JobStatus(phase=RUNNING, detail="RUNNING on n[1-2]")
+    assert job.engine.find(NAME) == f"99:{NAME}"
+
+
+def test_what_sbatch_refuses_is_refused_in_its_words_and_leaves_nothing(
+    tmp_path: Path, slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    slurm.failing["sbatch"] = CommandFailed("sbatch: error: invalid partition specified: lrage")
+    with pytest.raises(EngineRefused, match="invalid partition specified: lrage"):
+        made.submit(order(queue="lrage"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineUnavailable, match="shared folder"):
+        engine(tmp_path / "file", slurm).submit(order())
+
+
+# ------------------------------------------------------------------ look
+@pytest.mark.parametrize(
+    ("state", "reason", "phase", "detail"),
+    [
+        ("PENDING", "Resources", EngineJobPhase.QUEUED, "Resources"),
+        ("PENDING", "ReqNodeNotAvail, Unavailable:n2", EngineJobPhase.QUEUED, "ReqNodeNotAvail, Unavailable:n2"),
+        ("CONFIGURING", "None", EngineJobPhase.QUEUED, "CONFIGURING"),
+        ("COMPLETING", "None", RUNNING, "COMPLETING"),
+        ("SUSPENDED", "None", LOST, "SUSPENDED"),  # its time limit and its step times go on
+        ("TIMEOUT", "TimeLimit", LOST, "TIMEOUT: TimeLimit"),
+        ("OUT_OF_MEMORY", "OutOfMemory", ENDED, "OUT_OF_MEMORY: OutOfMemory"),
+        ("NODE_FAIL", "NodeDown", LOST, "NODE_FAIL: NodeDown"),
+        ("PREEMPTED", "None", LOST, "PREEMPTED"),
+        ("BOOT_FAIL", "None", LOST, "BOOT_FAIL"),
+    ],
+)
+def test_a_job_stands_as_squeue_says_in_its_words(
+    job: Submitted, state: str, reason: str, phase: EngineJobPhase, detail: str
+) -> None:
+    job.says({"type": "node_started"})
+    job.slurm.list_as(41, state, reason)
+    assert job.look() == JobStatus(phase=phase, detail=detail, is_out_of_memory=state == "OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "phase", "detail"),
+    [
+        ("COMPLETING", "None", RUNNING, "COMPLETING"),
+        ("CANCELLED", "None", LOST, "CANCELLED: not by the autotuner"),
+        ("PREEMPTED", "None", LOST, "PREEMPTED"),
+        ("NODE_FAIL", "NodeDown", LOST, "NODE_FAIL: NodeDown"),
+        ("FAILED", "NonZeroExitCode", ENDED, "FAILED: NonZeroExitCode"),
+        ("PENDING", "BeginTime", LOST, "job 41 was requeued, and not by the autotuner: BeginTime"),
+    ],
+)
+def test_slurm_says_why_nodes_were_told_to_end(
+    job: Submitted, state: str, reason: str, phase: EngineJobPhase, detail: str
+) -> None:
+    """Nodes have the time to report that they end, so their report alone says nothing of the trial."""
+    job.says({"type": "node", "exit_code": -15, "told_to_end": True}, nodes=(0, 1))
+    job.slurm.list_as(41, state, reason)
+    assert job.look() == JobStatus(phase=phase, detail=detail)
+
+
+def test_nodes_that_all_said_how_they_ended_are_believed_while_the_controller_is_away(job: Submitted) -> None:
+    job.end(0)
+    job.slurm.goes_away()
+    with pytest.raises(EngineUnavailable):
+        job.look()
+    with pytest.raises(EngineUnavailable):
+        job.cancel()
+    job.end(1)
+    assert job.look().phase is ENDED
+    assert job.cancel()
+
+
+def test_nodes_that_we_told_to_end_are_believed_and_slurm_is_not_asked(job: Submitted) -> None:
+    assert job.cancel()
+    job.says({"type": "node", "exit_code": -15, "told_to_end": True}, nodes=(0, 1))
+    job.slurm.goes_away()
+    assert job.look() == JobStatus(phase=ENDED)
+
+
+@pytest.mark.parametrize(
+    "printed", ['#autotuner {"type":"node","exit_code":0}', '#autotuner ["node"]\n#autotuner {torn\nnode\n']
+)
+def test_a_line_that_is_still_being_written_or_no_word_of_the_node_is_no_end(
+    tmp_path: Path, slurm: ScriptedSlurm, printed: str
+) -> None:
+    job = Submitted(tmp_path, slurm, num_nodes=1)
+    slurm.list_as(41, "RUNNING")
+    (job.folder / "node-0.out").write_text(printed)
+    assert job.look().phase is RUNNING
+
+
+def test_a_job_that_slurm_has_forgotten_is_lost_unless_its_nodes_said_that_they_ended(job: Submitted) -> None:
+    job.slurm.listed = []
+    assert job.look() == JobStatus(phase=LOST, detail="Slurm has forgotten job 41")
+    job.end(0, 1)
+    assert job.look().phase is ENDED
+
+
+def test_a_job_that_slurm_started_again_is_lost(job: Submitted) -> None:
+    job.end(0)
+    job.slurm.list_as(41, "COMPLETED")
+    (job.folder / "restarted").touch()
+    assert job.look() == JobStatus(phase=LOST, detail="Slurm forgot that job 41 ran, and started it again")
+
+
+def test_accounting_remembers_what_the_controller_has_forgotten(job: Submitted) -> None:
+    job.says({"type": "node_started"})
+    job.slurm.listed = []
+    job.slurm.accounted = f"41|CANCELLED by 1000|None|None assigned|{NAME}\n"
+    assert job.look() == JobStatus(phase=LOST, detail="CANCELLED: not by the autotuner")
+
+
+def test_a_number_that_now_belongs_to_somebody_elses_job_is_not_ours(job: Submitted) -> None:
+    """A controller that lost its state begins to count again."""
+    job.slurm.listed = []
+    job.slurm.list_as(41, "RUNNING", name="somebody-elses")
+    job.slurm.accounted = "41|COMPLETED|None|n1|somebody-elses\n"
+    assert job.look().phase is LOST
+
+
+@pytest.mark.parametrize(
+    ("has_started", "file", "words"),
+    [
+        (False, "batch.log", "bash: line 3: module: command not found"),  # before any node said a word
+        (True, "node-0.err", "OSError: [Errno 28] No space left on device"),  # each node says how its program ended
+    ],
+)
+def test_a_job_that_failed_without_a_word_of_how_its_nodes_ended_is_lost_with_what_was_written(
+    job: Submitted, has_started: bool, file: str, words: str
+) -> None:
+    if has_started:
+        job.says({"type": "node_started"})
+    (job.folder / file).write_text(f"{words}\n")
+    job.slurm.list_as(41, "FAILED", "NonZeroExitCode")
+    assert job.look() == JobStatus(phase=LOST, detail=f"FAILED: NonZeroExitCode: {words}")
+
+
+def test_a_job_that_we_cancelled_has_ended_and_one_that_somebody_else_did_is_lost(job: Submitted) -> None:
+    job.says({"type": "node_started"})
+    job.slurm.list_as(41, "CANCELLED")
+    assert job.look().phase is LOST
+    assert job.cancel()
+    job.slurm.list_as(41, "CANCELLED")
+    assert job.look() == JobStatus(phase=ENDED, detail="CANCELLED")
+
+
+def test_a_job_of_which_one_node_ended_and_another_is_down_is_lost(job: Submitted) -> None:
+    job.slurm.list_as(41, "RUNNING", nodes="n[1-2]")
+    job.end(0)
+    job.slurm.nodes = ["n1 allocated", "n2 allocated"]
+    assert job.look().phase is RUNNING
+    job.slurm.nodes = ["n1 allocated", "n2 down*"]
+    assert job.look() == JobStatus(phase=LOST, detail="n2 down*")
+
+
+def test_many_who_ask_at_once_are_answered_by_one_squeue(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm, fresh_s=60.0)
+    handles = [made.submit(order(f"t-{number}-0-0")) for number in range(5)]
+    slurm.listed = [f"{handle.split(':')[0]}|PENDING|Priority||{handle.split(':')[1]}" for handle in handles]
+    assert {made.look(handle).detail for handle in handles} == {"Priority"}
+    assert len(slurm.asked_of("squeue")) == 1
+
+
+def test_a_controller_that_is_away_is_not_asked_again_at_once(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    """To find out takes seconds, in which no step of any trial would be read."""
+    made = engine(tmp_path, slurm, fresh_s=60.0)
+    handle = made.submit(order())
+    slurm.goes_away()
+    for _ in range(3):
+        with pytest.raises(EngineUnavailable, match="Unable to contact"):
+            made.look(handle)
+    assert len(slurm.asked_of("squeue")) == 1
+
+
+# ------------------------------------------------------------------ read, cancel, forget, check
+def test_what_a_node_printed_is_read_from_a_byte_on(job: Submitted) -> None:
+    assert job.engine.read(job.handle, 1, 0) == b""
+    (job.folder / "node-1.out").write_bytes(b"one\ntwo\n")
+    assert [job.engine.read(job.handle, node_rank, 4) for node_rank in (1, 0)] == [b"two\n", b""]
+
+
+def test_cancel_ends_every_job_of_the_name_and_no_other_users(job: Submitted) -> None:
+    job.end(0, 1)
+    job.slurm.list_as(41, "PENDING", "BeginTime")  # requeued, though its nodes have ended
+    assert job.cancel()
+    assert job.slurm.listed == []
+    ((program, whose, which),) = job.slurm.asked_of("scancel")
+    assert program == "scancel"
+    assert whose.startswith("--user=")
+    assert which == f"--name={NAME}"
+
+
+def test_cancel_says_so_where_the_job_will_not_end(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm, cancel_s=0.01)
+    handle = made.submit(order())
+    slurm.failing["scancel"] = CommandFailed("scancel: error: Kill job error on job id 41: Invalid job id specified")
+    slurm.list_as(41, "COMPLETING")
+    assert not made.cancel(handle)
+
+
+def test_a_job_that_was_forgotten_is_unknown_and_may_be_forgotten_again(job: Submitted) -> None:
+    for _ in range(2):
+        job.engine.forget(job.handle)
+    num_asked = len(job.slurm.asked)
+    assert job.engine.find(NAME) is None
+    assert job.engine.read(job.handle, 0, 0) == b""
+    assert list(job.folder.parent.iterdir()) == []
+    assert len(job.slurm.asked) == num_asked, "of a name that nobody submitted Slurm is not asked"
+
+
+def test_check_says_the_version_and_how_the_partitions_stand_and_names_the_nearest(
+    slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    slurm.nodes = ["short up, 2 nodes", "closed down, 2 nodes"]
+    assert made.check(("closed", "short")) == "slurm 24.11.1; short up, 2 nodes; closed down, 2 nodes"
+    with pytest.raises(EngineRefused, match="no partition shrot; the nearest is short"):
+        made.check(("short", "shrot"))
+
+
+def test_check_fails_without_a_controller_and_without_the_shared_folder(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    with pytest.raises(EngineUnavailable, match="nowhere is not there"):
+        engine(tmp_path / "nowhere", slurm).check()
+    slurm.goes_away()
+    with pytest.raises(EngineUnavailable, match="Unable to contact"):
+        engine(tmp_path, slurm).check()
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refused"),
+    [
+        ("allocation failure: Invalid account or account/partition combination specified", True),
+        ("allocation failure: Invalid qos specification", True),
+        ("allocation failure: Required partition not available (inactive or drain)", False),
+    ],
+)
+def test_check_has_sbatch_judge_account_and_qos(
+    tmp_path: Path, slurm: ScriptedSlurm, said: str, is_refused: bool
+) -> None:
+    slurm.nodes = ["short up, 2 nodes"]
+    slurm.failing["sbatch"] = CommandFailed(f"sbatch: error: {said}")
+    assert engine(tmp_path, slurm).check(("short",)), "nothing is asked where neither is set"
+    with_account = engine(tmp_path, slurm, account="m1", qos="high")
+    if not is_refused:
+        assert with_account.check(("short",))
+        return
+    with pytest.raises(EngineRefused, match=f"--account=m1 --qos=high: .*{said}.*may use: ml normal,high"):
+        with_account.check(("short",))
+    options = ("--test-only", "--account=m1", "--qos=high", "--partition=short", "--wrap=true")
+    assert slurm.asked_of("sbatch")[-1] == ("sbatch", *options)
+
+
+def test_every_cluster_can_be_tried(made: SlurmEngine) -> None:
+    assert made.refuses(replace(order().cluster, num_nodes=4096)) is None
