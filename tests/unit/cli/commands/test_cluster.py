@@ -60,8 +60,8 @@ def test_a_cluster_is_added_from_options_and_a_file_and_has_what_is_usual_around
     assert saved["price_per_accelerator_hour"] == 2.0
     path = registered.directory / "ours.json"
     path.write_text(json.dumps({"accelerator": "cpu", "num_nodes": 2, "oversubscription": 2.0, "engine": "two"}))
-    saved = registered.run_json("cluster", "add", "ours", "--from", str(path), "--nodes", "1", "--queue", "short")
-    assert (saved["name"], saved["num_nodes"], saved["oversubscription"], saved["queue"]) == ("ours", 1, 2.0, "short")
+    saved = registered.run_json("cluster", "add", "theirs", "--from", str(path), "--nodes", "1", "--queue", "short")
+    assert (saved["name"], saved["num_nodes"], saved["oversubscription"], saved["queue"]) == ("theirs", 1, 2.0, "short")
 
 
 def test_a_prediction_names_a_stored_cluster_and_this_machine_is_not_checked(registered: CommandLine) -> None:
