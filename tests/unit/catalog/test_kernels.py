@@ -47,10 +47,10 @@ def test_a_described_accelerator_takes_the_laws_of_its_kind_at_its_own_rates() -
 def test_formats_take_the_laws_that_their_hardware_gives_them() -> None:
     laws = kernels_for(load_accelerator("h100"))
     assert laws.attention[Precision.FP8].products == laws.gemm[Precision.BF16]
-    laws = kernels_for(load_accelerator("b200")).gemm
-    assert laws[Precision.NVFP4].prologue == laws[Precision.FP8].prologue != laws[Precision.BF16].prologue
-    laws = kernels_for(load_accelerator("a100")).gemm
-    assert laws[Precision.FP8_EMULATED] == laws[Precision.BF16]
+    wider = kernels_for(load_accelerator("b200")).gemm
+    assert wider[Precision.NVFP4].prologue == wider[Precision.FP8].prologue != wider[Precision.BF16].prologue
+    emulated = kernels_for(load_accelerator("a100")).gemm
+    assert emulated[Precision.FP8_EMULATED] == emulated[Precision.BF16]
     device = replace(load_accelerator("b200"), sustained_share=0.8, fp8_sustained_share=0.7)
     laws = kernels_for(device)
     assert [laws.gemm[p].sustained_share for p in (Precision.BF16, Precision.FP8, Precision.NVFP4)] == [0.8, 0.7, 0.8]
@@ -144,8 +144,8 @@ def test_a_device_says_what_it_borrows_from_which_other_and_nothing_that_was_mea
     facts = " ".join(borrowed_facts(load_cluster("gb200:4"), (Precision.BF16, Precision.NVFP4), CUDNN))
     for what in ("products in nvfp4 (as in fp8)", "cudnn attention (as on b200)"):
         assert what in facts
-    facts = borrowed_facts(load_cluster("gh200-144gb:4"), BF16, FLASH)
-    assert "clock (follows from its power limit)" in " ".join(facts)
+    facts = " ".join(borrowed_facts(load_cluster("gh200-144gb:4"), BF16, FLASH))
+    assert "clock (follows from its power limit)" in facts
     one, two = (borrowed_facts(load_cluster(name), BF16, FLASH) for name in ("h100:8", "h100:16"))
     assert not one
     assert two == ("collectives over ndr400 (as on 4 nodes of A100)",)

@@ -140,9 +140,9 @@ def test_a_cluster_names_its_network_whose_changes_give_it_another_name() -> Non
     changed = cluster_described({"base": "h100:64@fat-tree-2to1", "network": {"num_rails": 8}})
     assert changed.network == replace(load_preset("fat-tree-2to1").joining(8), num_rails=8)
     assert cluster_described({"base": "h100:64@fat-tree-2to1", "network": None}).network is None
-    written = {"accelerator": "h100", "num_nodes": 8, "network": {"base": "dgx-superpod", "adds": False}}
+    pod = {"accelerator": "h100", "num_nodes": 8, "network": {"base": "dgx-superpod", "adds": False}}
     expected = replace(load_preset("dgx-superpod").joining(8), name="dgx-superpod (changed)", adds=False)
-    assert cluster_described(written).network == expected
+    assert cluster_described(pod).network == expected
     written: dict[str, Any] = {"accelerator": "b200", "num_nodes": 18, "accelerators_per_node": 4, "network": "nvl72"}
     assert cluster_described(written).nvlink_domain == 72
     assert cluster_described(written | {"nvlink_domain": 36}).nvlink_domain == 36

@@ -82,8 +82,10 @@ def test_links_that_were_measured_take_the_place_of_what_was_assumed_in_every_pr
     assert health == LinkHealth(ends=(2, 3), delay_s=0.03 - 50e-6, jitter_s=2e-6, source="measured 1970-01-01")
     assumed = LinkHealth(ends=(0, 1), delay_s=0.01)
     assert profiled(cpu_cluster(4, link_health=(assumed,)), profile()).link_health == (assumed,)
-    assumed = (LinkHealth(ends=(0, 1), delay_s=0.01), LinkHealth(link_class="intra_node", delay_s=0.02))
-    found = profiled(cpu_cluster(4, link_health=assumed), with_links(profile(), POINTS, measured_at=0.0)).link_health
+    further = LinkHealth(link_class="intra_node", delay_s=0.02)
+    found = profiled(
+        cpu_cluster(4, link_health=(assumed, further)), with_links(profile(), POINTS, measured_at=0.0)
+    ).link_health
     assert [health.ends for health in found] == [(2, 3)]
 
 

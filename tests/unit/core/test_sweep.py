@@ -68,11 +68,10 @@ def test_another_model_cluster_trainer_or_stack_is_another_job() -> None:
         sweep_request(job=tiny_job(model=tiny_model(num_layers=6))),
         sweep_request(job=tiny_job(4)),
         sweep_request(job=tiny_job(4), trial_cluster=cpu_cluster(2)),
+        sweep_request(trainer=Trainer(name="ours", format=ExportFormat.MEGATRON_LM)),
+        sweep_request(job=tiny_job(stack=Stack(name="other"))),
     )
-    assert len({job_key(request) for request in requests}) == 4
-    trainer = Trainer(name="ours", format=ExportFormat.MEGATRON_LM)
-    requests = (sweep_request(), sweep_request(trainer=trainer), sweep_request(job=tiny_job(stack=Stack(name="other"))))
-    assert len({job_key(request) for request in requests}) == 3
+    assert len({job_key(request) for request in requests}) == 6
 
 
 TRACE = FaultTrace.parse("3;0_1;0.06", num_steps=20)

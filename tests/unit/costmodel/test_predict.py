@@ -189,9 +189,9 @@ def test_gradients_take_longer_in_fp32_and_are_hidden_by_a_stack_that_overlaps_a
         step(FLAT, on(big_job(), overlaps_data_parallel=o)).data_communication_s for o in (0.0, 0.5, 1.0)
     )
     assert never > half >= always > 0.0
-    half, whole = (step(FLAT, on(big_job(), sums_gradients_in_fp32=s)) for s in (False, True))
-    assert whole.pointwise_s > half.pointwise_s
-    assert whole.data_communication_s > half.data_communication_s
+    narrow, wide = (step(FLAT, on(big_job(), sums_gradients_in_fp32=s)) for s in (False, True))
+    assert wide.pointwise_s > narrow.pointwise_s
+    assert wide.data_communication_s > narrow.data_communication_s
 
 
 def test_balanced_stages_shorten_the_products_of_the_slowest_rank() -> None:

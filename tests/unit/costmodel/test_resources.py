@@ -91,10 +91,10 @@ def test_rows_and_columns_of_footprints_and_bytes_are_those_of_their_layouts() -
     of = priced(host_power_w=100.0, energy_price_per_kwh=0.1, co2_kg_per_kwh=0.3)
     columns = predicted_footprints(LAYOUTS, of, predict_under(LAYOUTS, of, None))
     for index, layout in enumerate((SHARDED, SPLIT)):
-        row, alone = columns.row(index), one(of, layout)
-        assert row.price_per_hour == pytest.approx(alone.price_per_hour, rel=1e-12)  # sums of as many parts
-        assert row.co2_kg_per_hour == pytest.approx(alone.co2_kg_per_hour, rel=1e-12)
-        assert row.complexity == alone.complexity
+        row, by_itself = columns.row(index), one(of, layout)
+        assert row.price_per_hour == pytest.approx(by_itself.price_per_hour, rel=1e-12)  # sums of as many parts
+        assert row.co2_kg_per_hour == pytest.approx(by_itself.co2_kg_per_hour, rel=1e-12)
+        assert row.complexity == by_itself.complexity
 
 
 # ---------------------------------------------------------------- scenarios

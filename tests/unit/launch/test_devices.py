@@ -62,11 +62,14 @@ def test_a_machine_without_gpus_is_its_cores_with_their_measured_rate() -> None:
     assert "measured" in cluster.accelerator.peak_source
 
 
-def test_a_machine_with_gpus_is_a_node_of_those_that_the_catalog_knows(driver: Path) -> None:
+def test_a_machine_with_gpus_is_a_node_of_them_as_the_catalog_knows_them(driver: Path) -> None:
     driver.write_text("NVIDIA H200\n" * 8)
     cluster = detect_cluster()
     assert (cluster.num_nodes, cluster.accelerators_per_node) == (1, 8)
     assert cluster.accelerator == load_accelerator("h200")
+
+
+def test_a_gpu_that_the_catalog_does_not_know_is_named_with_the_nearest_it_knows(driver: Path) -> None:
     driver.write_text("NVIDIA H300\n")
     with pytest.raises(InvalidInput, match="H300") as refusal:
         detect_cluster()

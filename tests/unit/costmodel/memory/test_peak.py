@@ -91,9 +91,9 @@ def test_a_pipeline_has_a_receive_buffer_per_micro_batch_and_link(layout: Layout
 
 def test_receive_buffers_can_make_the_second_rank_the_fullest_and_are_split_and_freed() -> None:
     layout = replace(ONE_F_ONE_B, pipeline_parallel_degree=4)
-    few, many = (of(layout, demo(layout, m)) for m in (16, 512))
-    assert [int(few.worst_stage[0]), int(many.worst_stage[0])] == [0, 1]
-    assert float(many.buffers_bytes[0]) == 2 * 512 * HIDDEN_BYTES
+    sizes = [of(layout, demo(layout, m)) for m in (16, 512)]
+    assert [int(size.worst_stage[0]) for size in sizes] == [0, 1]
+    assert float(sizes[1].buffers_bytes[0]) == 2 * 512 * HIDDEN_BYTES
     layout = replace(ONE_F_ONE_B, tensor_parallel_degree=2, sequence_parallel=True)
     few, many = (float(of(layout, demo(layout, m)).buffers_bytes[0]) for m in (8, 16))
     assert many - few == 8 * HIDDEN_BYTES / 2
