@@ -151,6 +151,9 @@ def test_the_operator_allows_networks_and_nothing_beside_them() -> None:
     assert refusal("10.2.0.1", allowed) is not None
     assert refusal("127.0.0.2", allowed) is not None
     assert not is_allowed(ip_address("8.8.8.8"), allowed)
+    for text in ("10.1.0.1/16", "localhost", "10.1.0.0/33"):  # no networks
+        with pytest.raises(InvalidInput, match="AUTOTUNER_WEBHOOK_ALLOW"):
+            read_networks(f"127.0.0.1, {text}", "AUTOTUNER_WEBHOOK_ALLOW")
 
 
 # ---------------------------------------------------------------- page

@@ -308,10 +308,8 @@ def test_slow_links_bring_plans_delegates_and_places_where_software_and_size_all
     assert space.values("p2p_transport") == tuple(P2PTransport)
     assert space.values("stage_rotation") == (0, 3, 6)  # of 4 ranks the fourth leads, of 8 the seventh
     assert space.values("extra_slack") == (0,)
-    late = replace(h100_cluster(num_nodes=4), link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),))
-    space = default_space(replace(big_job(), cluster=late, stack=load_stack("megatron")))
+    space = default_space(replace(late, stack=load_stack("megatron")))
     assert PipelineSchedule.ADAPTIVE not in (space.values("pipeline_schedule") or ())
     assert space.values("p2p_transport") == (P2PTransport.INLINE,)
-    late = replace(h100_cluster(num_nodes=16), link_health=(LinkHealth(ends=(2, 3), delay_s=0.06),))
-    space = default_space(replace(big_job(), cluster=late))
+    space = default_space(replace(late, cluster=replace(late.cluster, num_nodes=16)))
     assert (space.values("rank_order"), space.values("stage_rotation")) == ((0,), (0,))

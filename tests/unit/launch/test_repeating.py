@@ -256,8 +256,7 @@ def test_figures_that_grow_by_the_same_with_every_layer_are_those_of_the_whole_m
 
 def test_an_extrapolation_grows_its_error_with_the_distance_and_takes_no_deeper_model_to_be_faster() -> None:
     whole = trial(num_layers=4)
-    shallow, deep = (replace(linear(proxy), step_time_interval_s=0.01) for proxy in pair(whole))
-    found = extrapolated(whole, shallow, deep)
+    found = extrapolated(whole, *(replace(linear(proxy), step_time_interval_s=0.01) for proxy in pair(whole)))
     assert isinstance(found, Measurement)
     assert found.step_time_interval_s == pytest.approx(0.01 * (3**2 + 2**2) ** 0.5)  # t4 = 3 t2 - 2 t1
     whole = trial()
@@ -265,8 +264,6 @@ def test_an_extrapolation_grows_its_error_with_the_distance_and_takes_no_deeper_
     found = extrapolated(whole, replace(linear(shallow), step_time_s=1.1), replace(linear(deep), step_time_s=1.0))
     assert isinstance(found, Measurement)
     assert found.step_time_s == 1.0
-    whole = trial()
-    shallow, deep = pair(whole)
     parts = {"all_reduce_s": 0.0, "all_gather_s": 0.0, "reduce_scatter_s": 0.0, "all_to_all_s": 0.0}
     rest = {**parts, "send_receive_s": 0.0, "pipeline_idle_s": 0.0, "optimizer_s": 0.1, "other_s": 0.0}
     small = Breakdown(rank=1, forward_s=1.0, backward_s=2.0, **rest)

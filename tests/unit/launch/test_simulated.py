@@ -104,9 +104,9 @@ def test_a_seed_and_a_layout_take_equally_long_but_for_the_noise_of_runs() -> No
     assert later.peak_bytes == first.peak_bytes
     assert later.step_time_s != first.step_time_s
     launcher = by(Scenario())
-    first, second = (measured(launcher.run(large(run=run), Watcher())).step_time_s for run in (0, 1))
-    assert first != second
-    assert first == pytest.approx(second, rel=0.05)
+    one_run, another = (measured(launcher.run(large(run=run), Watcher())).step_time_s for run in (0, 1))
+    assert one_run != another
+    assert one_run == pytest.approx(another, rel=0.05)
     launcher = by(Scenario(noise=0.1, run_noise=0.003, step_noise=0.0))
     times = [measured(launcher.run(large(repeat=number), Watcher())).step_time_s for number in range(12)]
     assert len(set(times)) == len(times)

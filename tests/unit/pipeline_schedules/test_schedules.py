@@ -103,6 +103,9 @@ def test_no_rank_keeps_more_activations_than_the_paper_of_its_schedule_says(
 
 
 def test_sizes_and_times_that_no_schedule_has_are_refused() -> None:
+    for sizes in ((0, 4), (4, 0)):
+        with pytest.raises(InvalidInput, match="must be 1 or more"):
+            zb_h1(*sizes)
     with pytest.raises(InvalidInput, match="multiple of the 4 pipeline ranks; nearest legal value: 8"):
         interleaved_1f1b(4, 2, 10)
     with pytest.raises(InvalidInput, match="above 0"):

@@ -29,19 +29,19 @@ def test_lines_that_are_unfinished_cut_off_or_not_of_this_job_say_nothing() -> N
     log.take("Runtime env is setting up.\n")
     assert log.status is None
     assert not log.has_begun
-    log, whole = JobLog("5f3c"), line(phase="queued", detail="no room")
-    log.take(whole[:-1])
-    assert log.status is None
-    log.take(whole)
-    assert log.status == JobStatus(phase=EngineJobPhase.QUEUED, detail="no room")
-    log = JobLog("5f3c")
-    log.take(line("older", phase="lost", detail="") + "(raylet) warning" + line(phase="running", detail=""))
-    assert log.status == JobStatus(phase=EngineJobPhase.RUNNING)
-    assert log.has_begun
-    log = JobLog("5f3c")
+    begun = JobLog("5f3c")
+    begun.take(line("older", phase="lost", detail="") + "(raylet) warning" + line(phase="running", detail=""))
+    assert begun.status == JobStatus(phase=EngineJobPhase.RUNNING)
+    assert begun.has_begun
+    ended = JobLog("5f3c")
     others = '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c ' + "[" * 5_000 + "\n"
-    log.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
-    assert log.status == JobStatus(phase=EngineJobPhase.ENDED)
+    ended.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
+    assert ended.status == JobStatus(phase=EngineJobPhase.ENDED)
+    unfinished, whole = JobLog("5f3c"), line(phase="queued", detail="no room")
+    unfinished.take(whole[:-1])
+    assert unfinished.status is None
+    unfinished.take(whole)
+    assert unfinished.status == JobStatus(phase=EngineJobPhase.QUEUED, detail="no room")
 
 
 def test_what_nodes_print_is_put_together_byte_by_byte_however_it_was_cut() -> None:
