@@ -128,9 +128,9 @@ def test_runs_move_the_factor_by_how_many_and_how_certain_they_are() -> None:
     after = known(calibrated(sure, [runs(1.0)]))
     assert after.factor == pytest.approx(2.0, rel=1e-4)  # four runs against a certainty
     assert after.num_runs == 11
-    after = calibrated(JOB, [runs(1.25)])
-    ratio = predict(LAYOUTS, after).step_time.total_s / predict(LAYOUTS, JOB).step_time.total_s
-    assert ratio == pytest.approx(np.full(4, known(after).factor))  # rounding
+    slower = calibrated(JOB, [runs(1.25)])
+    ratio = predict(LAYOUTS, slower).step_time.total_s / predict(LAYOUTS, JOB).step_time.total_s
+    assert ratio == pytest.approx(np.full(4, known(slower).factor))  # rounding
 
 
 def test_two_calibrations_are_one_of_all_their_runs_or_the_one_that_is_known() -> None:

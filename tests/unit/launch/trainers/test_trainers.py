@@ -147,13 +147,13 @@ def test_lines_are_heard_whole_by_any_end_and_the_last_alone_are_kept() -> None:
     ]
     assert heard(lambda pipe: os.write(pipe, b"\xff\n"))[0] == ["\ufffd"]
 
-    def write(pipe: int) -> None:
+    def write_much(pipe: int) -> None:
         for number in range(1000):
             os.write(pipe, b"%d\n" % number)
         for _ in range(50):
             os.write(pipe, b"x" * 10_000)
 
-    lines, text = heard(write)
+    lines, text = heard(write_much)
     assert lines[:2] == ["0", "1"]
     assert len(text) < 20_000
     assert max(map(len, text.splitlines())) == 2000
