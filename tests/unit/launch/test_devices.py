@@ -97,6 +97,7 @@ def test_the_local_launcher_has_room_for_as_many_trials_as_find_gpus_of_their_ow
 ) -> None:
     driver.write_text("NVIDIA H100 80GB HBM3\n" * num_gpus)
     assert LocalLauncher(tmp_path).capacity(h100_cluster(num_nodes=num_nodes)) == room
+    assert LocalLauncher(tmp_path).capacity(cpu_cluster(4)) == 1
 
 
 @pytest.mark.parametrize(

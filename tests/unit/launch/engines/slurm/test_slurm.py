@@ -543,14 +543,15 @@ def test_what_a_node_printed_is_read_from_a_byte_on(job: Submitted) -> None:
 
 
 def test_cancel_ends_every_job_of_the_name_and_no_other_users(job: Submitted) -> None:
-    job.end(0, 1)
-    job.slurm.list_as(41, "PENDING", "BeginTime")  # requeued, though its nodes have ended
     assert job.cancel()
-    assert job.slurm.listed == []
     ((program, whose, which),) = job.slurm.asked_of("scancel")
     assert program == "scancel"
     assert whose.startswith("--user=")
     assert which == f"--name={NAME}"
+    job.end(0, 1)
+    job.slurm.list_as(41, "PENDING", "BeginTime")  # requeued, though its nodes have ended
+    assert job.cancel()
+    assert job.slurm.listed == []
 
 
 def test_cancel_says_so_where_the_job_will_not_end(tmp_path: Path, slurm: ScriptedSlurm) -> None:
