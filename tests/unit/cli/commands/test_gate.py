@@ -35,6 +35,10 @@ TODAY = "fsdp16 tp8 pp4 1f1b mb1 sp"
 PREDICT = ["gate", "--predict", "--no-dry-run", *JOB, "--against", TODAY]
 
 
+def test_where_nobody_stored_a_baseline_it_is_said_how_one_is_stored(cli: CommandLine) -> None:
+    assert "no baseline is stored; `autotuner gate --set-baseline` stores one" in cli.run("baselines")
+
+
 def test_files_for_ci_are_written_where_it_failed_too(cli: CommandLine) -> None:
     junit, summary, badge = (cli.directory / "of-ci" / name for name in ("junit.xml", "summary.md", "badge.svg"))
     files = ["--junit", str(junit), "--summary", str(summary), "--badge", str(badge)]

@@ -131,6 +131,7 @@ def test_what_is_asked_is_stored(cli: CommandLine) -> None:
 
 def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLine) -> None:
     cli.run(*ADD)
+    assert "it has not run yet" in cli.run("retune", "history", "nightly")
     lost = "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET"
     concluded(RetuneOutcome(verdict=Verdict.REGRESSION, detail=lost, findings=SLOWER))
     text = cli.run("retune", "history", "nightly")
@@ -150,3 +151,4 @@ def test_the_better_layout_of_the_last_run_is_adopted(cli: CommandLine) -> None:
     concluded(RetuneOutcome(verdict=Verdict.BETTER_FOUND, detail="10 % faster", findings=BETTER))
     assert "in use: tp2" in cli.run("retune", "adopt", "nightly")
     assert "in use: dp2 mb2" in cli.run("retune", "adopt", "nightly", "--layout", "dp2 mb2")
+    assert "nightly is forgotten" in cli.run("retune", "remove", "nightly")
