@@ -69,16 +69,15 @@ def test_without_the_variable_nothing_is_written(tmp_path: Path, monkeypatch: py
     assert autotuner_report.layout() is None
 
 
-def test_the_layout_and_the_whole_spec_are_what_the_launcher_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layout_and_the_whole_spec_are_what_the_launcher_asks_for_or_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(autotuner_report.SPEC, dumps(asked()))
     spec, layout = autotuner_report.spec(), autotuner_report.layout()
     assert spec is not None
     assert layout is not None
     assert (spec["model"]["hidden_size"], spec["workload"]["global_batch_size"], spec["seed"]) == (64, 8, 3)
     assert (layout["precision"], layout["attention_kernel"]) == ("fp32", "math")
-
-
-def test_a_spec_that_cannot_be_read_is_an_error_and_not_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(autotuner_report.SPEC, '{"layout": ')
     with pytest.raises(ValueError, match="Expecting value"):
         autotuner_report.layout()
@@ -93,19 +92,15 @@ def test_the_rank_is_the_launchers(name: str, tmp_path: Path, monkeypatch: pytes
     assert lines(tmp_path, rank=5)[0]["rank"] == 5
 
 
-def test_a_loss_that_is_no_number_is_reported_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = started(tmp_path, monkeypatch)
-    report.step(loss=float("nan"))
-    assert math.isnan(lines(tmp_path)[0]["loss"])
-
-
-def test_a_loss_that_cannot_be_read_is_left_out_with_one_warning(
+def test_a_loss_is_reported_if_it_is_a_number_or_none_and_else_left_out_with_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = started(tmp_path, monkeypatch)
-    report.step(loss=[1.0, 2.0])
-    report.step(loss=[1.0, 2.0])
-    assert [line["loss"] for line in lines(tmp_path)] == [None, None]
+    for loss in ([1.0, 2.0], [1.0, 2.0], float("nan")):
+        report.step(loss=loss)
+    *left_out, last = [line["loss"] for line in lines(tmp_path)]
+    assert left_out == [None, None]
+    assert math.isnan(last)
     assert capsys.readouterr().err.count("a loss is left out") == 1
 
 

@@ -54,17 +54,14 @@ def test_pods_have_no_root_no_writable_image_no_capability_and_no_token_of_the_c
             assert "memory" in container["resources"]["limits"]
 
 
-def test_the_service_is_probed_and_workers_have_accelerators_and_shared_memory() -> None:
+def test_traffic_is_denied_unless_a_policy_names_it_and_workers_have_accelerators() -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for one in documents() if one["kind"] == "NetworkPolicy"}
+    assert policies["nothing-by-default"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     (service,), (worker,) = pods()["autotuner"]["containers"], pods()["autotuner-worker"]["containers"]
     assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(service)
     assert service["livenessProbe"]["httpGet"]["path"] == "/api/v1/health"
     assert worker["resources"]["limits"]["nvidia.com/gpu"] == 8
     assert "/dev/shm" in {mount["mountPath"] for mount in worker["volumeMounts"]}
-
-
-def test_traffic_that_no_policy_names_is_denied() -> None:
-    policies = {one["metadata"]["name"]: one["spec"] for one in documents() if one["kind"] == "NetworkPolicy"}
-    assert policies["nothing-by-default"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
 def test_secrets_come_from_files_and_none_is_written_down() -> None:
@@ -111,12 +108,9 @@ def test_whatever_stays_is_asked_for_its_health() -> None:
 
 
 # ---------------------------------------------------------------------- the database's URL as a secret
-def test_the_url_of_the_database_is_read_from_a_file(tmp_path: Path) -> None:
+def test_the_url_of_the_database_is_read_from_a_file_that_is_named_where_it_has_none(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgresql://autotuner:pass@postgres/autotuner\n")
     settings = Settings(database_url_file=tmp_path / "url", database_url="sqlite:///other.db")
     assert settings.database_url == "postgresql://autotuner:pass@postgres/autotuner"
-
-
-def test_a_file_without_a_url_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="gone, which cannot be read"):
         Settings(database_url_file=tmp_path / "gone")

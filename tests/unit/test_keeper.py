@@ -36,14 +36,11 @@ def test_it_ends_as_the_command_did(program: str, code: int) -> None:
         assert process.wait(PATIENCE_S) == code
 
 
-def test_a_command_that_cannot_be_started_is_named() -> None:
+def test_it_starts_nothing_for_a_launcher_that_is_gone_and_names_what_it_cannot_start() -> None:
     with kept("/no/such/program") as process:
         _, errors = process.communicate(timeout=10.0)
     assert process.returncode == keeper.CANNOT_START
     assert b"/no/such/program" in errors
-
-
-def test_it_starts_nothing_for_a_launcher_that_is_gone() -> None:
     with kept("/bin/sh", "-c", "exit 0", parent=1) as process:
         assert process.wait(PATIENCE_S) == keeper.CANNOT_START
 

@@ -41,19 +41,13 @@ from tests.patience import PATIENCE_S
 
 
 # ---------------------------------------------------------------- Networks as an operator names them
-def test_networks_are_named_with_commas_and_spaces() -> None:
+def test_networks_are_named_with_commas_and_spaces_and_what_is_none_is_refused_in_short() -> None:
     networks = read_networks(" 10.0.0.0/8, ::1 ,", "AUTOTUNER_PROXY_NETWORKS")
     assert [str(one) for one in networks] == ["10.0.0.0/8", "::1/128"]
     assert read_networks("", "AUTOTUNER_PROXY_NETWORKS") == ()
-
-
-def test_what_is_no_network_is_told_with_a_line_of_it() -> None:
     with pytest.raises(InvalidInput) as caught:
         read_networks("[" * 5_000, "AUTOTUNER_PROXY_NETWORKS")
     assert len(str(caught.value)) < 500
-
-
-def test_what_is_no_network_is_refused_under_the_name_of_its_setting() -> None:
     with pytest.raises(InvalidInput, match="AUTOTUNER_PROXY_NETWORKS"):
         read_networks("10.0.0.0/8, proxy", "AUTOTUNER_PROXY_NETWORKS")
 
@@ -170,39 +164,27 @@ def test_lines_of_a_thread_that_carries_the_work_name_its_sweep_its_trial_and_it
 
 
 # ---------------------------------------------------------------- machine
-def test_versions_are_those_that_are_installed() -> None:
+def test_facts_are_of_what_is_installed_and_those_that_a_machine_does_not_tell_are_left_out() -> None:
     facts = software_facts()
     assert facts["python"] == platform.python_version()
     assert facts["torch"] == metadata.version("torch")
     assert facts["kernel"] == os.uname().release
-
-
-def test_what_holds_for_any_python_is_told_without_this_one() -> None:
     assert system_facts().keys() < software_facts().keys()
     assert not system_facts().keys() & {"python", "torch"}
+    assert "" not in {**software_facts(), **hardware_facts()}.values()
 
 
-def test_an_operator_says_which_image_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_is_told_as_its_operator_says_or_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNER_CONTAINER_IMAGE", "registry/train:2026-11")
     assert system_facts()["container_image"] == "registry/train:2026-11"
-
-
-def test_an_image_of_apptainer_is_told_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOTUNER_CONTAINER_IMAGE", raising=False)
     monkeypatch.setenv("APPTAINER_CONTAINER", "/home/somebody/train.sif")
     assert system_facts()["container_image"] == "train.sif"
 
 
-def test_facts_that_a_machine_does_not_tell_are_left_out() -> None:
-    assert "" not in {**software_facts(), **hardware_facts()}.values()
-
-
-def test_the_machine_is_named_by_a_hash() -> None:
+def test_the_machine_is_named_by_a_hash_that_a_list_of_names_does_not_tell() -> None:
     assert hardware_facts()["host"] == host_hash()
     assert socket.gethostname() not in hardware_facts().values()
-
-
-def test_a_list_of_names_does_not_tell_which_machine_a_hash_is_of() -> None:
     unsalted = hashlib.sha256(socket.gethostname().encode()).hexdigest()
     assert host_hash() != unsalted[:12]
     assert is_this_host(host_hash())
@@ -228,12 +210,9 @@ def test_what_is_not_on_the_list_is_not_recorded_and_no_url(name: str, value: st
     assert settings_of_libraries({name: value, "NCCL_DEBUG": "INFO"}) == {"NCCL_DEBUG": "INFO"}
 
 
-def test_an_operator_names_what_else_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_names_what_else_is_recorded_and_long_values_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNER_ALSO_RECORDED", "PACE,TURN")
     assert settings_of_libraries({"PACE": "2", "TOKEN": "x"}) == {"PACE": "2"}
-
-
-def test_a_long_value_is_cut() -> None:
     assert settings_of_libraries({"NCCL_DEBUG": "x" * 1000}) == {"NCCL_DEBUG": "x" * 200}
 
 

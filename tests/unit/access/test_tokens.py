@@ -1,4 +1,8 @@
+"""Tokens, and what a service asks before it starts."""
+
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -13,16 +17,12 @@ from autotuner.service.access.secret import (
     token_text,
     without_tokens,
 )
-from autotuner.service.access.tokens import FIRST_ADMIN, Tokens
+from autotuner.service.access.tokens import FIRST_ADMIN, Tokens, check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.store.sql import memory_store
 from tests.contracts.crowd import in_threads
 from tests.unit.access.clock import SetClock
 
-
 # ---------------------------------------------------------------- secret
-def test_what_is_handed_out_is_read_back_as_id_and_secret() -> None:
-    token_id, secret = new_token_id(), new_secret()
-    assert read_token(token_text(token_id, secret)) == (token_id, secret)
 
 
 @pytest.mark.parametrize(
@@ -36,19 +36,18 @@ def test_what_has_another_form_is_no_token(text: str) -> None:
     assert read_token(text) is None
 
 
-def test_a_token_that_was_sent_in_the_wrong_place_is_left_out_of_what_is_written_down() -> None:
-    text = token_text("k3v7q2mxn5", new_secret())
-    assert without_tokens(f"/api/v1/tokens/{text}/revoke") == "/api/v1/tokens/at_k3v7q2mxn5_…/revoke"
-    assert without_tokens("/clusters/at_home") == "/clusters/at_home"
-
-
-def test_no_two_secrets_are_alike_and_none_is_short() -> None:
+def test_secrets_are_long_differ_and_are_left_out_of_what_is_written_down() -> None:
     made = {new_secret() for _ in range(100)}
     assert len(made) == 100
     assert min(map(len, made)) >= 43
+    text = token_text("k3v7q2mxn5", new_secret())
+    assert without_tokens(f"/api/v1/tokens/{text}/revoke") == "/api/v1/tokens/at_k3v7q2mxn5_…/revoke"
+    assert without_tokens("/clusters/at_home") == "/clusters/at_home"
+    token_id, secret = new_token_id(), new_secret()
+    assert read_token(token_text(token_id, secret)) == (token_id, secret)
 
 
-def test_a_digest_is_of_its_secret_alone_and_does_not_hold_it() -> None:
+def test_a_digest_is_of_its_secret_alone_and_a_fingerprint_tells_secrets_apart() -> None:
     digests, secret = Digests(), new_secret()
     digest = digests.of(secret)
     assert digest.startswith("$argon2id$")
@@ -56,9 +55,6 @@ def test_a_digest_is_of_its_secret_alone_and_does_not_hold_it() -> None:
     assert digests.is_of(secret, digest)
     assert not digests.is_of(new_secret(), digest)
     assert not digests.is_of(secret, "no digest")
-
-
-def test_a_fingerprint_tells_secrets_apart_whatever_they_hold() -> None:
     assert fingerprint("a") != fingerprint("b")
     assert len(fingerprint("half a pair \udc80")) == 64
 
@@ -143,3 +139,39 @@ def test_a_file_without_a_token_is_refused_and_not_quoted(tokens: Tokens, text: 
     with pytest.raises(InvalidInput, match="32 random characters") as refused:
         tokens.install(text)
     assert not text or text not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_without_a_login_a_service_listens_on_this_machine(host: str) -> None:
+    check_alone(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "10.0.0.1", "::ffff:192.0.2.1", "no.such.host."])
+def test_without_a_login_it_listens_nowhere_else(host: str) -> None:
+    with pytest.raises(InvalidInput, match="AUTOTUNER_LOGIN=tokens"):
+        check_alone(host)
+
+
+def test_with_tokens_it_starts_once_an_admin_has_one(tokens: Tokens) -> None:
+    tokens.add("ada", Scope.RUN)
+    with pytest.raises(InvalidInput, match="autotuner token add"):
+        check_lets_an_admin_in(tokens)
+    tokens.add("root", Scope.ADMIN)
+    check_lets_an_admin_in(tokens)
+
+
+def test_the_token_of_a_file_is_stored_without_its_last_newline(tokens: Tokens, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("at_first_" + 40 * "s" + "\n")
+    install_token_file(tokens, path)
+    check_lets_an_admin_in(tokens)
+
+
+def test_a_file_that_cannot_be_read_as_a_token_is_named_and_not_quoted(tokens: Tokens, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    for content in (None, b"\xff\xfe", b"hunter2"):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(InvalidInput, match="AUTOTUNER_ADMIN_TOKEN_FILE") as refused:
+            install_token_file(tokens, path)
+        assert "hunter2" not in str(refused.value)

@@ -87,7 +87,7 @@ def test_one_refused_address_refuses_the_name(addresses: Sequence[str]) -> None:
         destination("https://hooks.example.com/", (), lambda *_: addresses)
 
 
-def test_a_name_without_an_address_is_refused_as_such() -> None:
+def test_a_name_is_refused_with_one_address_that_is_or_with_none() -> None:
     def nothing(_host: str, _port: int) -> Sequence[str]:
         raise OSError("Name or service not known")
 
@@ -97,14 +97,11 @@ def test_a_name_without_an_address_is_refused_as_such() -> None:
         destination("https://hooks.example.com/", (), lambda *_: ())
 
 
-def test_each_address_is_kept_once_and_public_only_if_all_are() -> None:
+def test_each_address_is_kept_once_and_looked_up_by_the_port_that_is_connected_to() -> None:
     allowed = read_networks("10.0.0.0/8", "AUTOTUNER_WEBHOOK_ALLOW")
     found = destination("https://hooks.example.com/", allowed, lambda *_: ("8.8.8.8", "8.8.8.8", "10.0.0.1"))
     assert found.addresses == ("8.8.8.8", "10.0.0.1")
     assert not found.is_public
-
-
-def test_the_port_that_is_looked_up_is_the_one_that_is_connected_to() -> None:
     asked: list[tuple[str, int]] = []
 
     def resolve(host: str, port: int) -> Sequence[str]:
@@ -114,9 +111,6 @@ def test_the_port_that_is_looked_up_is_the_one_that_is_connected_to() -> None:
     for url in ("https://bücher.example/", "https://hooks.example.com:8443/"):
         destination(url, (), resolve)
     assert asked == [("xn--bcher-kva.example", 443), ("hooks.example.com", 8443)]
-
-
-def test_what_is_told_of_a_url_ends_with_its_host() -> None:
     assert origin("https://hooks.slack.com/services/T0/B0/secret?key=secret") == "https://hooks.slack.com"
     assert origin("https://hooks.example.com:8443/x") == "https://hooks.example.com:8443"
 
@@ -163,23 +157,17 @@ def test_the_operator_allows_networks_and_nothing_beside_them() -> None:
     assert refusal("10.2.0.1", allowed) is not None
     assert refusal("127.0.0.2", allowed) is not None
     assert not is_allowed(ip_address("8.8.8.8"), allowed)
-
-
-@pytest.mark.parametrize("text", ["10.1.0.1/16", "localhost", "10.1.0.0/33"])
-def test_a_network_that_is_none_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InvalidInput, match="AUTOTUNER_WEBHOOK_ALLOW"):
-        read_networks(f"127.0.0.1, {text}", "AUTOTUNER_WEBHOOK_ALLOW")
+    for text in ("10.1.0.1/16", "localhost", "10.1.0.0/33"):  # no networks
+        with pytest.raises(InvalidInput, match="AUTOTUNER_WEBHOOK_ALLOW"):
+            read_networks(f"127.0.0.1, {text}", "AUTOTUNER_WEBHOOK_ALLOW")
 
 
 # ---------------------------------------------------------------- page
 TEXT = (Path(__file__).parents[3] / "docs/webhooks.md").read_text()
 
 
-def test_the_page_on_webhooks_names_every_kind() -> None:
+def test_the_page_on_webhooks_names_every_kind_and_delay() -> None:
     assert [kind for kind in AnnouncementKind if f"`{kind}`" not in TEXT] == []
-
-
-def test_the_page_on_webhooks_tells_every_delay() -> None:
     words = "10 s, 1 min, 5 min, 30 min, 2 h, 6 h and\n12 h"
     assert words in TEXT
     units = {"s": 1, "min": 60, "h": 3600}
@@ -193,7 +181,7 @@ def slack(**changes: Any) -> dict[str, Any]:
     return told
 
 
-def test_a_program_reads_type_time_and_facts() -> None:
+def test_a_program_reads_type_time_and_facts_and_slack_a_linked_title() -> None:
     told = json.loads(payload(announcement(), PayloadFormat.JSON, "https://tuner.example/"))
     assert (told["type"], told["timestamp"]) == ("retune.regression", "2025-10-09T08:53:20Z")
     assert told["data"] == {
@@ -205,19 +193,12 @@ def test_a_program_reads_type_time_and_facts() -> None:
         "subject_id": "rr-1",
         "facts": {"loss": 0.071, "since": "2026-11-20"},
     }
-
-
-def test_without_an_address_of_the_service_nothing_is_linked() -> None:
-    assert json.loads(payload(announcement(), PayloadFormat.JSON, None))["data"]["url"] is None
-    assert "http" not in payload(announcement(), PayloadFormat.SLACK, None).decode()
-
-
-def test_slack_gets_a_linked_title_the_text_and_the_facts() -> None:
-    told = slack()
-    assert told["text"].startswith("nightly: regression: nightly lost")
-    head, facts = told["blocks"]
+    head, facts = slack()["blocks"]
     assert head["text"]["text"].startswith("*<https://tuner/retunes/nightly|nightly: regression>*\nnightly lost")
     assert [field["text"] for field in facts["fields"]] == ["*loss*\n0.071", "*since*\n2026-11-20"]
+    # nothing is linked without an address of the service
+    assert json.loads(payload(announcement(), PayloadFormat.JSON, None))["data"]["url"] is None
+    assert "http" not in payload(announcement(), PayloadFormat.SLACK, None).decode()
 
 
 def test_slack_gets_times_as_dates_and_shares_as_percents() -> None:
@@ -258,10 +239,17 @@ def test_slack_gets_no_more_than_it_takes() -> None:
 BODY = '{"type":"gate.failed","said":"3,4 % ± 0,5 %"}'.encode()
 
 
-def test_a_receiver_that_knows_the_scheme_takes_what_we_sign() -> None:
+def test_what_we_sign_is_taken_by_a_receiver_unless_it_was_long_ago() -> None:
     secret = new_secret()
     headers = signed_headers(secret, "an-1", time.time(), BODY)
     assert Webhook(secret).verify(BODY, headers)["type"] == "gate.failed"
+    secret = new_secret()
+    with pytest.raises(WebhookVerificationError, match="too old"):
+        Webhook(secret).verify(BODY, signed_headers(secret, "an-1", time.time() - 3600, BODY))
+    secrets = {new_secret() for _ in range(3)}
+    assert len(secrets) == 3
+    for secret in secrets:
+        check_secret(secret)
 
 
 @pytest.mark.parametrize("changed", ["body", "webhook-id", "webhook-timestamp", "secret"])
@@ -273,19 +261,6 @@ def test_whatever_is_changed_on_the_way_is_refused_by_the_receiver(changed: str)
     receiver = Webhook(new_secret() if changed == "secret" else secret)
     with pytest.raises(WebhookVerificationError):
         receiver.verify(BODY + (b" " if changed == "body" else b""), headers)
-
-
-def test_what_was_signed_long_ago_is_refused_by_the_receiver() -> None:
-    secret = new_secret()
-    with pytest.raises(WebhookVerificationError, match="too old"):
-        Webhook(secret).verify(BODY, signed_headers(secret, "an-1", time.time() - 3600, BODY))
-
-
-def test_every_secret_is_another_and_can_be_one() -> None:
-    secrets = {new_secret() for _ in range(3)}
-    assert len(secrets) == 3
-    for secret in secrets:
-        check_secret(secret)
 
 
 @pytest.mark.parametrize(

@@ -90,13 +90,10 @@ def test_a_redirect_is_an_answer_and_leads_nowhere() -> None:
     assert (answer.status, answer.is_accepted, inner.received) == (302, False, [])
 
 
-def test_the_next_address_is_tried_where_one_takes_no_connection() -> None:
+def test_where_nobody_listens_the_next_address_is_tried_or_the_answer_says_so() -> None:
     with receiver() as there:
         answer = posted(Poster(HOME, resolve=Names(["127.0.0.9", "127.0.0.1"])), f"http://x.test:{there.port}/")
     assert answer.is_accepted
-
-
-def test_where_nobody_listens_the_answer_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     answer = posted(Poster(HOME), f"http://127.0.0.1:{port}/")
@@ -104,7 +101,7 @@ def test_where_nobody_listens_the_answer_says_so() -> None:
     assert answer.detail.startswith("no answer: ")
 
 
-def test_a_receiver_that_says_a_little_for_ever_is_left() -> None:
+def test_a_receiver_that_answers_too_slowly_or_never_is_left() -> None:
     def drip(handler: BaseHTTPRequestHandler) -> None:
         with_headers = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % i for i in range(500))
         for byte in with_headers:
@@ -117,9 +114,6 @@ def test_a_receiver_that_says_a_little_for_ever_is_left() -> None:
     with receiver(drip) as there:
         answer = posted(Poster(HOME, limit_s=0.3), f"http://127.0.0.1:{there.port}/")
     assert (answer.status, answer.detail) == (None, "no answer within 0.3 s")
-
-
-def test_a_receiver_that_never_answers_is_left() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         answer = posted(Poster(HOME, limit_s=0.2), f"http://127.0.0.1:{listener.getsockname()[1]}/")
     assert answer.detail == "no answer within 0.2 s"

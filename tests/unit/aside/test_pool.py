@@ -17,17 +17,7 @@ import pytest
 from autotuner.core.errors import Busy, NotFound, TooCostly
 from autotuner.service.asides.pool import AsidePool, Limits
 from tests.patience import PATIENCE_S
-from tests.unit.aside.questions import (
-    dies,
-    fills,
-    fork_of,
-    held_bytes,
-    refuses,
-    says_much,
-    slips,
-    spins,
-    waits,
-)
+from tests.unit.aside.questions import dies, fills, fork_of, held_bytes, refuses, says_much, slips, spins, waits
 
 
 def pool_of(num_at_once: int, seconds: float = 60.0) -> AsidePool:
@@ -66,25 +56,19 @@ def test_an_answer_of_any_size_is_computed_in_another_process(pool: AsidePool) -
     assert pool.ask(says_much) == 1
 
 
-def test_what_a_caller_is_to_hear_is_raised_as_it_was(pool: AsidePool) -> None:
+def test_what_a_caller_is_to_hear_is_raised_as_it_was_and_an_error_of_ours_stays_one(pool: AsidePool) -> None:
     with pytest.raises(NotFound, match="no model 'x'; did you mean 'nearest'") as raised:
         pool.ask(refuses, name="x")
     assert (raised.value.key, raised.value.nearest) == ("x", "nearest")
-
-
-def test_an_error_of_ours_stays_one_and_says_where_it_was(pool: AsidePool) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)in slips\n.*AssertionError: an error of ours"):
         pool.ask(slips)
 
 
-def test_more_memory_than_one_may_take_is_refused_and_the_next_is_answered(pool: AsidePool) -> None:
+def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_answered(pool: AsidePool) -> None:
     with pytest.raises(TooCostly, match=r"more than 500.* MB of memory; ask for less"):
         pool.ask(fills)
     assert pool.ask(waits, 0.0) == 0.0
     assert pool.standing.num_ended >= 1
-
-
-def test_an_aside_that_is_killed_is_told_and_the_next_is_answered(pool: AsidePool) -> None:
     with pytest.raises(TooCostly, match="was ended"):
         pool.ask(dies)
     assert pool.ask(waits, 0.0) == 0.0

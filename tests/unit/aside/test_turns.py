@@ -101,14 +101,11 @@ def test_one_caller_has_every_place_and_all_the_room_to_wait() -> None:
         assert "5 computations run or wait already" in str(here.ask("ada").refusal)
 
 
-def test_a_caller_who_comes_last_is_served_before_another_s_queue() -> None:
+def test_callers_take_turns_and_who_comes_last_is_served_before_another_s_queue() -> None:
     with crowd() as here:
         for caller in ("ada", "ada", "ada", "bob"):
             here.ask(caller)
         assert here.order() == "abaa"
-
-
-def test_callers_take_turns() -> None:
     with crowd() as here:
         for caller in ("ada",) * 4 + ("bob",) * 3 + ("cyd",) * 2:
             here.ask(caller)

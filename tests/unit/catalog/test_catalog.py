@@ -35,13 +35,10 @@ def test_tables_that_are_parsed_one_by_one_are_those_of_the_whole_file(file: Pat
 
 
 # ---------------------------------------------------------------- Names of the catalog, in any table
-def test_names_of_models_stacks_and_links_are_read_in_any_case() -> None:
+def test_names_are_read_in_any_case_and_unknown_ones_come_back_with_the_nearest() -> None:
     assert load_model("Llama-3-70B") == load_model("llama-3-70b")
     assert load_stack("Megatron") == load_stack("megatron")
     assert load_link("NVLink4") == load_link("nvlink4")
-
-
-def test_unknown_names_come_back_with_the_nearest() -> None:
     with pytest.raises(NotFound) as caught:
         load_accelerator("h10")
     assert (caught.value.kind, caught.value.key, caught.value.nearest) == ("accelerator", "h10", "h100")
@@ -56,79 +53,39 @@ def test_unknown_names_come_back_with_the_nearest() -> None:
     with pytest.raises(NotFound) as caught:
         load_stack("megatron-lm")
     assert (caught.value.kind, caught.value.nearest) == ("stack", "megatron")
+    with pytest.raises(NotFound, match="fat-tree"):
+        load_preset("fat-tree-3to1")
 
 
 # ---------------------------------------------------------------- Networks by name
-def test_every_preset_joins_the_nodes_of_a_cluster_and_says_its_source() -> None:
+def test_presets_join_the_nodes_of_a_cluster_with_the_sizes_that_their_sources_state() -> None:
     for preset in network_presets():
         assert load_cluster(f"h100:512@{preset.name}").network == preset.joining(64)
         assert len(preset.source) > 20
         assert preset.date[:2] == "20"
         assert not preset.meaning.endswith(".")
-
-
-def test_presets_have_the_sizes_that_their_sources_state() -> None:
     pod = load_preset("llama3-roce").joining(2048).tiers[1]
     assert (pod.nodes_per_switch * 8, pod.oversubscription) == (3072, 7.0)
     assert load_preset("alibaba-hpn").joining(64).tiers[0].nodes_per_switch * 8 == 1024
     assert load_preset("dgx-superpod").joining(64).num_rails == 8
-
-
-def test_a_short_form_names_the_network_behind_an_at_sign() -> None:
+    assert load_preset("torus-3d").joining(64).torus == (4, 4, 4)
+    assert load_preset("torus-2d").joining(1).torus == ()
+    with pytest.raises(InvalidInput, match=r"num_nodes = 7: .* torus-2d joins; nearest legal value: 6"):
+        load_preset("torus-2d").joining(7)
     cluster = load_cluster("gb200:144@nvl72")
     assert cluster.network == load_preset("nvl72").joining(36)
     assert cluster.nvlink_domain == 72
     assert load_cluster("h100:64").network is None
 
 
-def test_a_torus_has_the_lengths_that_the_nodes_allow() -> None:
-    assert load_preset("torus-3d").joining(64).torus == (4, 4, 4)
-    assert load_preset("torus-2d").joining(1).torus == ()
-    with pytest.raises(InvalidInput, match=r"num_nodes = 7: .* torus-2d joins; nearest legal value: 6"):
-        load_preset("torus-2d").joining(7)
-
-
-def test_an_unknown_network_is_answered_with_the_nearest() -> None:
-    with pytest.raises(NotFound, match="fat-tree"):
-        load_preset("fat-tree-3to1")
-
-
 # ---------------------------------------------------------------- Training software by name, and its origin
-def test_every_stack_names_its_framework_and_all_but_the_unknown_one_versions_and_a_date() -> None:
+def test_every_stack_can_be_built_and_names_its_framework_and_all_but_the_unknown_one_versions_and_a_date() -> None:
     profiles = stack_profiles()
     assert tuple(profile.name for profile in profiles) == stacks()
     assert all(profile.framework for profile in profiles)
     assert [profile.name for profile in profiles if not (profile.versions and profile.date)] == ["typical"]
-
-
-def test_a_fitted_stack_has_the_runs_tables_and_devices_that_it_was_fitted_to() -> None:
-    nanotron = next(profile for profile in stack_profiles() if profile.name == "nanotron")
-    assert [(entry.device, entry.tables) for entry in nanotron.compared] == [
-        ("h100-sxm", ("nanotron_ultrascale_sweep",))
-    ]
-    assert nanotron.compared[0].runs > 500
-
-
-def test_the_origin_of_a_stack_is_none_of_its_constants() -> None:
-    assert not hasattr(load_stack("nemo"), "origin")
-
-
-def test_an_error_below_zero_is_refused() -> None:
     with pytest.raises(InvalidInput):
         StackProfile(name="mine", framework="mine", left_out_error=-0.1)
-
-
-@pytest.mark.parametrize("name", stacks())
-def test_every_stack_can_be_built(name: str) -> None:
-    assert load_stack(name).name == name
-
-
-def test_the_stacks_behind_the_published_tables_are_there() -> None:
-    published = {"aleph-alpha", "nanotron", "megatron", "megatron-deepspeed", "llm-foundry", "nemo", "torchtitan"}
-    assert published < set(stacks())
-
-
-def test_the_stack_of_the_trial_job_is_the_default_of_a_job_by_name() -> None:
     assert load_stack("torch").keeps_receive_buffers == Stack().keeps_receive_buffers
     assert not load_stack("torch").blocks_sends
 
@@ -147,8 +104,15 @@ def test_a_line_says_a_phase_and_what_changes_in_it(line: str) -> None:
     assert read_phases(line) == (PHASE_LINES[line],)
 
 
-def test_lines_of_phases_may_be_parted_by_bars_and_remarks_are_left_out() -> None:
+def test_written_links_are_read_back_in_lines_where_these_suffice() -> None:
+    links = tuple(LINK_LINES.values())
+    assert read_links(written_links(links)) == links
+    assert len(written_links(links).splitlines()) == len(links)
+
+
+def test_lines_may_be_parted_by_bars_and_remarks_are_left_out() -> None:
     assert [phase.name for phase in read_phases("# a plan\nmain: 90 % | last: 10 %  # anneal\n\n")] == ["main", "last"]
+    assert len(read_links("# this week\n2_3; 0.06 | 0_1; dead\n\n")) == 2
 
 
 @pytest.mark.parametrize(
@@ -172,21 +136,14 @@ def test_what_says_no_phase_is_refused_with_the_rule(text: str, said: str) -> No
         read_phases(text)
 
 
-def test_counted_lengths_of_a_file_become_a_histogram() -> None:
+def test_lengths_are_counted_ones_a_histogram_of_ranges_or_json() -> None:
     assert read_lengths("512\n96\n512\n") == LengthDistribution.of([96, 512, 512])
-
-
-def test_a_histogram_spreads_what_lies_in_a_range() -> None:
+    assert read_lengths("2-4") == LengthDistribution.of([2, 3, 4])
     said = read_lengths("1-4:6, 4:0.5  # of a corpus\n8")
     assert said == LengthDistribution(lengths=(1, 2, 3, 4, 8), weights=(1.5, 1.5, 1.5, 2.0, 1.0))
-
-
-def test_json_says_lengths_and_weights() -> None:
     assert read_lengths('{"lengths": [16, 64], "weights": [1, 3]}').weights == (1, 3)
-
-
-def test_ranges_without_a_weight_hold_each_length_once() -> None:
-    assert read_lengths("2-4") == LengthDistribution.of([2, 3, 4])
+    assert written_lengths(LengthDistribution.of([2, 3, 4, 9, 9])) == "2-4:3, 9:2"
+    assert len(written_lengths(wikipedia())) < 80
 
 
 @given(st.dictionaries(st.integers(1, 50), st.floats(1e-3, 1e3), min_size=1))
@@ -194,11 +151,6 @@ def test_what_is_written_reads_back(weights: dict[int, float]) -> None:
     rising = sorted(weights)
     lengths = LengthDistribution(lengths=tuple(rising), weights=tuple(weights[length] for length in rising))
     assert read_lengths(written_lengths(lengths)) == lengths
-
-
-def test_lengths_one_after_the_other_are_written_as_one_range() -> None:
-    assert written_lengths(LengthDistribution.of([2, 3, 4, 9, 9])) == "2-4:3, 9:2"
-    assert len(written_lengths(wikipedia())) < 80
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "many", "0", "4-2", "16:much", "16:-1", "{", '{"lengths": [2]}'])
@@ -220,20 +172,10 @@ def test_a_line_says_a_link_and_what_ails_it(line: str) -> None:
     assert read_links(line) == (LINK_LINES[line],)
 
 
-def test_written_links_are_read_back_in_lines_where_these_suffice() -> None:
-    links = tuple(LINK_LINES.values())
-    assert read_links(written_links(links)) == links
-    assert len(written_links(links).splitlines()) == len(links)
-
-
 def test_links_that_lines_cannot_say_are_written_as_json() -> None:
     links = (LinkHealth(ends=(0, 1), delay_s=0.1, jitter_s=0.02, source="measured"),)
     assert written_links(links).startswith("[")
     assert read_links(written_links(links)) == links
-
-
-def test_lines_of_links_may_be_parted_by_bars_and_remarks_are_left_out() -> None:
-    assert len(read_links("# this week\n2_3; 0.06 | 0_1; dead\n\n")) == 2
 
 
 @pytest.mark.parametrize("text", ["2_3", "x; 1", "2_3; slow", "2_3,3_4; 0.1", "3_3; 1", "[1]", "[", '[{"end": 1}]'])

@@ -36,7 +36,7 @@ def test_an_accelerator_that_a_user_describes_takes_the_default_of_its_kind(kind
     assert laws.gemm[Precision.BF16].peak_flop_per_s == described.bf16_flop_per_s
 
 
-def test_a_described_accelerator_of_twice_the_rates_takes_half_the_time() -> None:
+def test_a_described_accelerator_takes_the_laws_of_its_kind_at_its_own_rates() -> None:
     changes = {"bf16_flop_per_s": 2 * 989.4e12, "memory_bandwidth_bytes_per_s": 2 * 3.35e12}
     once, twice = (kernels_for(a).gemm[Precision.BF16] for a in (h100(name="a"), h100(name="b", **changes)))
     latency_s = once.latency_s
@@ -44,9 +44,26 @@ def test_a_described_accelerator_of_twice_the_rates_takes_half_the_time() -> Non
         assert gemm_s(m, 8192, 8192, once) - latency_s == pytest.approx(2 * (gemm_s(m, 8192, 8192, twice) - latency_s))
 
 
-def test_fp8_training_keeps_the_attention_core_in_bf16() -> None:
+def test_formats_take_the_laws_that_their_hardware_gives_them() -> None:
     laws = kernels_for(load_accelerator("h100"))
     assert laws.attention[Precision.FP8].products == laws.gemm[Precision.BF16]
+    wider = kernels_for(load_accelerator("b200")).gemm
+    assert wider[Precision.NVFP4].prologue == wider[Precision.FP8].prologue != wider[Precision.BF16].prologue
+    emulated = kernels_for(load_accelerator("a100")).gemm
+    assert emulated[Precision.FP8_EMULATED] == emulated[Precision.BF16]
+    device = replace(load_accelerator("b200"), sustained_share=0.8, fp8_sustained_share=0.7)
+    laws = kernels_for(device)
+    assert [laws.gemm[p].sustained_share for p in (Precision.BF16, Precision.FP8, Precision.NVFP4)] == [0.8, 0.7, 0.8]
+    assert laws.attention[Precision.FP8].products.sustained_share == 0.8
+    hopper, blackwell = (kernels_for(load_accelerator(name)).gemm for name in ("h100", "b200"))
+    assert hopper[Precision.FP8].promoted_share < blackwell[Precision.FP8].promoted_share == 1.0
+    assert Precision.NVFP4 not in hopper
+    four, eight = blackwell[Precision.NVFP4], blackwell[Precision.FP8]
+    assert eight.peak_flop_per_s * eight.peak_share < four.peak_flop_per_s * four.peak_share
+    assert four.operand_bytes == 0.5
+    law = kernels_for(load_accelerator("h100")).gemm[Precision.FP8]
+    assert law.rowwise_share < 1.0
+    assert law.blockwise_share < 1.0
 
 
 def test_a_newer_flash_attention_is_never_slower_on_the_device_it_was_made_for() -> None:
@@ -74,44 +91,12 @@ def test_blackwell_is_held_up_by_exponentials_and_blackwell_ultra_is_not() -> No
     assert rates["h100"] < rates["b200"] < rates["b300"]
 
 
-def test_a_device_keeps_another_share_of_its_rate_where_products_are_in_8_or_4_bits() -> None:
-    device = replace(load_accelerator("b200"), sustained_share=0.8, fp8_sustained_share=0.7)
-    laws = kernels_for(device)
-    assert [laws.gemm[p].sustained_share for p in (Precision.BF16, Precision.FP8, Precision.NVFP4)] == [0.8, 0.7, 0.8]
-    assert laws.attention[Precision.FP8].products.sustained_share == 0.8
-
-
-def test_a_format_that_was_not_measured_takes_the_constants_of_the_next_wider_one() -> None:
-    laws = kernels_for(load_accelerator("b200")).gemm
-    assert laws[Precision.NVFP4].prologue == laws[Precision.FP8].prologue != laws[Precision.BF16].prologue
-
-
 def test_flex_attention_is_as_much_slower_than_flash_attention_2_as_its_authors_say() -> None:
     law = kernels_for(load_accelerator("a100")).attention[Precision.BF16]
     shape = AttentionShape(batch=1, num_heads=32, num_kv_heads=8, head_dim=128, query_len=8192, key_len=8192)
     flash, flex = (attention_s(shape, kernel, law) for kernel in (AttentionKernel.FLASH, AttentionKernel.FLEX))
     # both directions are limited by what they compute; rounding
     assert [float(a / b) for a, b in zip(flash, flex, strict=True)] == pytest.approx([0.9, 0.85], rel=1e-12)
-
-
-def test_emulated_fp8_multiplies_as_bf16_does() -> None:
-    laws = kernels_for(load_accelerator("a100")).gemm
-    assert laws[Precision.FP8_EMULATED] == laws[Precision.BF16]
-
-
-def test_hopper_promotes_sums_of_fp8_and_blackwell_multiplies_four_bits_faster_than_eight() -> None:
-    hopper, blackwell = (kernels_for(load_accelerator(name)).gemm for name in ("h100", "b200"))
-    assert hopper[Precision.FP8].promoted_share < blackwell[Precision.FP8].promoted_share == 1.0
-    assert Precision.NVFP4 not in hopper
-    four, eight = blackwell[Precision.NVFP4], blackwell[Precision.FP8]
-    assert eight.peak_flop_per_s * eight.peak_share < four.peak_flop_per_s * four.peak_share
-    assert four.operand_bytes == 0.5
-
-
-def test_a_scale_per_row_or_block_costs_some_of_the_rate_on_hopper() -> None:
-    law = kernels_for(load_accelerator("h100")).gemm[Precision.FP8]
-    assert law.rowwise_share < 1.0
-    assert law.blockwise_share < 1.0
 
 
 def test_every_table_of_constants_names_sources_that_are_dated() -> None:
@@ -154,34 +139,22 @@ def test_laws_take_the_shares_that_the_device_was_measured_at() -> None:
 BF16, FLASH, CUDNN = (Precision.BF16,), (AttentionKernel.FLASH,), (AttentionKernel.CUDNN,)
 
 
-def test_what_was_measured_on_the_device_itself_is_not_borrowed() -> None:
+def test_a_device_says_what_it_borrows_from_which_other_and_nothing_that_was_measured_on_itself() -> None:
     assert borrowed_facts(load_cluster("h100:8"), (Precision.BF16, Precision.FP8), FLASH) == ()
-
-
-def test_a_device_that_nobody_benchmarked_says_whose_products_and_attention_it_takes() -> None:
     facts = " ".join(borrowed_facts(load_cluster("gb200:4"), (Precision.BF16, Precision.NVFP4), CUDNN))
     for what in ("products in nvfp4 (as in fp8)", "cudnn attention (as on b200)"):
         assert what in facts
-
-
-def test_a_device_whose_steps_nobody_compared_says_where_its_clock_is_from() -> None:
-    facts = borrowed_facts(load_cluster("gh200-144gb:4"), BF16, FLASH)
-    assert "clock (follows from its power limit)" in " ".join(facts)
-
-
-def test_a_network_is_named_where_the_job_uses_it() -> None:
+    facts = " ".join(borrowed_facts(load_cluster("gh200-144gb:4"), BF16, FLASH))
+    assert "clock (follows from its power limit)" in facts
     one, two = (borrowed_facts(load_cluster(name), BF16, FLASH) for name in ("h100:8", "h100:16"))
     assert not one
     assert two == ("collectives over ndr400 (as on 4 nodes of A100)",)
 
 
-def test_a_device_that_a_user_describes_borrows_its_kernels_and_has_the_clock_of_the_description() -> None:
+def test_a_described_device_borrows_kernels_but_for_what_its_profile_measured() -> None:
     cluster = replace(load_cluster("h100:8"), accelerator=h100(name="mine"))
     expected = ("matrix products in bf16 (as on h100)", "flash attention (as on h100)")
     assert borrowed_facts(cluster, BF16, FLASH) == expected
-
-
-def test_what_a_profile_measured_is_not_borrowed() -> None:
     measured = h100(
         name="mine",
         measured_gemm=(MeasuredGemm(precision=Precision.BF16, peak_share=0.7),),

@@ -23,23 +23,13 @@ ROUNDING = 0.055
 """A size in a name has one digit or two: GPT-3 5B has 5.25."""
 
 
-def test_a_model_has_as_many_parameters_as_its_checkpoint() -> None:
+def test_a_model_has_as_many_parameters_as_its_checkpoint_or_about_as_its_name_says() -> None:
     nearly = {
         name: pytest.approx(size, rel=4e-5 if name in NEARLY else 0.0, abs=0) for name, size in CHECKPOINTS.items()
     }
     assert {name: load_model(name).num_parameters for name in CHECKPOINTS} == nearly
-
-
-def test_a_model_has_about_as_many_parameters_as_it_is_said_to() -> None:
     assert {name: load_model(name).num_parameters for name in NAMED} == pytest.approx(NAMED, rel=ROUNDING)
-
-
-def test_every_public_model_is_held_to_a_published_size() -> None:
     assert {*CHECKPOINTS, *NAMED} == {*models()} - {"llama-demo"}
-
-
-def test_a_model_is_known_by_its_own_name() -> None:
-    assert [name for name in {*models()} - {"llama-demo"} if model_called(name) != load_model(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -94,10 +84,8 @@ def test_a_model_without_a_known_name_is_the_catalog_s_of_the_same_shapes() -> N
     assert model_like(tiny_model()) == tiny_model()
 
 
-def test_every_model_can_be_built() -> None:
+def test_every_model_can_be_built_and_is_known_by_its_own_name() -> None:
     assert [load_model(name).name for name in models()] == [*models()]
-
-
-def test_the_demo_model_is_small_enough_for_one_core() -> None:
+    assert [name for name in {*models()} - {"llama-demo"} if model_called(name) != load_model(name)] == []
     # 6 FLOP per parameter and token: 512 tokens need 12 GFLOP, a tenth of a second of one core
     assert load_model("llama-demo").num_parameters < 5_000_000

@@ -26,22 +26,16 @@ def test_what_is_written_whole_is_read_as_it_is() -> None:
     assert cluster_described(to_plain(cpu_cluster())) == cpu_cluster()
 
 
-def test_a_model_of_the_catalog_with_changed_fields_is_that_model_but_for_these() -> None:
+def test_a_model_or_part_of_the_catalog_with_changed_fields_is_that_but_for_these_and_not_called_like_it() -> None:
     base = load_model("llama-3-8b")
     assert model_described({"base": "llama-3-8b", "num_layers": 16}, "mine") == replace(
         base, name="mine", num_layers=16
     )
-
-
-def test_fields_inside_a_part_of_the_base_change_alone() -> None:
     base = load_model("mixtral-8x7b")
     assert base.experts is not None
     changed = model_described({"base": "mixtral-8x7b", "experts": {"experts_per_token": 4}})
     assert changed.experts == replace(base.experts, experts_per_token=4)
     assert model_described({"base": "mixtral-8x7b", "experts": None}).experts is None
-
-
-def test_what_differs_from_its_base_is_not_called_like_it() -> None:
     assert model_described({"base": "llama-3-8b", "num_layers": 16}).name == "llama-3-8b (changed)"
     assert cluster_described({"base": "h100:8", "oversubscription": 2.0}).name == "h100:8 (changed)"
 
@@ -70,14 +64,11 @@ def test_a_cluster_of_named_accelerators_and_links_has_what_is_usual_around_them
     assert cluster_described({"accelerator": "gb200", "num_nodes": 32}).nvlink_domain == 72
 
 
-def test_a_part_may_start_from_a_name_and_change_fields() -> None:
+def test_a_part_of_a_cluster_starts_from_a_name_or_from_what_is_usual_and_changes_fields() -> None:
     written = {"accelerator": {"base": "h100", "memory_bytes": 64 * 10**9}, "num_nodes": 2}
     cluster = cluster_described(written | {"intra_node_link": {"base": "nvlink3", "efficiency": 0.5}})
     assert cluster.accelerator == replace(load_accelerator("h100"), memory_bytes=64 * 10**9)
     assert cluster.intra_node_link == replace(load_link("nvlink3"), efficiency=0.5)
-
-
-def test_an_object_without_a_base_changes_what_is_usual_around_the_accelerator() -> None:
     cluster = cluster_described({"accelerator": "h100", "num_nodes": 2, "inter_node_link": {"efficiency": 0.6}})
     assert cluster.inter_node_link == replace(load_link("ndr400"), efficiency=0.6)
 
@@ -143,21 +134,15 @@ def test_any_json_is_a_model_and_a_cluster_or_refused(document: Any) -> None:
         assert isinstance(cluster_described(document), Cluster)
 
 
-def test_a_cluster_names_its_network() -> None:
+def test_a_cluster_names_its_network_whose_changes_give_it_another_name() -> None:
     named = cluster_described({"accelerator": "h100", "num_nodes": 8, "network": "torus-3d"})
     assert named.network == load_preset("torus-3d").joining(8)
     changed = cluster_described({"base": "h100:64@fat-tree-2to1", "network": {"num_rails": 8}})
     assert changed.network == replace(load_preset("fat-tree-2to1").joining(8), num_rails=8)
     assert cluster_described({"base": "h100:64@fat-tree-2to1", "network": None}).network is None
-
-
-def test_a_network_with_changes_is_not_called_like_the_one_it_starts_from() -> None:
-    written = {"accelerator": "h100", "num_nodes": 8, "network": {"base": "dgx-superpod", "adds": False}}
+    pod = {"accelerator": "h100", "num_nodes": 8, "network": {"base": "dgx-superpod", "adds": False}}
     expected = replace(load_preset("dgx-superpod").joining(8), name="dgx-superpod (changed)", adds=False)
-    assert cluster_described(written).network == expected
-
-
-def test_a_network_says_what_nvlink_joins_unless_the_cluster_does() -> None:
+    assert cluster_described(pod).network == expected
     written: dict[str, Any] = {"accelerator": "b200", "num_nodes": 18, "accelerators_per_node": 4, "network": "nvl72"}
     assert cluster_described(written).nvlink_domain == 72
     assert cluster_described(written | {"nvlink_domain": 36}).nvlink_domain == 36

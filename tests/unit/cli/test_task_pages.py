@@ -1,4 +1,4 @@
-"""The pages of docs that follow a user through a task: what they type ends well, and prints what they show."""
+"""The README and the pages that follow a user through a task: what they type ends well and prints what they show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
+from autotuner.cli.main import app
 from tests.unit.cli.command_line import CommandLine
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -68,3 +70,53 @@ def matches(shown: str, printed: str) -> bool:
 def test_a_page_of_a_task_is_short_and_is_reached_from_the_guide(name: str) -> None:
     assert len((DOCS / name).read_text().splitlines()) <= 110
     assert f"]({name})" in (DOCS / "guide.md").read_text()
+
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "README.md").read_text()
+
+_TYPED_ALONE = re.compile(r"^```sh\n(autotuner .*?)^```$\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme_fits_one_screen_and_the_files_and_targets_that_it_names_exist() -> None:
+    assert len(TEXT.splitlines()) <= 150
+    assert len(TEXT.split()) <= 1200
+    links = re.findall(r"\]\(([^)#:]+)", TEXT)
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', TEXT)
+    assert pictures
+    assert [path for path in (*links, *pictures) if not (ROOT / path).exists()] == []
+    assert all((ROOT / path).stat().st_size < 250_000 for path in pictures)
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z]+)", TEXT)) <= targets
+
+
+def test_a_command_of_the_readme_prints_what_stands_below_it(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = _TYPED_ALONE.findall(TEXT)
+    assert shown
+    for typed, printed in shown:
+        told = run(cli, typed.strip(), monkeypatch)
+        assert missing(printed, told) == []
+        ranks = [line.split()[0] for line in printed.splitlines() if re.match(r"\s*(\d+\*?|–) ", line)]
+        assert [line.split()[0] for line in told.splitlines() if re.match(r"\s*(\d+\*?|–) .*\d %", line)] == ranks
+
+
+def test_commands_and_options_that_the_readme_names_exist() -> None:
+    root = typer.main.get_command(app)
+    named = re.findall(r"`autotuner ([^`]+)`", TEXT)
+    assert len(named) >= 10
+    for words in (text.split() for text in named):
+        command = root
+        while words and not words[0].startswith("-"):
+            command = command.commands[words.pop(0)]  # type: ignore[attr-defined]  # a group, as the words say
+        known = {flag for parameter in command.params for flag in parameter.opts}
+        assert set(words) <= known
+
+
+def test_the_errors_that_the_readme_tells_are_those_of_the_page_of_accuracy() -> None:
+    known, unseen = (ROOT / "docs/accuracy.md").read_text().split("The same with whole sources left out:")
+    rows = re.findall(r"^\| .* \| ([\d,]+) \| ([\d.]+) % \| ([\d.]+) % \|$", TEXT, re.MULTILINE)
+    assert len(rows) >= 4
+    for number, here, elsewhere in rows:
+        plain = number.replace(",", "")
+        assert f"| {plain} | {here}% |" in known
+        assert f"| {plain} | {elsewhere}% |" in unseen

@@ -21,13 +21,10 @@ def widest_line(capsys: pytest.CaptureFixture[str]) -> int:
     return max(len(line) for line in capsys.readouterr().out.splitlines())
 
 
-def test_what_is_piped_is_as_wide_as_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 300 < widest_line(capsys) < 320
-
-
-def test_what_is_piped_keeps_to_the_columns_that_the_environment_names(
+def test_what_is_piped_is_as_wide_as_it_needs_or_as_the_environment_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert 300 < widest_line(capsys) < 320
     monkeypatch.setenv("COLUMNS", "72")
     assert widest_line(capsys) == 72
 
@@ -44,21 +41,18 @@ def test_control_characters_of_a_name_are_spelt_out_and_colours_stay(
     assert "\x1b[31m" in printed
 
 
-def test_a_status_is_seen_on_a_terminal_with_its_brackets(
+def test_a_status_is_seen_on_a_terminal_alone_with_its_brackets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with status("starting") as say:
+        say("1 of 2 runs done")
+    assert "".join(capsys.readouterr()) == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
     with status("starting") as say:
         say("[1] of 2 runs done")
     printed = capsys.readouterr()
     assert "[1] of 2 runs done" in printed.err
     assert printed.out == ""
-
-
-def test_a_status_is_not_seen_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    with status("starting") as say:
-        say("1 of 2 runs done")
-    assert "".join(capsys.readouterr()) == ""
 
 
 # ---------------------------------------------------------------- layout text
@@ -81,13 +75,10 @@ def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, said: str) -> N
         read_layout(text)
 
 
-def test_a_number_without_end_is_told_with_a_line_of_it() -> None:
+def test_a_number_without_end_is_told_with_a_line_of_it_and_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_layout("tp" + "9" * 5_000)
     assert len(str(caught.value)) < 500
-
-
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "layout.json"
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInput, match="cannot be read"):
@@ -98,11 +89,13 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 WORKLOAD = {"seq_len": 4096, "global_batch_size": 64}
 
 
-def test_without_a_file_a_request_carries_no_runs() -> None:
+def test_without_a_file_there_are_no_runs_and_one_that_is_not_there_is_refused() -> None:
     assert read_measured(None, WORKLOAD) == {}
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_measured("/nowhere.csv", WORKLOAD)
 
 
-def test_a_csv_and_a_json_file_say_the_same(tmp_path: Path) -> None:
+def test_runs_are_a_csv_or_a_json_file_and_may_name_a_model_and_cluster_of_their_own(tmp_path: Path) -> None:
     table, document = tmp_path / "runs.csv", tmp_path / "runs.json"
     table.write_text("layout,step_time_s,tokens_per_s,model,cluster,seq_len,global_batch\ntp8 mb1,8.5,,,,8192,\n")
     document.write_text(json.dumps([{"layout": "tp8 mb1", "step_time_s": 8.5, "seq_len": 8192}]))
@@ -113,14 +106,14 @@ def test_a_csv_and_a_json_file_say_the_same(tmp_path: Path) -> None:
         "workload": {"seq_len": 8192, "global_batch_size": 64},
     }
     assert read_measured(str(document), WORKLOAD) == {"measured": [run]}
-
-
-def test_a_run_may_name_its_own_model_and_cluster(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("layout,tokens_per_s,model,cluster\ntp8,1e5,llama-3-70b,h100:64\n")
     (run,) = read_measured(str(path), WORKLOAD)["measured"]
     assert (run["model"], run["cluster"], run["tokens_per_s"]) == ("llama-3-70b", "h100:64", 1e5)
     assert "workload" not in run
+    (tmp_path / "runs.csv").write_text("layout,step_time_s,model\ntp8,1," + "x" * 300 + "\n")
+    (run,) = read_measured(str(tmp_path / "runs.csv"), WORKLOAD)["measured"]
+    assert run["model"] == "x" * 300
 
 
 @pytest.mark.parametrize(
@@ -147,23 +140,9 @@ def test_a_file_that_says_no_runs_is_refused(tmp_path: Path, name: str, text: st
         read_measured(str(tmp_path / name), WORKLOAD)
 
 
-def test_a_file_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        read_measured("/nowhere.csv", WORKLOAD)
-
-
-def test_a_name_that_is_longer_than_any_path_is_for_the_service_to_refuse(tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text("layout,step_time_s,model\ntp8,1," + "x" * 300 + "\n")
-    (run,) = read_measured(str(tmp_path / "runs.csv"), WORKLOAD)["measured"]
-    assert run["model"] == "x" * 300
-
-
 # ---------------------------------------------------------------- money
-def test_a_metric_alone_is_what_a_sweep_maximises() -> None:
+def test_a_sweep_maximises_a_metric_or_a_profile_of_weights_which_are_one_where_none_stands() -> None:
     assert objective_body("tokens_per_joule") == {"metric": "tokens_per_joule"}
-
-
-def test_a_profile_is_said_by_weights_which_are_one_where_none_stands() -> None:
     said = objective_body("mfu", "mfu=2, tokens_per_dollar")
     weights = [{"metric": "mfu", "weight": 2.0}, {"metric": "tokens_per_dollar", "weight": 1.0}]
     assert said == {"metric": "mfu", "profile": weights}
@@ -183,21 +162,15 @@ def test_a_profile_that_cannot_be_is_refused(profile: str, told: str) -> None:
         objective_body("mfu", profile)
 
 
-def test_a_tariff_names_a_region_or_says_its_fields() -> None:
+def test_a_tariff_names_a_region_or_says_its_fields_also_in_a_file(tmp_path: Path) -> None:
     assert price_body(None, None) == {}
     assert price_body(2.5, "France")["price_per_accelerator_hour"] == 2.5
     assert price_body(None, "france")["tariff"]["co2_kg_per_kwh"] == 0.044
     changed = price_body(None, '{"base": "sweden", "energy_price_per_kwh": 0.2}')["tariff"]
     assert (changed["co2_kg_per_kwh"], changed["energy_price_per_kwh"]) == (0.036, 0.2)
-
-
-def test_a_tariff_may_stand_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tariff.json"
     file.write_text('{"base": "france"}')
     assert price_body(None, str(file)) == price_body(None, "france")
-
-
-def test_a_tariff_that_cannot_be_is_refused() -> None:
     with pytest.raises(NotFound, match="germany"):
         price_body(None, "germny")
     with pytest.raises(InvalidInput, match="energy_price_per_kwh"):

@@ -94,11 +94,8 @@ def test_a_number_is_no_other_kind_of_value_and_has_bounds(value: object) -> Non
     assert [path for path, _ in wrong(rate_per_s=value)] == ["rate_per_s"]
 
 
-def test_a_rate_may_be_written_without_a_fraction() -> None:
+def test_numbers_have_bounds_and_only_byte_counts_may_pass_32_bits() -> None:
     assert read(rate_per_s=10**15).rate_per_s == 1e15
-
-
-def test_only_byte_counts_may_pass_32_bits() -> None:
     assert read(memory_bytes=2**40).memory_bytes == 2**40
     assert SAMPLE.json_schema()["properties"]["size"]["maximum"] == 2**31 - 1
     assert SAMPLE.json_schema()["properties"]["memory_bytes"]["maximum"] == 2**63 - 1
@@ -174,7 +171,7 @@ def test_no_field_of_a_request_is_hidden() -> None:
     assert schema["additionalProperties"] is False
 
 
-def test_a_document_is_refused_with_every_field_that_does_not_fit() -> None:
+def test_a_document_is_refused_with_every_field_that_does_not_fit_by_rule_and_nearest() -> None:
     with pytest.raises(InvalidDocument) as refused:
         documents.read(Workload, {"seq_len": "1", "seqlen": 2, "global_batch_size": 8}, "workload")
     assert [(each.field, each.nearest) for each in refused.value.complaints] == [
@@ -183,9 +180,6 @@ def test_a_document_is_refused_with_every_field_that_does_not_fit() -> None:
     ]
     assert "is unknown here" in str(refused.value)
     assert "must be a whole number" in str(refused.value)
-
-
-def test_the_rules_of_constructors_are_read_with_the_path_and_the_nearest_value() -> None:
     with pytest.raises(InvalidDocument) as refused:
         documents.read(Workload, {"seq_len": 0, "global_batch_size": 8}, "workload")
     assert (refused.value.field, refused.value.rule, refused.value.nearest) == (

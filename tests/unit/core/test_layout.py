@@ -1,10 +1,11 @@
-"""Tests of ``autotuner.core.layout``."""
+"""Layouts, their words, and columns of them."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.codec import from_plain
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout, parse_words
 from tests.properties.strategies import layouts
@@ -36,17 +38,11 @@ def test_ranks_are_the_product_of_all_degrees_but_the_expert_degree() -> None:
     )
     assert layout.world_size == 2 * 3 * 5 * 7 * 11
     assert layout.data_parallel_degree == 6
-
-
-def test_stages_are_ranks_times_stages_per_rank() -> None:
     assert Layout(pipeline_parallel_degree=4, virtual_stages_per_rank=3).num_stages == 12
 
 
-def test_a_plain_layout_names_only_what_it_runs() -> None:
+def test_every_choice_that_differs_from_plain_is_named_and_no_other() -> None:
     assert str(Layout()) == "mb1 flash bf16"
-
-
-def test_every_choice_that_differs_from_plain_is_named() -> None:
     layout = Layout(
         data_parallel_replicate_degree=2,
         data_parallel_shard_degree=4,
@@ -68,23 +64,11 @@ def test_every_choice_that_differs_from_plain_is_named() -> None:
     assert str(layout) == words
 
 
-def test_a_sharded_optimizer_is_not_called_fsdp() -> None:
-    assert str(Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER)).startswith("zero2 ")
-
-
 @pytest.mark.parametrize("field", [name for name in OPTIONS if name.endswith(("_degree", "_size", "_per_rank"))])
 def test_a_degree_of_zero_is_refused_by_name(field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         from_plain(Layout, {field: 0})
     assert (caught.value.field, caught.value.nearest) == (field, 1)
-
-
-def test_a_norm_that_is_not_fused_is_named() -> None:
-    assert str(Layout(fused_norm=False)) == "mb1 unfused-norm flash bf16"
-
-
-def test_equal_layouts_are_one_key() -> None:
-    assert len({Layout(), Layout(micro_batch_size=1), Layout(micro_batch_size=2)}) == 2
 
 
 def test_narrow_formats_lossy_exchanges_and_early_clips_change_the_mathematics_and_no_other_option_does() -> None:
@@ -98,22 +82,13 @@ def test_narrow_formats_lossy_exchanges_and_early_clips_change_the_mathematics_a
     }
 
 
-def test_the_reference_of_a_lossy_exchange_sums_all_gradients() -> None:
+def test_the_reference_of_a_layout_sums_all_gradients_in_the_widest_format_that_the_accelerator_has() -> None:
     layout = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO, sync_top_k=2)
     assert layout.equivalent_reference((Precision.BF16,)) == Layout(data_parallel_replicate_degree=2)
-
-
-def test_the_reference_of_fp8_is_bf16_where_the_accelerator_multiplies_it() -> None:
     layout = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.ROWWISE, tensor_parallel_degree=2)
     assert layout.equivalent_reference((Precision.FP32, Precision.BF16)) == Layout(tensor_parallel_degree=2)
-
-
-def test_the_reference_of_emulated_fp8_without_bf16_sums_gradients_in_fp32_as_it_is() -> None:
     layout = Layout(precision=Precision.FP8_EMULATED, fp32_gradient_reduce=True)
     assert layout.equivalent_reference((Precision.FP32,)) == Layout(precision=Precision.FP32)
-
-
-def test_a_layout_that_changes_nothing_is_its_own_reference() -> None:
     layout = Layout(precision=Precision.FP32, compiled=True)
     assert layout.equivalent_reference((Precision.BF16,)) == layout
 
@@ -162,11 +137,7 @@ def test_one_shard_rank_beside_context_ranks_is_said() -> None:
     assert Layout.parse("fsdp1 cp2") == layout
 
 
-def test_words_are_read_in_upper_and_lower_case() -> None:
-    assert parse_words("FSDP8 tp2 Recompute-Full") == parse_words("fsdp8 tp2 recompute-full")
-
-
-def test_words_set_what_they_name_and_nothing_else() -> None:
+def test_words_set_what_they_name_and_nothing_else_in_upper_and_lower_case() -> None:
     assert parse_words("fsdp8 tp2 mb4 sp") == {
         "data_parallel_shard_degree": 8,
         "shard_level": "parameters",
@@ -176,6 +147,7 @@ def test_words_set_what_they_name_and_nothing_else() -> None:
     }
     assert from_plain(Layout, parse_words("zero8")).shard_level == ShardLevel.OPTIMIZER
     assert parse_words("") == {}
+    assert parse_words("FSDP8 tp2 Recompute-Full") == parse_words("fsdp8 tp2 recompute-full")
 
 
 @pytest.mark.parametrize(
@@ -226,19 +198,83 @@ def test_a_word_that_layouts_do_not_have_is_refused(word: str) -> None:
         parse_words(f"mb1 {word}")
 
 
-def test_a_word_that_contradicts_another_is_refused() -> None:
+def test_a_word_that_contradicts_another_or_is_like_none_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidInput, match="says tensor_parallel_degree again"):
         parse_words("tp2 tp4")
-
-
-def test_the_nearest_word_is_named() -> None:
     with pytest.raises(InvalidInput, match="nearest legal value: recompute-full"):
         parse_words("recompute-ful")
-
-
-def test_a_word_like_none_gets_the_nearest_with_its_number_and_is_told_where_all_are() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_words("foo8")
     assert caught.value.nearest == "zero8"
     assert "docs/layouts.md" in caught.value.rule
     assert len(str(caught.value)) < 200
+
+
+LAYOUTS = (
+    Layout(),
+    Layout(tensor_parallel_degree=8, sequence_parallel=True, recompute=Recompute.FULL),
+    Layout.parse("pp4 v2 interleaved_1f1b fp8"),
+)
+
+
+def test_rows_are_taken_by_index_mask_and_slice_and_are_the_layouts_that_went_in() -> None:
+    columns = LayoutColumns.from_layouts(LAYOUTS)
+    assert len(columns) == 3
+    assert tuple(columns.row(index) for index in range(3)) == LAYOUTS
+    row = LayoutColumns.from_layouts(LAYOUTS).row(1)
+    assert type(row.tensor_parallel_degree) is int
+    assert type(row.sequence_parallel) is bool
+    assert row.recompute is Recompute.FULL
+    columns = LayoutColumns.from_layouts(LAYOUTS)
+    assert columns.take(np.array([2, 0])).row(0) == LAYOUTS[2]
+    assert columns.take(columns.tensor_parallel_degree == 8).row(0) == LAYOUTS[1]
+    assert len(columns.take(slice(1, None))) == 2
+
+
+def test_derived_values_of_columns_are_those_of_the_layouts_and_do_not_wrap_at_32_bits() -> None:
+    columns = LayoutColumns.from_layouts(LAYOUTS)
+    assert columns.world_size.tolist() == [layout.world_size for layout in LAYOUTS]
+    assert columns.data_parallel_degree.tolist() == [layout.data_parallel_degree for layout in LAYOUTS]
+    assert columns.num_stages.tolist() == [layout.num_stages for layout in LAYOUTS]
+    huge = Layout(data_parallel_replicate_degree=2**20, pipeline_parallel_degree=2**20)
+    assert LayoutColumns.from_layouts([huge]).world_size.tolist() == [2**40]
+
+
+def test_distinct_rows_are_the_combinations_that_occur_told_apart_however_large_and_many() -> None:
+    layouts = [
+        Layout(tensor_parallel_degree=t, micro_batch_size=b, sequence_parallel=t > 1, pipeline_parallel_degree=p)
+        for p, t, b in ((1, 1, 1), (2, 8, 1), (4, 1, 1), (1, 1, 2), (8, 8, 1))
+    ]
+    few, which = LayoutColumns.from_layouts(layouts).distinct("tensor_parallel_degree", "micro_batch_size")
+    pairs = list(zip(few.tensor_parallel_degree.tolist(), few.micro_batch_size.tolist(), strict=True))
+    assert sorted(pairs) == [(1, 1), (1, 2), (8, 1)]
+    assert [pairs[index] for index in which] == [(row.tensor_parallel_degree, row.micro_batch_size) for row in layouts]
+    few, which = LayoutColumns.from_layouts([]).distinct("precision")
+    assert (len(few), len(which)) == (0, 0)
+    layouts = [Layout(data_parallel_replicate_degree=2**40 + n, micro_batch_size=2**30 + n % 7) for n in range(50)]
+    columns = LayoutColumns.from_layouts(layouts)
+    few, which = columns.distinct("data_parallel_replicate_degree", "micro_batch_size")
+    assert few.data_parallel_replicate_degree[which].tolist() == columns.data_parallel_replicate_degree.tolist()
+    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
+    few, which = columns.distinct("micro_batch_size")
+    assert few.micro_batch_size[which].tolist() == columns.micro_batch_size.tolist()
+    assert len(few) == 7
+    few, _ = LayoutColumns.from_layouts(LAYOUTS).distinct("precision", "data_parallel_degree")
+    assert len(few) == 2
+    assert few.element_bytes.tolist() == [2.0, 2.0]  # follows from what they have
+    assert few.take(slice(0, 1)).data_parallel_degree.tolist() == [1]
+    for unknown in ("micro_batch_size", "world_size"):
+        with pytest.raises(AttributeError, match=unknown):
+            getattr(few, unknown)
+
+
+def test_layouts_with_some_columns_alone_may_have_others_values_in_them_and_widths_follow_formats() -> None:
+    columns = LayoutColumns.from_layouts(LAYOUTS)
+    plain = columns.only("recompute", "precision", recompute=np.zeros_like(columns.recompute))
+    assert plain.recompute.tolist() == [Recompute.NONE] * 3
+    assert plain.precision.tolist() == columns.precision.tolist()
+
+
+def test_activations_are_as_wide_as_the_format_they_are_stored_in() -> None:
+    columns = LayoutColumns.from_layouts([Layout(precision=precision) for precision in Precision])
+    assert columns.element_bytes.tolist() == [4.0, 2.0, 2.0, 2.0, 2.0]

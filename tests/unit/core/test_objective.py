@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.choices import Precision, ShardLevel
+from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.errors import InvalidInput
@@ -57,20 +57,14 @@ def test_what_cannot_be_told_is_refused_with_what_it_needs(
     assert refused.value.nearest == nearest
 
 
-def test_a_metric_of_a_profile_or_a_front_is_refused_under_its_name() -> None:
+def test_what_a_cluster_cannot_tell_is_refused_under_the_name_of_the_profile_or_front_that_asks_for_it() -> None:
     profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.TOKENS_PER_DOLLAR, weight=1))
     with pytest.raises(InvalidInput, match=r"objective\.profile = 'tokens_per_dollar'"):
         require_told(Objective(profile=profile), BARE)
     with pytest.raises(InvalidInput, match=r"objective\.front = 'robustness'.*fault_trace.*simplicity"):
         require_told(Objective(front=(Metric.MFU, Metric.ROBUSTNESS)), PRICED)
-
-
-def test_energy_that_is_paid_is_price_enough() -> None:
     metered = replace(BARE, tariff=Tariff(energy_price_per_kwh=0.1))
     require_told(Objective(metric=Metric.TOKENS_PER_DOLLAR), metered)
-
-
-def test_a_sweep_is_refused_whose_cluster_cannot_tell_its_objective() -> None:
     with pytest.raises(InvalidInput, match="price_per_accelerator_hour"):
         SweepRequest(job=replace(big_job(), cluster=BARE), objective=Objective(metric=Metric.TOKENS_PER_DOLLAR))
 
@@ -99,16 +93,7 @@ def test_twice_the_speed_is_twice_the_value(metric: Metric) -> None:
 
 def test_what_a_step_is_worth_over_its_time_is_what_a_prediction_says() -> None:
     job = big_job()
-    predicted = predict_one(
-        Layout(
-            data_parallel_shard_degree=8,
-            shard_level=ShardLevel.OPTIMIZER,
-            tensor_parallel_degree=8,
-            micro_batch_size=1,
-            sequence_parallel=True,
-        ),
-        job,
-    )
+    predicted = predict_one(Layout.parse("zero8 tp8 sp"), job)
     step_s = predicted.step_time.total_s
     # the same quotients, rounded in another order
     assert Objective().worth_per_step(job) / step_s == pytest.approx(predicted.mfu, rel=1e-12)
@@ -135,9 +120,15 @@ def test_a_failed_gate_alone_takes_the_rank(outcome: GateOutcome, numbers: list[
     assert [t.number for t in Objective().ranked(trials)] == numbers
 
 
-def test_values_read_with_their_unit() -> None:
+def test_values_read_with_their_unit_and_as_robust_under_faults() -> None:
     assert Objective().in_words(0.41) == "41.0 % MFU"
     assert Objective(metric=Metric.TOKENS_PER_S).in_words(104e3) == "104 ktoken/s"
+    objective = Objective(under_faults=True)
+    assert (objective.noun, objective.in_words(0.382)) == ("robust MFU", "38.2 % robust MFU")
+    profile = Objective(profile=(Weight(metric=Metric.MFU, weight=2.0), Weight(metric=Metric.SIMPLICITY, weight=1.0)))
+    assert profile.figure(0.41234) == "0.4123"
+    assert Objective().figure(0.41) == "41.0 %"
+    assert Objective(metric=Metric.TOKENS_PER_JOULE).figure(0.62) == "0.62 token/J"
 
 
 def under_trace(step_time_s: float) -> RobustMeasurement:
@@ -151,9 +142,6 @@ def test_under_faults_what_counts_is_what_was_reached_under_the_trace() -> None:
     assert (Objective().value(found), Objective(under_faults=True).value(found)) == (0.5, 0.25)
     tokens = Objective(metric=Metric.TOKENS_PER_S, under_faults=True)
     assert (tokens.value(found), tokens.counted(found).step_time_s) == (0.25, 4.0)
-
-
-def test_a_layout_that_bears_faults_is_first_under_them_and_behind_without() -> None:
     fast, robust = measured(0, 0.5), measured(1, 0.4)
     fast = replace(fast, measurement=measurement(mfu=0.5, robust=under_trace(4.0)))
     robust = replace(robust, measurement=measurement(mfu=0.4, robust=under_trace(3.0)))
@@ -161,29 +149,11 @@ def test_a_layout_that_bears_faults_is_first_under_them_and_behind_without() -> 
     assert [t.number for t in Objective(under_faults=True).ranked([fast, robust])] == [1, 0]
 
 
-def test_people_read_that_a_value_is_one_under_faults() -> None:
-    objective = Objective(under_faults=True)
-    assert (objective.noun, objective.in_words(0.382)) == ("robust MFU", "38.2 % robust MFU")
-
-
-def test_a_profiles_value_is_a_bare_number_below_its_noun() -> None:
-    profile = Objective(profile=(Weight(metric=Metric.MFU, weight=2.0), Weight(metric=Metric.SIMPLICITY, weight=1.0)))
-    assert profile.figure(0.41234) == "0.4123"
-    assert Objective().figure(0.41) == "41.0 %"
-    assert Objective(metric=Metric.TOKENS_PER_JOULE).figure(0.62) == "0.62 token/J"
-
-
-def test_a_profile_reads_as_it_is_written() -> None:
+def test_a_profile_and_a_front_read_as_they_are_written() -> None:
     profile = (Weight(metric=Metric.MFU, weight=2), Weight(metric=Metric.TOKENS_PER_DOLLAR, weight=0.5))
     assert profile_text(profile) == "mfu=2,tokens_per_dollar=0.5"
     assert read_profile(profile_text(profile), "profile") == profile
-
-
-def test_a_metric_without_a_weight_counts_one() -> None:
     assert read_profile(" mfu , simplicity=3", "profile")[0] == Weight(metric=Metric.MFU, weight=1)
-
-
-def test_a_front_reads_as_it_is_written() -> None:
     front = (Metric.MFU, Metric.SIMPLICITY)
     assert read_metrics(metrics_text(front), "front") == front
 

@@ -28,34 +28,21 @@ def test_the_fullest_stage_is_that_of_the_prediction(name: str) -> None:
         assert fullest.total_bytes == pytest.approx(predicted_bytes, rel=1e-9)  # the same parts in another order
 
 
-def test_only_the_last_stage_of_1f1b_holds_logits_and_the_first_keeps_most_activations() -> None:
+def test_the_last_stage_holds_logits_and_the_first_most_activations_but_in_a_v() -> None:
     stages = stage_memory(PIPELINE, big_job())
     assert [memory.worst_stage for memory in stages] == list(range(8))
     assert [memory.logits_bytes > 0 for memory in stages] == [False] * 7 + [True]
     kept = [memory.activations_bytes for memory in stages[:7]]
     assert kept == sorted(kept, reverse=True)
-
-
-def test_a_rank_of_a_v_schedule_holds_both_ends_of_the_model() -> None:
     layout = replace(PIPELINE, pipeline_schedule=PipelineSchedule.ZBV, virtual_stages_per_rank=2)
     stages = stage_memory(layout, big_job())
     assert [memory.logits_bytes > 0 for memory in stages] == [True] + [False] * 7
-
-
-def test_a_layout_without_a_pipeline_has_one_stage() -> None:
     layout = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=8, sequence_parallel=True)
     (only,) = stage_memory(layout, big_job())
     assert only == predict_one(layout, big_job()).memory
 
 
-LAYOUT = Layout(
-    tensor_parallel_degree=4,
-    pipeline_parallel_degree=4,
-    context_parallel_degree=2,
-    data_parallel_shard_degree=2,
-    shard_level=ShardLevel.OPTIMIZER,
-    sequence_parallel=True,
-)
+LAYOUT = Layout.parse("zero2 tp4 cp2 pp4 sp")
 JOB = big_job()
 TOKENS = JOB.workload.seq_len // 2
 HIDDEN_BYTES = 2 * TOKENS * JOB.model.hidden_size
@@ -69,29 +56,23 @@ def test_tensor_ranks_pass_three_quarters_of_the_hidden_states_four_times_in_eve
     assert found == pytest.approx(layers * MICRO_BATCHES * passed, rel=1e-9)  # computation stands beside the bytes
 
 
-def test_recomputation_repeats_what_the_forward_pass_exchanges() -> None:
+def test_groups_exchange_in_every_pass_and_groups_of_one_nothing() -> None:
     again = exchanges(replace(LAYOUT, recompute=Recompute.FULL), JOB, 1).tensor.sent_bytes
     once = exchanges(LAYOUT, JOB, 1).tensor.sent_bytes
     assert again > 1.2 * once
+    gathered = replace(LAYOUT, context_exchange=ContextExchange.ALL_GATHER)
+    assert exchanges(LAYOUT, JOB, 1).context.sent_bytes > 0
+    assert exchanges(gathered, JOB, 1).context.sent_bytes > 0
+    alone = replace(LAYOUT, tensor_parallel_degree=1, context_parallel_degree=1, data_parallel_shard_degree=16)
+    found = exchanges(alone, JOB, 0)
+    assert found.tensor.sent_bytes == found.context.sent_bytes == found.expert.sent_bytes == 0
+    assert found.tensor.exposed_s == found.context.exposed_s == 0
 
 
 def test_a_pipeline_rank_sends_states_on_and_gradients_back() -> None:
     sent = [exchanges(LAYOUT, JOB, rank).pipeline.sent_bytes for rank in range(4)]
     one_way = MICRO_BATCHES * HIDDEN_BYTES / 4
     assert sent == [one_way, 2 * one_way, 2 * one_way, one_way]
-
-
-def test_a_ring_of_context_ranks_sends_its_keys_and_values_and_gets_their_gradients() -> None:
-    gathered = replace(LAYOUT, context_exchange=ContextExchange.ALL_GATHER)
-    assert exchanges(LAYOUT, JOB, 1).context.sent_bytes > 0
-    assert exchanges(gathered, JOB, 1).context.sent_bytes > 0
-
-
-def test_groups_of_one_exchange_nothing() -> None:
-    alone = replace(LAYOUT, tensor_parallel_degree=1, context_parallel_degree=1, data_parallel_shard_degree=16)
-    found = exchanges(alone, JOB, 0)
-    assert found.tensor.sent_bytes == found.context.sent_bytes == found.expert.sent_bytes == 0
-    assert found.tensor.exposed_s == found.context.exposed_s == 0
 
 
 def test_waiting_is_that_of_the_prediction_where_the_rank_is_the_slowest() -> None:
@@ -105,24 +86,15 @@ def test_waiting_is_that_of_the_prediction_where_the_rank_is_the_slowest() -> No
 SMALL: dict[str, Any] = {"data_parallel_replicate_degree": 2, "gradient_bucket_bytes": 2**14}
 
 
-def test_of_small_buckets_all_but_the_last_start_early_clipped_or_not() -> None:
+def test_shares_of_reductions_that_start_early_depend_on_buckets_shards_and_clipping() -> None:
     shares = [overlapped_share(cpu_layout(**SMALL, gradient_clip=clip), tiny_job()) for clip in GradientClip]
     assert shares[GradientClip.POST] == shares[GradientClip.BUCKET]
     assert shares[GradientClip.POST] == pytest.approx(1.0, abs=0.1)  # 1 - 1/29: seven matrices a layer, and the tables
     assert shares[GradientClip.PRE] == 0.0
-
-
-def test_one_bucket_and_lossy_exchanges_wait_for_the_last_gradient() -> None:
     one_bucket = cpu_layout(data_parallel_replicate_degree=2)
     lossy = cpu_layout(**SMALL, gradient_sync=GradientSync.DEMO)
     assert [overlapped_share(layout, tiny_job()) for layout in (one_bucket, lossy)] == [0.0, 0.0]
-
-
-def test_where_one_rank_sees_all_tokens_nothing_is_reduced() -> None:
     assert overlapped_share(cpu_layout(), tiny_job()) is None
-
-
-def test_parameter_shards_reduce_each_layer_as_it_is_done() -> None:
     sharded = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS)
     assert overlapped_share(sharded, tiny_job()) == pytest.approx(0.8)  # 4 layers of 4, and the tables behind them
 
@@ -135,13 +107,10 @@ def total(shares: PassShares) -> float:
     return shares.forward + shares.backward + shares.weight
 
 
-def test_a_backward_pass_computes_about_twice_what_a_forward_pass_does() -> None:
+def test_a_backward_pass_computes_about_twice_what_a_forward_pass_does_whatever_is_computed_again() -> None:
     shares = pass_shares(PIPELINE, big_job())
     assert shares.backward == pytest.approx(2 * shares.forward, rel=0.1)  # matrix products exactly, the rest nearly
     assert total(shares) == pytest.approx(1.0)  # floating-point addition
-
-
-def test_what_is_computed_again_is_no_part_of_the_shares() -> None:
     again = replace(PIPELINE, recompute=Recompute.FULL)
     assert pass_shares(again, big_job()).forward == pytest.approx(pass_shares(PIPELINE, big_job()).forward)
 

@@ -13,7 +13,7 @@ from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Calibration, Job, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated, calibrated_by_both
-from autotuner.costmodel.evidence import LATENT, LINEAR, SUBJECTS, Familiarity, Subject, Where
+from autotuner.costmodel.evidence import LATENT, LINEAR, SUBJECTS, Familiarity, Where
 from autotuner.costmodel.low_precision import gathers_parameters, is_narrow, saved_share, sent_share, weight_bytes
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of, taken, write
@@ -34,35 +34,34 @@ def names(layout: Layout) -> set[str]:
     return {subject.name for subject in SUBJECTS if subject.of(LayoutColumns.from_layouts([layout])).all()}
 
 
-def test_no_two_subjects_have_one_name_or_word() -> None:
+def test_subjects_have_names_and_words_that_the_table_counts_by_named_after_options() -> None:
     assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS)
     assert len({subject.word for subject in SUBJECTS}) == len(SUBJECTS)
-
-
-def test_the_table_counts_by_the_words_of_layouts() -> None:
     words = {subject.word for subject in SUBJECTS} | {LATENT, LINEAR}
     assert all(set(entry.options) <= words for entry in comparisons().values())
     assert any("recompute-full" in entry.options for entry in comparisons().values())
-
-
-def test_what_a_layout_has_is_named_after_its_options() -> None:
     assert names(Layout()) == {"flash attention", "bf16"}
     pipeline = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedule.ZBV)
     assert names(pipeline) == {"flash attention", "bf16", "pipeline parallelism", "schedule zbv"}
     sharded = Layout(data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS)
     assert names(sharded) == {"flash attention", "bf16", "sharded parameters"}
+    for entry in comparisons().values():
+        assert load_stack(entry.stack).name == entry.stack
+        assert load_accelerator(entry.device).name == entry.device
+        assert entry.model in {"dense models", EXPERTS}
 
 
-def test_software_is_known_on_the_device_that_it_was_compared_on_alone() -> None:
+def test_software_is_known_on_devices_that_it_was_compared_on_and_the_most_known_place_counts() -> None:
     places = [Familiarity.of(on(FITTED, device)).base for device in ("h100-sxm", "a100-80gb", "mi300x")]
     assert places == [Where.HERE, Where.ELSEWHERE, Where.NOWHERE]
     assert Familiarity.of(big_job()).base == Where.ELSEWHERE  # PyTorch itself was measured by nobody
-
-
-def test_a_device_that_a_user_describes_was_compared_by_nobody_whatever_it_is_called() -> None:
     faster = replace(FITTED.cluster.accelerator, bf16_flop_per_s=2e15)
     job = replace(FITTED, cluster=replace(FITTED.cluster, accelerator=faster))
     assert Familiarity.of(job).base == Where.NOWHERE
+    familiarity = Familiarity.of(FITTED)
+    assert familiarity.of_option("tp") == Where.HERE
+    assert familiarity.of_option("fused_softmax") == Where.ELSEWHERE
+    assert familiarity.of_option("no-such-word") == Where.NOWHERE
 
 
 def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work() -> None:
@@ -77,13 +76,6 @@ def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work()
     assert bases == [Where.HERE, Where.NOWHERE, Where.HERE]
 
 
-def test_the_most_known_place_counts() -> None:
-    familiarity = Familiarity.of(FITTED)
-    assert familiarity.of_option("tp") == Where.HERE
-    assert familiarity.of_option("fused_softmax") == Where.ELSEWHERE
-    assert familiarity.of_option("no-such-word") == Where.NOWHERE
-
-
 def test_a_layout_is_validated_where_all_that_it_has_was_compared_here() -> None:
     layouts = [
         Layout(tensor_parallel_degree=8),
@@ -94,18 +86,6 @@ def test_a_layout_is_validated_where_all_that_it_has_was_compared_here() -> None
     assert compared.validated.tolist() == [True, False, False]
     assert compared.never_in(0) == ()
     assert "activations offloaded" in compared.never_in(2)
-
-
-@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
-def test_the_table_holds_no_more_runs_with_something_than_runs(subject: Subject) -> None:
-    assert all(entry.options.get(subject.word, 0) <= entry.runs for entry in comparisons().values())
-
-
-def test_every_entry_is_about_a_stack_and_a_device_of_the_catalog() -> None:
-    for entry in comparisons().values():
-        assert load_stack(entry.stack).name == entry.stack
-        assert load_accelerator(entry.device).name == entry.device
-        assert entry.model in {"dense models", EXPERTS}
 
 
 # ---------------------------------------------------------------- What measured runs teach about a cluster
@@ -128,53 +108,32 @@ def known(job: Job) -> Calibration:
     return job.calibration
 
 
-def test_without_runs_the_job_stays_as_it_is() -> None:
+def test_runs_move_the_factor_by_how_many_and_how_certain_they_are() -> None:
     assert calibrated(JOB, []) is JOB
     assert calibrated(JOB, [runs(2.0, 0)]) is JOB
-
-
-def test_the_factor_moves_towards_what_was_measured_and_further_with_each_run() -> None:
     factors = [known(calibrated(JOB, [runs(1.3, count)])).factor for count in (1, 2, 3, 4)]
     assert factors == sorted(factors)
     assert 1.0 < factors[0] < factors[-1] < 1.3
-
-
-def test_each_run_leaves_less_doubt_about_the_factor() -> None:
     deviations = [CLUSTER, *(known(calibrated(JOB, [runs(1.0, count)])).deviation for count in (1, 2, 3, 4))]
     assert deviations == sorted(deviations, reverse=True)
-
-
-def test_runs_as_predicted_say_that_the_cluster_is_typical() -> None:
     assert known(calibrated(JOB, [runs(1.0)])).factor == pytest.approx(1.0, abs=1e-12)  # rounding
-
-
-def test_runs_of_another_model_on_the_cluster_teach_the_same_factor() -> None:
     ours, theirs = known(calibrated(JOB, [runs(1.2)])), known(calibrated(JOB, [runs(1.2, job=SMALL)]))
     assert theirs.factor == pytest.approx(ours.factor, rel=0.02)  # their steps are made of other shares of parts
-
-
-def test_the_posterior_is_that_of_a_mean_with_known_deviations() -> None:
     one, two = (known(calibrated(JOB, [runs(math.e, count)])) for count in (1, 2))
     # each of these layouts tells as much: its step is made of nearly the same shares
     said = one.deviation**-2 - CLUSTER**-2
     assert math.log(one.factor) == pytest.approx(said * one.deviation**2, rel=1e-9)  # rounding
     assert two.deviation**-2 == pytest.approx(CLUSTER**-2 + 2 * said, rel=0.05)
-
-
-def test_what_was_known_before_counts_as_much_as_it_is_certain() -> None:
     sure = replace(JOB, calibration=Calibration(factor=2.0, deviation=1e-6, num_runs=7))
     after = known(calibrated(sure, [runs(1.0)]))
     assert after.factor == pytest.approx(2.0, rel=1e-4)  # four runs against a certainty
     assert after.num_runs == 11
+    slower = calibrated(JOB, [runs(1.25)])
+    ratio = predict(LAYOUTS, slower).step_time.total_s / predict(LAYOUTS, JOB).step_time.total_s
+    assert ratio == pytest.approx(np.full(4, known(slower).factor))  # rounding
 
 
-def test_predictions_after_a_calibration_hold_for_other_layouts() -> None:
-    after = calibrated(JOB, [runs(1.25)])
-    ratio = predict(LAYOUTS, after).step_time.total_s / predict(LAYOUTS, JOB).step_time.total_s
-    assert ratio == pytest.approx(np.full(4, known(after).factor))  # rounding
-
-
-def test_two_calibrations_of_different_runs_are_one_of_all_these_runs() -> None:
+def test_two_calibrations_are_one_of_all_their_runs_or_the_one_that_is_known() -> None:
     few, many = runs(1.4, 1), runs(1.2)
     one, other = known(calibrated(JOB, [few])), known(calibrated(JOB, [many]))
     both = known(calibrated_by_both(replace(JOB, calibration=one), other))
@@ -182,9 +141,6 @@ def test_two_calibrations_of_different_runs_are_one_of_all_these_runs() -> None:
     assert both.factor == pytest.approx(together.factor)
     assert both.deviation == pytest.approx(together.deviation)
     assert both.num_runs == together.num_runs == 5
-
-
-def test_of_two_calibrations_of_which_one_is_unknown_the_other_counts() -> None:
     one = known(calibrated(JOB, [runs(1.2)]))
     assert calibrated_by_both(JOB, one).calibration == one
     assert calibrated_by_both(replace(JOB, calibration=one), None).calibration == one
@@ -213,25 +169,17 @@ def engine(name: str = "h100", **fields: bool) -> Job:
     return replace(job, cluster=replace(job.cluster, accelerator=load_cluster(name).accelerator))
 
 
-def test_emulation_multiplies_and_keeps_16_bits() -> None:
-    precisions = (Precision.BF16, Precision.FP8_EMULATED, Precision.FP8, Precision.NVFP4)
-    assert is_narrow(columns(*(Layout(precision=p) for p in precisions))).tolist() == [False, False, True, True]
-
-
-def test_transformer_engine_keeps_inputs_rounded_and_torchao_does_not() -> None:
+def test_what_is_kept_and_gathered_rounded_follows_the_software_and_where_the_scale_allows_it() -> None:
     x = columns(Layout(), DELAYED)
     assert saved_share(x, engine()).tolist() == [1.0, 0.5]
     assert saved_share(x, big_job()).tolist() == [1.0, 1.0]
-
-
-def test_what_tensor_ranks_gather_is_rounded_where_the_software_does_so_and_the_scale_allows_it() -> None:
+    precisions = (Precision.BF16, Precision.FP8_EMULATED, Precision.FP8, Precision.NVFP4)
+    assert is_narrow(columns(*(Layout(precision=p) for p in precisions))).tolist() == [False, False, True, True]
+    assert first(weight_bytes(columns(DELAYED), big_job())) == 2.0
     rows = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.ROWWISE)
     x = columns(Layout(), DELAYED, BLOCKS, rows)
     assert sent_share(x, engine(gathers_fp8_activations=True)).tolist() == [1.0, 0.5, 0.75, 1.0]
     assert sent_share(x, engine()).tolist() == [1.0, 1.0, 1.0, 1.0]
-
-
-def test_weights_are_gathered_rounded_with_one_scale_for_all_ranks_alone() -> None:
     x = columns(Layout(), DELAYED, BLOCKS)
     assert gathers_parameters(x, engine(gathers_fp8_parameters=True)).tolist() == [False, True, False]
 
@@ -254,10 +202,6 @@ def test_a_weight_has_the_copies_that_products_read(
     assert first(weight_bytes(columns(layout), job)) == expected
 
 
-def test_torchao_keeps_no_copies_of_weights() -> None:
-    assert first(weight_bytes(columns(DELAYED), big_job())) == 2.0
-
-
 # ---------------------------------------------------------------- Tables of columns
 @dataclass(frozen=True)
 class Inner:
@@ -275,19 +219,13 @@ def table(*counts: int) -> Outer:
     return Outer(inner=Inner(seconds=np.array(counts) / 2), counts=np.array(counts), shared=True)
 
 
-def test_a_change_reaches_every_column_and_leaves_alone_what_rows_share() -> None:
+def test_a_table_is_taken_written_and_listed_column_by_column() -> None:
     picked: Outer = taken(table(1, 2, 3), np.array([2, 0]))
     assert picked.counts.tolist() == [3, 1]
     assert picked.inner.seconds.tolist() == [1.5, 0.5]
     assert picked.shared is True
-
-
-def test_a_table_is_written_into_its_rows_of_a_longer_one() -> None:
     longer = table(0, 0, 0, 0)
     write(table(5, 6), longer, slice(1, 3))
     assert longer.counts.tolist() == [0, 5, 6, 0]
     assert longer.inner.seconds.tolist() == [0.0, 2.5, 3.0, 0.0]
-
-
-def test_columns_come_in_the_order_of_the_fields_and_without_what_rows_share() -> None:
     assert [column.tolist() for column in columns_of(table(2, 4))] == [[1.0, 2.0], [2, 4]]

@@ -1,4 +1,4 @@
-"""Predictions as a whole."""
+"""Predictions as a whole, also of sequences that differ."""
 
 from __future__ import annotations
 
@@ -10,25 +10,20 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.software import load_stack
-from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.choices import BatchBalance, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Calibration, Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import Link
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import StepTime
-from autotuner.core.workload import Workload
+from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job
+from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 
-GOOD = Layout(
-    tensor_parallel_degree=4,
-    pipeline_parallel_degree=4,
-    data_parallel_shard_degree=4,
-    shard_level=ShardLevel.PARAMETERS,
-    sequence_parallel=True,
-)
+GOOD = Layout.parse("fsdp4 tp4 pp4 sp")
 FLAT = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=8)
 """Without a pipeline."""
 
@@ -51,7 +46,7 @@ def test_mfu_is_model_flop_over_what_the_peak_could_do() -> None:
     assert 0.3 < value.mfu < 0.7
 
 
-def test_layouts_of_several_precisions_rank_by_mfu_as_by_tokens_per_s() -> None:
+def test_precisions_rank_by_mfu_as_by_tokens_and_each_has_a_peak_of_its_own() -> None:
     job = big_job()
     table = predict(
         LayoutColumns.from_layouts(replace(GOOD, precision=p, compiled=True) for p in (Precision.BF16, Precision.FP8)),
@@ -71,26 +66,17 @@ def test_precision_utilization_is_a_share_of_the_peak_of_the_precision_in_use() 
     assert fp8.precision_utilization == pytest.approx(fp8.mfu / faster, rel=1e-12)  # rounded in another order
 
 
-def test_hfu_counts_recomputed_flop_and_mfu_does_not() -> None:
+def test_recomputation_trades_time_for_memory_and_counts_in_hfu_alone() -> None:
     plain, again = predict_one(GOOD, big_job()), predict_one(replace(GOOD, recompute=Recompute.FULL), big_job())
     assert plain.hfu == plain.mfu
     assert again.hfu > 1.3 * again.mfu
     assert again.mfu < plain.mfu
-
-
-def test_recomputation_trades_time_for_memory() -> None:
-    plain, again = predict_one(GOOD, big_job()), predict_one(replace(GOOD, recompute=Recompute.FULL), big_job())
     assert again.memory.activations_bytes < plain.memory.activations_bytes
     assert again.step_time.total_s > plain.step_time.total_s
 
 
 def test_a_70b_model_does_not_fit_on_one_gpu_and_fits_on_64() -> None:
-    sharded = Layout(
-        data_parallel_shard_degree=64,
-        shard_level=ShardLevel.PARAMETERS,
-        reshard_after_forward=True,
-        recompute=Recompute.FULL,
-    )
+    sharded = Layout.parse("fsdp64 reshard recompute-full")
     assert predict_one(sharded, big_job()).fits
     assert not predict_one(Layout(data_parallel_replicate_degree=64), big_job()).fits
 
@@ -108,18 +94,6 @@ def test_a_slower_network_slows_what_crosses_it_and_nothing_else() -> None:
     assert slow.step_time.tensor_communication_s == fast.step_time.tensor_communication_s
 
 
-def test_oversubscription_is_a_slower_network() -> None:
-    thin = predict_one(GOOD, replace(big_job(), cluster=h100_cluster(oversubscription=4.0)))
-    assert thin.step_time.total_s > predict_one(GOOD, big_job()).step_time.total_s
-
-
-def test_resharding_gathers_again_and_saves_memory() -> None:
-    layout = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS)
-    kept, dropped = (predict_one(replace(layout, reshard_after_forward=r), big_job()) for r in (False, True))
-    assert dropped.memory.total_bytes < kept.memory.total_bytes
-    assert dropped.step_time.data_communication_s > kept.step_time.data_communication_s
-
-
 def test_zero_bubble_idles_less_than_1f1b_and_as_long_as_it_in_everything_else() -> None:
     plain, filled = (
         predict_one(replace(GOOD, pipeline_schedule=s), big_job())
@@ -130,13 +104,10 @@ def test_zero_bubble_idles_less_than_1f1b_and_as_long_as_it_in_everything_else()
     assert filled.memory.total_bytes >= plain.memory.total_bytes  # every rank keeps as many micro-batches as the first
 
 
-def test_a_lone_core_only_computes() -> None:
+def test_a_lone_core_only_computes_and_two_hide_nothing_of_their_exchange() -> None:
     seconds = predict_one(cpu_layout(), tiny_job(1)).step_time
     computed_s = seconds.matrix_s + seconds.attention_s + seconds.pointwise_s + seconds.host_s
     assert seconds.total_s == pytest.approx(computed_s + seconds.optimizer_s, rel=1e-12)  # order of a sum
-
-
-def test_on_a_cpu_nothing_of_the_gradient_exchange_is_hidden() -> None:
     one, two = (tiny_job(n) for n in (1, 2))
     replicated = predict_one(cpu_layout(data_parallel_replicate_degree=2), two).step_time
     assert replicated.data_communication_s > 0.0 == predict_one(cpu_layout(), one).step_time.data_communication_s
@@ -183,14 +154,11 @@ def step(layout: Layout, job: Job) -> StepTime:
     return predict_one(layout, job).step_time
 
 
-def test_sends_that_block_computation_cost_more_than_sends_that_overlap() -> None:
+def test_sends_cost_more_where_they_block_or_wait_for_a_rendezvous() -> None:
     overlapping, blocking = (step(GOOD, on(big_job(), blocks_sends=b)) for b in (False, True))
     assert blocking.pipeline_communication_s > overlapping.pipeline_communication_s > 0.0
     assert blocking.bubble_s == overlapping.bubble_s
     assert step(FLAT, on(big_job(), blocks_sends=True)) == step(FLAT, on(big_job(), blocks_sends=False))
-
-
-def test_a_rendezvous_is_waited_for_at_every_send_of_a_pipeline() -> None:
     prompt, late = (step(GOOD, on(big_job(), blocks_sends=True, send_wait_s=s)) for s in (0.0, 1e-3))
     # a rank at either end of the four sends each of its 256 micro-batches once; the pipeline fills and drains by 3 each
     added_s = late.pipeline_communication_s - prompt.pipeline_communication_s
@@ -216,25 +184,14 @@ def test_a_tensor_group_waits_for_the_network_only_where_pipeline_sends_cross_no
     assert [seconds.host_s for seconds in without] == pytest.approx([0.0] * 3, abs=1e-9)  # rounding
 
 
-def test_layouts_with_and_without_crossing_sends_do_not_get_mixed_up_in_one_table() -> None:
-    job = on(big_job(), tensor_wait_s=1e-3, kernel_launch_s=0.0)
-    layouts = [FLAT, GOOD, replace(FLAT, micro_batch_size=2), replace(GOOD, micro_batch_size=2)]
-    together = predict(LayoutColumns.from_layouts(layouts), job)
-    assert [together.row(index) for index in range(4)] == [predict_one(layout, job) for layout in layouts]
-
-
-def test_only_a_stack_that_overlaps_hides_gradients_under_the_backward() -> None:
+def test_gradients_take_longer_in_fp32_and_are_hidden_by_a_stack_that_overlaps_alone() -> None:
     never, half, always = (
         step(FLAT, on(big_job(), overlaps_data_parallel=o)).data_communication_s for o in (0.0, 0.5, 1.0)
     )
     assert never > half >= always > 0.0
-
-
-def test_gathered_logits_lengthen_tensor_communication_and_the_loss() -> None:
-    split, gathered = (step(GOOD, on(big_job(), gathers_logits=g)) for g in (False, True))
-    assert gathered.tensor_communication_s > split.tensor_communication_s
-    assert gathered.pointwise_s > split.pointwise_s
-    assert gathered.matrix_s == split.matrix_s
+    narrow, wide = (step(FLAT, on(big_job(), sums_gradients_in_fp32=s)) for s in (False, True))
+    assert wide.pointwise_s > narrow.pointwise_s
+    assert wide.data_communication_s > narrow.data_communication_s
 
 
 def test_balanced_stages_shorten_the_products_of_the_slowest_rank() -> None:
@@ -244,20 +201,7 @@ def test_balanced_stages_shorten_the_products_of_the_slowest_rank() -> None:
     assert balanced.matrix_s < evenly.matrix_s
 
 
-def test_gradients_summed_in_fp32_take_longer_to_add_and_to_reduce() -> None:
-    half, whole = (step(FLAT, on(big_job(), sums_gradients_in_fp32=s)) for s in (False, True))
-    assert whole.pointwise_s > half.pointwise_s
-    assert whole.data_communication_s > half.data_communication_s
-
-
-def test_a_step_of_a_fused_norm_is_shorter_and_smaller() -> None:
-    fused, plain = (predict_one(replace(GOOD, fused_norm=f), big_job()) for f in (True, False))
-    assert fused.step_time.pointwise_s < plain.step_time.pointwise_s
-    assert fused.step_time.total_s < plain.step_time.total_s
-    assert fused.memory.activations_bytes < plain.memory.activations_bytes
-
-
-def test_a_table_longer_than_a_chunk_is_predicted_row_by_row_in_order() -> None:
+def test_totals_and_rows_of_a_table_are_those_of_whole_predictions_in_order() -> None:
     num_rows = CHUNK + 3
     choices = [replace(GOOD, micro_batch_size=size) for size in (1, 2, 4)]
     table = LayoutColumns.from_layouts(choices).take(np.arange(num_rows) % 3)
@@ -265,17 +209,17 @@ def test_a_table_longer_than_a_chunk_is_predicted_row_by_row_in_order() -> None:
     assert len(predictions) == num_rows
     for index in (0, CHUNK - 1, CHUNK, num_rows - 1):
         assert predictions.row(index) == predict_one(choices[index % 3], big_job())
-
-
-def test_totals_are_those_of_whole_predictions_to_the_last_digit() -> None:
     layouts = legal_layouts(big_job())
     whole, totals = predict(layouts, big_job()), predict_totals(layouts, big_job())
     assert totals.mfu.tolist() == whole.mfu.tolist()
     assert totals.peak_bytes.tolist() == whole.memory.total_bytes.tolist()
-
-
-def test_an_empty_table_has_no_predictions() -> None:
-    assert len(predict(LayoutColumns.from_layouts([]), big_job())) == 0
+    waiting = on(big_job(), tensor_wait_s=1e-3, kernel_launch_s=0.0)
+    crossing_or_not = [FLAT, GOOD, replace(FLAT, micro_batch_size=2), replace(GOOD, micro_batch_size=2)]
+    for case, rows in ((waiting, crossing_or_not), (job(wikipedia()), LAYOUTS)):
+        columns = LayoutColumns.from_layouts(rows)
+        together = predict(columns, case)
+        assert [together.row(row) for row in range(len(rows))] == [predict_one(layout, case) for layout in rows]
+        assert np.array_equal(predict_totals(columns, case).mfu, together.mfu)
 
 
 def test_a_layout_fits_where_it_is_more_likely_than_not_to() -> None:
@@ -304,13 +248,55 @@ def gpt_175b() -> Job:
 def test_a_published_step_of_gpt_175b_is_met() -> None:
     # arXiv 2205.05198, table 5: 64 A100s, tensor 8, pipeline 8, interleaved 3, micro-batch 1, sequence parallel and
     # selective recomputation: 13.75 s, 51.4 % MFU.
-    layout = Layout(
-        tensor_parallel_degree=8,
-        pipeline_parallel_degree=8,
-        virtual_stages_per_rank=3,
-        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
-        sequence_parallel=True,
-        recompute=Recompute.SELECTIVE,
-    )
+    layout = Layout.parse("tp8 pp8 v3 interleaved_1f1b sp recompute-selective")
     # 20 %: the median error of these closed forms on A100
     assert predict_one(layout, gpt_175b()).step_time.total_s == pytest.approx(13.75, rel=0.2)
+
+
+LAYOUTS = [
+    Layout(data_parallel_replicate_degree=64),
+    Layout(data_parallel_replicate_degree=32, tensor_parallel_degree=2, sequence_parallel=True, micro_batch_size=4),
+    Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS, recompute=Recompute.FULL),
+    Layout(data_parallel_shard_degree=32, context_parallel_degree=2, shard_level=ShardLevel.OPTIMIZER),
+    Layout(data_parallel_replicate_degree=16, pipeline_parallel_degree=4, micro_batch_size=2, recompute_every=2),
+]
+
+
+def job(lengths: LengthDistribution | None) -> Job:
+    one = big_job()
+    workload = replace(one.workload, seq_len=SEQ_LEN, global_batch_size=1024, lengths=lengths)
+    return replace(one, workload=workload)
+
+
+def step_s(lengths: LengthDistribution | None = None, **choices: Any) -> float:
+    layout = Layout(data_parallel_replicate_degree=64, micro_batch_size=4, **choices)
+    return predict_one(layout, job(lengths or wikipedia())).step_time.total_s
+
+
+def test_lengths_change_memory_time_mfu_and_padding_as_the_longest_and_the_real_tokens_say() -> None:
+    x = LayoutColumns.from_layouts(LAYOUTS)
+    plain, drawn = predict(x, job(None)), predict(x, job(LengthDistribution.of([SEQ_LEN])))
+    for name in ("mfu", "hfu", "tokens_per_s", "fit_probability"):
+        assert getattr(drawn, name).tolist() == getattr(plain, name).tolist()
+    assert drawn.step_time.total_s.tolist() == plain.step_time.total_s.tolist()
+    assert plain.imbalance is None
+    assert drawn.imbalance is not None
+    assert not drawn.imbalance.any()
+    for layout in LAYOUTS:
+        assert predict_one(layout, job(wikipedia())).memory == predict_one(layout, job(None)).memory
+    one = job(LengthDistribution(lengths=(128, 512), weights=(1.0, 1.0)))
+    model_flop = 512 * (128 * one.model.model_flop_per_token(128) + 512 * one.model.model_flop_per_token(512))
+    predicted = predict_one(LAYOUTS[0], one)
+    peak = one.cluster.accelerator.reference_flop_per_s * one.cluster.world_size
+    assert predicted.mfu == pytest.approx(model_flop / peak / predicted.step_time.total_s, rel=1e-12)  # rounding
+    assert predicted.tokens_per_s == pytest.approx(512 * 640 / predicted.step_time.total_s, rel=1e-12)
+    prediction = predict_one(LAYOUTS[1], job(wikipedia()))
+    # of one shuffled corpus, which knows means to 1 %
+    assert prediction.imbalance == pytest.approx(0.146, abs=0.01)
+    assert prediction.padding_waste == pytest.approx(0.77, abs=0.01)
+
+
+def test_dealing_and_packing_shorten_the_step_as_they_cut_what_the_slowest_rank_computes() -> None:
+    by_chance, snake = step_s(), step_s(batch_balance=BatchBalance.STRATIFIED_SNAKE)
+    packed = step_s(batch_balance=BatchBalance.STRATIFIED_SNAKE, sequence_packing=True)
+    assert packed < snake < by_chance

@@ -49,13 +49,31 @@ def error_of(**parts: float) -> float:
     return float(relative_error(ONE, step(**parts), big_job())[0])
 
 
-def test_every_part_of_a_step_has_an_error() -> None:
+def test_independent_errors_cancel_in_part_and_intervals_hold_80_percent() -> None:
     assert set(PARTS) == {f.name for f in fields(StepTime)}
     assert all(0 < deviation < 1 for deviation in PARTS.values())
-
-
-def test_the_interval_holds_80_percent_of_a_normal_distribution() -> None:
     assert NormalDist().cdf(Z80) - NormalDist().cdf(-Z80) == pytest.approx(0.8, abs=1e-4)  # four digits of it are given
+    assert error_of(matrix_s=1.0, attention_s=1.0) < max(error_of(matrix_s=1.0), error_of(attention_s=1.0))
+    errors = [error_of(matrix_s=1.0, tensor_communication_s=share) for share in (0.2, 0.5, 1.0, 5.0)]
+    assert errors == sorted(errors)
+    assert error_of(matrix_s=2.0, bubble_s=1.0) == error_of(matrix_s=1.0, bubble_s=0.5)
+    error = time_error(big_job())
+    (shares,) = part_shares(step(matrix_s=3.0, bubble_s=1.0), error)
+    assert dict(zip(error.parts, shares.tolist(), strict=True)) == {
+        **dict.fromkeys(PARTS, 0.0),
+        "matrix_s": 0.75,
+        "bubble_s": 0.25,
+    }
+    assert width(by_parts(0.01)) < width(by_parts(0.1)) < width(by_parts(0.3))
+    assert width(by_parts(0.01)) < width(None)
+    assert width(by_parts(0.1, -0.05)) < width(by_parts(0.1)) < width(by_parts(0.1, 0.5))
+    known = by_parts(0.05)
+    wider = width(replace(known, interval_scale=2.0))
+    assert math.log1p(wider) == pytest.approx(2 * math.log1p(width(known)))
+    slow = replace(FITTED, calibration=by_parts(0.01, tensor_communication_s=2.0))
+    usual, slower = predict(SPLIT, FITTED).step_time, predict(SPLIT, slow).step_time
+    assert slower.tensor_communication_s[0] == 2 * usual.tensor_communication_s[0]
+    assert slower.matrix_s[0] == usual.matrix_s[0]
 
 
 @pytest.mark.parametrize("name", sorted(PARTS))
@@ -65,32 +83,14 @@ def test_a_step_of_one_part_is_as_uncertain_as_that_part_and_the_rest_together(n
     assert error_of(**{name: 3.0}) == pytest.approx(np.exp(Z80 * deviation) - 1, rel=1e-12)  # rounding
 
 
-def test_a_search_knows_more_of_software_that_was_compared_on_the_device() -> None:
+def test_what_was_compared_is_known_better_and_what_was_not_is_less_certain() -> None:
     unknown, known = time_error(big_job()), time_error(FITTED)
     assert all(known.parts[name] < unknown.parts[name] for name in PARTS)
-
-
-def test_independent_errors_of_several_parts_cancel_in_part() -> None:
-    assert error_of(matrix_s=1.0, attention_s=1.0) < max(error_of(matrix_s=1.0), error_of(attention_s=1.0))
-
-
-def test_the_more_of_a_step_is_badly_known_the_wider_its_interval() -> None:
-    errors = [error_of(matrix_s=1.0, tensor_communication_s=share) for share in (0.2, 0.5, 1.0, 5.0)]
-    assert errors == sorted(errors)
-
-
-def test_a_step_that_is_twice_as_long_in_all_parts_is_as_uncertain() -> None:
-    assert error_of(matrix_s=2.0, bubble_s=1.0) == error_of(matrix_s=1.0, bubble_s=0.5)
-
-
-def test_shares_of_a_step_sum_to_one_in_the_order_of_the_parts() -> None:
-    error = time_error(big_job())
-    (shares,) = part_shares(step(matrix_s=3.0, bubble_s=1.0), error)
-    assert dict(zip(error.parts, shares.tolist(), strict=True)) == {
-        **dict.fromkeys(PARTS, 0.0),
-        "matrix_s": 0.75,
-        "bubble_s": 0.25,
-    }
+    layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])
+    parts = interval_error(layouts, FITTED).parts
+    expected = [TRUST[where] * PARTS["offload_s"] for where in (Where.HERE, Where.NOWHERE)]
+    assert np.asarray(parts["offload_s"]).tolist() == expected
+    assert parts["bubble_s"] == TRUST[Where.HERE] * PARTS["bubble_s"]
 
 
 @pytest.mark.parametrize("cluster", ["mi300x:8", "v100:8"])
@@ -100,55 +100,28 @@ def test_all_is_less_certain_on_devices_that_nothing_was_compared_on(cluster: st
     assert dict(wide.parts) == {name: 2 * deviation for name, deviation in narrow.parts.items()}
 
 
-def test_a_part_that_was_compared_with_nothing_is_less_certain_than_the_others() -> None:
-    layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])
-    parts = interval_error(layouts, FITTED).parts
-    expected = [TRUST[where] * PARTS["offload_s"] for where in (Where.HERE, Where.NOWHERE)]
-    assert np.asarray(parts["offload_s"]).tolist() == expected
-    assert parts["bubble_s"] == TRUST[Where.HERE] * PARTS["bubble_s"]
-
-
-def test_runs_scatter_by_software_device_kind_of_model_and_width_of_numbers() -> None:
+def test_runs_scatter_by_software_device_model_and_width_or_as_their_stack_says() -> None:
     layouts = LayoutColumns.from_layouts([Layout(), Layout(precision=Precision.FP8)])
     said = comparisons()["nemo", "h100-sxm", DENSE].scatter
     expected = [said[BITS_16], said[BITS_8]]
     assert interval_error(layouts, replace(FITTED, stack=load_stack("nemo"))).residual.tolist() == expected
-
-
-def test_a_stack_may_say_itself_how_far_its_runs_scatter() -> None:
     noisy = replace(FITTED, stack=replace(FITTED.stack, scatter=0.2))
     assert interval_error(ONE, noisy).residual.tolist() == [0.2]
-
-
-def test_runs_of_software_that_nobody_compared_scatter_like_those_of_all() -> None:
     assert interval_error(ONE, big_job()).residual.tolist() == [pooled_scatter(DENSE)[BITS_16]]
 
 
-def test_what_a_cluster_adds_stays_until_runs_on_it_were_measured_also_for_fitted_software() -> None:
+def test_what_a_cluster_adds_stays_until_runs_on_it_were_measured_but_a_search_may_learn_of_its_job() -> None:
     known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
     assert (interval_error(ONE, FITTED).common, interval_error(ONE, known).common) == (CLUSTER, 0.03)
-
-
-def test_a_search_may_learn_that_a_job_differs_also_on_a_cluster_that_is_known() -> None:
-    known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
     assert time_error(known) == time_error(FITTED)
 
 
-def test_a_peak_at_the_limit_fits_as_often_as_not() -> None:
+def test_a_layout_fits_by_the_curve_of_a_normal_distribution_through_a_half_at_the_limit() -> None:
     assert fit_probability(np.array([80e9]), 80e9).tolist() == [0.5]
-
-
-def test_the_more_a_layout_needs_the_less_likely_it_fits() -> None:
     probabilities = fit_probability(np.geomspace(40e9, 160e9, 50), 80e9)
     assert all(more > less for more, less in pairwise(probabilities))
     assert np.all((probabilities > 0) & (probabilities < 1))
-
-
-def test_a_peak_that_is_no_longer_near_the_limit_is_certain_and_finite() -> None:
     assert fit_probability(np.array([1.0, 1e30]), 80e9) == pytest.approx([1.0, 0.0], abs=1e-20)
-
-
-def test_the_curve_is_that_of_a_normal_distribution() -> None:
     deviations = np.linspace(-3, 3, 61)
     probabilities = fit_probability(80e9 * np.exp(-MEMORY_DEVIATION * deviations), 80e9)
     # 0.0095: how far the logistic curve lies from the normal distribution at most
@@ -174,28 +147,6 @@ SPLIT = LayoutColumns.from_layouts([Layout(tensor_parallel_degree=8, data_parall
 
 def width(known: Calibration | None) -> float:
     return float(predict(SPLIT, replace(FITTED, calibration=known)).relative_error[0])
-
-
-def test_parts_that_are_known_well_narrow_the_interval() -> None:
-    assert width(by_parts(0.01)) < width(by_parts(0.1)) < width(by_parts(0.3))
-    assert width(by_parts(0.01)) < width(None)
-
-
-def test_errors_of_parts_that_make_up_for_each_other_leave_a_narrower_interval() -> None:
-    assert width(by_parts(0.1, -0.05)) < width(by_parts(0.1)) < width(by_parts(0.1, 0.5))
-
-
-def test_an_interval_is_scaled_in_logarithms() -> None:
-    known = by_parts(0.05)
-    wider = width(replace(known, interval_scale=2.0))
-    assert math.log1p(wider) == pytest.approx(2 * math.log1p(width(known)))
-
-
-def test_a_part_takes_its_own_factor_longer() -> None:
-    slow = replace(FITTED, calibration=by_parts(0.01, tensor_communication_s=2.0))
-    usual, slower = predict(SPLIT, FITTED).step_time, predict(SPLIT, slow).step_time
-    assert slower.tensor_communication_s[0] == 2 * usual.tensor_communication_s[0]
-    assert slower.matrix_s[0] == usual.matrix_s[0]
 
 
 def test_what_options_of_a_layout_leave_open_is_not_narrowed_by_runs_without_them() -> None:

@@ -25,7 +25,6 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
-from tests.builders import cpu_cluster, h100_cluster
 from tests.trials.launching import SHORT, Watcher, left_over, spec
 
 GPUS = tuple("01234567")
@@ -53,11 +52,19 @@ def somebody_else() -> Iterator[None]:
         yield
 
 
-def test_trials_that_run_at_once_have_gpus_of_their_own() -> None:
+def test_trials_have_gpus_of_their_own_and_others_on_cores_do_not_wait_for_them() -> None:
     pool = gpus()
     with ExitStack() as claims:
         held = [claims.enter_context(pool.claim(on_gpus(f"t{n}", 2), impatient())) for n in range(4)]
     assert sorted(device for devices in held if isinstance(devices, tuple) for device in devices) == list(GPUS)
+    pool = gpus()
+    with pool.claim(spec("cores"), impatient()) as cores, pool.claim(on_gpus("gpus", 8), impatient()) as devices:
+        assert (cores, devices) == ((CORES,), GPUS)
+    pool = gpus()
+    with pytest.raises(ZeroDivisionError), pool.claim(on_gpus("broken", 8), impatient()):
+        raise ZeroDivisionError
+    with pool.claim(on_gpus("next", 8), impatient()) as devices:
+        assert devices == GPUS
 
 
 def test_where_no_gpu_is_free_a_trial_waits_says_so_and_still_hears_a_stop() -> None:
@@ -91,14 +98,6 @@ def test_a_trial_that_gets_its_devices_after_a_wait_says_that_it_goes_on() -> No
     assert watcher.waits == ["waits until trials that run on this machine have ended", None]
 
 
-def test_gpus_come_back_when_a_trial_raises() -> None:
-    pool = gpus()
-    with pytest.raises(ZeroDivisionError), pool.claim(on_gpus("broken", 8), impatient()):
-        raise ZeroDivisionError
-    with pool.claim(on_gpus("next", 8), impatient()) as devices:
-        assert devices == GPUS
-
-
 def test_a_claim_within_a_claim_of_the_same_trial_has_its_devices() -> None:
     pool = gpus()
     with pool.claim(on_gpus("t", 4), impatient()) as outer:
@@ -106,12 +105,6 @@ def test_a_claim_within_a_claim_of_the_same_trial_has_its_devices() -> None:
             assert inner == outer
         with pool.claim(on_gpus("other", 8), impatient()) as devices:
             assert devices == STOPPED  # the inner one's end gave nothing back
-
-
-def test_trials_on_cores_and_on_gpus_do_not_wait_for_each_other() -> None:
-    pool = gpus()
-    with pool.claim(spec("cores"), impatient()) as cores, pool.claim(on_gpus("gpus", 8), impatient()) as devices:
-        assert (cores, devices) == ((CORES,), GPUS)
 
 
 def test_claims_of_many_threads_never_share_a_gpu_and_all_have_their_turn() -> None:
@@ -128,13 +121,6 @@ def test_claims_of_many_threads_never_share_a_gpu_and_all_have_their_turn() -> N
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(run, range(24)))
-
-
-@pytest.mark.parametrize(("num_nodes", "room"), [(1, 2), (2, 1), (4, 1)])
-def test_a_machine_has_room_for_as_many_trials_as_find_gpus_and_never_for_none(num_nodes: int, room: int) -> None:
-    pool = DevicePool(lambda: tuple(map(str, range(16))))
-    assert pool.capacity(h100_cluster(num_nodes=num_nodes)) == room
-    assert pool.capacity(cpu_cluster(4)) == 1
 
 
 def test_pools_with_one_folder_share_their_devices_and_release_them(tmp_path: Path) -> None:

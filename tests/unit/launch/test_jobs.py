@@ -1,3 +1,5 @@
+"""Attempts: what their processes report, how they are followed, and the verdict on them."""
+
 from __future__ import annotations
 
 import json
@@ -6,24 +8,27 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotuner.core.codec import SCHEMA_VERSION, to_plain
 from autotuner.core.errors import AutotunerError, InvalidInput
-from autotuner.core.measurement import LinkEvent, LinkEventKind, StepReport
+from autotuner.core.measurement import Breakdown, LinkEvent, LinkEventKind, Measurement, StepReport
 from autotuner.core.timeline import StepTimeline
-from autotuner.core.trial import FailureKind
-from autotuner.launch.attempts import GRACE_S, follow
-from autotuner.launch.local import work_folder
-from autotuner.launch.ranks import CannotRun, Death
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.launch.attempts import GRACE_S, follow, verdict
+from autotuner.launch.exclusive import DevicePool
+from autotuner.launch.local import LocalLauncher, work_folder
+from autotuner.launch.ranks import CannotRun, Death, Ranks
 from autotuner.launch.reports import RankFailure, Reports, TrialFiles
 from autotuner.launch.this_machine import ask_torch
 from autotuner.launch.torchrun import dead_ranks
-from tests.builders import breakdown, measurement, step_report
+from tests.builders import breakdown, cpu_cluster, cpu_layout, measurement, step_report, tiny_job, tiny_model
 from tests.patience import PATIENCE_S
-from tests.trials.launching import Watcher, spec
+from tests.trials.launching import SHORT, Watcher, spec
 
 
 # ---------------------------------------------------------------- torch jobs
@@ -34,12 +39,11 @@ def module(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
     return "answering"
 
 
-def test_the_last_line_is_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_line_is_the_answer_and_progress_stands_on_standard_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = module(tmp_path, monkeypatch, "print('noise')", "print(sys.stdin.read().upper())")
     assert ask_torch(name, "question", timeout_s=PATIENCE_S) == "QUESTION"
-
-
-def test_progress_is_what_it_says_on_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     lines = ("print('1 of 2\\n2 of 2', file=sys.stderr)", "print('done')")
     name = module(tmp_path, monkeypatch, *lines)
@@ -47,28 +51,21 @@ def test_progress_is_what_it_says_on_standard_error(tmp_path: Path, monkeypatch:
     assert told == ["1 of 2", "2 of 2"]
 
 
-def test_a_refusal_is_the_callers_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = module(tmp_path, monkeypatch, "sys.stderr.write('too large')", "sys.exit(2)")
-    with pytest.raises(InvalidInput, match="too large"):
-        ask_torch(name, "", timeout_s=PATIENCE_S)
-
-
-def test_a_missing_torch_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = module(tmp_path, monkeypatch, "raise ModuleNotFoundError(\"No module named 'torch'\")")
-    with pytest.raises(InvalidInput, match="is not installed here"):
-        ask_torch(name, "", timeout_s=PATIENCE_S)
-
-
-def test_a_process_that_breaks_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = module(tmp_path, monkeypatch, "raise ValueError('odd shapes')")
-    with pytest.raises(AutotunerError, match="odd shapes"):
-        ask_torch(name, "", timeout_s=PATIENCE_S)
-
-
-def test_a_process_that_never_answers_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = module(tmp_path, monkeypatch, "import time", "time.sleep(60)")
-    with pytest.raises(AutotunerError, match="no answer after 1 s"):
-        ask_torch(name, "", timeout_s=1.0)
+@pytest.mark.parametrize(
+    ("line", "error", "said"),
+    [
+        ("sys.exit(print('too large', file=sys.stderr) or 2)", InvalidInput, "too large"),  # the caller's mistake
+        ("raise ModuleNotFoundError(\"No module named 'torch'\")", InvalidInput, "is not installed here"),
+        ("raise ValueError('odd shapes')", AutotunerError, "odd shapes"),
+        ("__import__('time').sleep(60)", AutotunerError, "no answer after 1 s"),
+    ],
+)
+def test_a_process_that_refuses_breaks_or_never_answers_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, error: type[Exception], said: str
+) -> None:
+    timeout_s = 1.0 if "sleep" in line else PATIENCE_S
+    with pytest.raises(error, match=said):
+        ask_torch(module(tmp_path, monkeypatch, line), "", timeout_s=timeout_s)
 
 
 # ---------------------------------------------------------------- torchrun
@@ -77,18 +74,12 @@ def deaths(tmp_path: Path) -> Path:
     return tmp_path / "deaths.json"
 
 
-def test_ranks_come_in_the_order_in_which_the_agent_found_them_dead(deaths: Path) -> None:
+def test_ranks_come_in_the_order_in_which_they_died_of_themselves(deaths: Path) -> None:
+    assert dead_ranks(deaths) == ()  # an agent that wrote nothing found nobody dead
     deaths.write_text(json.dumps([[1, -9], [0, 1]]))
     assert dead_ranks(deaths) == [Death(rank=1, exit_code=-9), Death(rank=0, exit_code=1)]
-
-
-def test_a_rank_that_the_agent_ended_because_of_another_did_not_die_of_itself(deaths: Path) -> None:
     deaths.write_text(json.dumps([[0, 1], [1, -15]]))
     assert dead_ranks(deaths) == [Death(rank=0, exit_code=1)]
-
-
-def test_an_agent_that_wrote_nothing_found_nobody_dead(deaths: Path) -> None:
-    assert dead_ranks(deaths) == ()
 
 
 # ---------------------------------------------------------------- work folder
@@ -138,13 +129,10 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_before_the_file_exists_there_is_nothing(tmp_path: Path) -> None:
-    assert list(Reports(tmp_path / "none").new_steps()) == []
-
-
 def test_steps_come_once_each_and_in_order(tmp_path: Path) -> None:
     path = tmp_path / "reports"
     reports = Reports(path)
+    assert list(reports.new_steps()) == []
     append(path, line("step", **to_plain(step_report(0))))
     assert list(reports.new_steps()) == [step_report(0)]
     append(path, line("step", **to_plain(step_report(1))) + line("step", **to_plain(step_report(2))))
@@ -183,21 +171,22 @@ def test_events_of_links_come_once_each_and_all_of_them_are_part_of_the_measurem
     assert reports.measurement == measurement(link_events=(slow, well))
 
 
-def test_a_breakdown_joins_the_measurement_before_it(tmp_path: Path) -> None:
-    path = tmp_path / "reports"
-    parts = breakdown(forward_s=0.1)
-    append(path, line("measurement", **to_plain(measurement())) + line("breakdown", **to_plain(parts)))
-    reports = Reports(path)
-    assert list(reports.new_steps()) == []
-    assert reports.measurement == measurement(breakdown=parts)
-
-
-def test_a_breakdown_whose_measurement_was_torn_by_a_full_disk_is_worth_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "reports"
-    append(path, line("breakdown", **to_plain(breakdown())))
-    reports = Reports(path)
-    assert list(reports.new_steps()) == []
-    assert reports.measurement is None
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("breakdown", breakdown(forward_s=0.1)),
+        ("timeline", StepTimeline(step_s=0.5, num_micro_batches=4, num_ranks=2, ranks=())),
+    ],
+)
+def test_a_breakdown_or_timeline_joins_the_measurement_before_it_and_is_worth_nothing_where_that_was_torn(
+    tmp_path: Path, kind: str, value: Breakdown | StepTimeline
+) -> None:
+    whole = line("measurement", **to_plain(measurement()))
+    for name, before, expected in (("whole", whole, measurement(**{kind: value})), ("torn", "", None)):
+        append(tmp_path / name, before + line(kind, **to_plain(value)))
+        reports = Reports(tmp_path / name)
+        assert list(reports.new_steps()) == []
+        assert reports.measurement == expected
 
 
 def test_what_a_rank_printed_is_found_however_deep_it_lies(tmp_path: Path) -> None:
@@ -220,15 +209,6 @@ def test_a_line_that_is_none_of_ours_is_passed_over(tmp_path: Path, torn: str) -
     path = tmp_path / "reports"
     append(path, f"{torn}\n" + line("step", **to_plain(step_report(1))))
     assert list(Reports(path).new_steps()) == [step_report(1)]
-
-
-def test_a_timeline_joins_the_measurement_before_it(tmp_path: Path) -> None:
-    path = tmp_path / "reports.jsonl"
-    step = StepTimeline(step_s=0.5, num_micro_batches=4, num_ranks=2, ranks=())
-    append(path, line("measurement", **to_plain(measurement())) + line("timeline", **to_plain(step)))
-    reports = Reports(path)
-    reports.new_steps()
-    assert reports.measurement == measurement(timeline=step)
 
 
 # ---------------------------------------------------------------- following
@@ -286,8 +266,12 @@ def test_a_complete_result_ends_it_before_the_ranks_do(reports: Path) -> None:
     assert watcher.steps == [step_report(0)]
 
 
-def test_ranks_that_are_gone_end_it(reports: Path) -> None:
+def test_ranks_that_are_gone_say_why_or_outlast_the_deadline_end_it(reports: Path) -> None:
     assert followed(reports, PretendRanks(2), Watcher()) == "ended"
+    assert followed(reports, PretendRanks(), Watcher(), limit_s=0.0) == "timeout"
+    out_of_memory = RankFailure(rank=1, kind=FailureKind.OOM, message="out of memory", traceback="")
+    report(reports, "failure", to_plain(out_of_memory))
+    assert followed(reports, PretendRanks(), Watcher(), peers_s=0.0) == "failed"
 
 
 def test_ranks_that_only_lost_a_peer_are_followed_until_it_is_known_which_one_died(reports: Path) -> None:
@@ -299,19 +283,9 @@ def test_ranks_that_only_lost_a_peer_are_followed_until_it_is_known_which_one_di
     assert ranks.deaths() == [own_end], "the third look told which rank died, and the fourth was never made"
 
 
-def test_a_rank_that_says_why_it_failed_ends_it(reports: Path) -> None:
-    out_of_memory = RankFailure(rank=1, kind=FailureKind.OOM, message="out of memory", traceback="")
-    report(reports, "failure", to_plain(out_of_memory))
-    assert followed(reports, PretendRanks(), Watcher(), peers_s=0.0) == "failed"
-
-
 def test_the_watchers_answer_ends_it(reports: Path) -> None:
     watcher = Watcher(stop_after=1)
     assert followed(reports, PretendRanks(), watcher) == watcher.stop_requested()
-
-
-def test_the_deadline_ends_it(reports: Path) -> None:
-    assert followed(reports, PretendRanks(), Watcher(), limit_s=0.0) == "timeout"
 
 
 def test_ranks_that_cannot_be_looked_at_are_the_launchers_own_trouble(reports: Path) -> None:
@@ -326,3 +300,227 @@ def test_a_watcher_that_cannot_store_a_step_is_not_taken_for_the_launchers_troub
 
     with pytest.raises(OSError, match="no space left for step 0"):
         followed(reports, PretendRanks(), FullStore())
+
+
+SPEC = TrialSpec(
+    trial_id="t",
+    model=tiny_model(),
+    workload=tiny_job().workload,
+    layout=cpu_layout(data_parallel_replicate_degree=2),
+    device="cpu",
+    settings=TrialSettings(timeout_s=60.0),
+)
+
+WAITING = 'Current thread 0x1 (most recent call first):\n  File "torch/distributed/c10d.py", line 1 in wait\n'
+WORKING = (
+    "Current thread 0x1 (most recent call first):\n"
+    '  File "trials/training/step.py", line 1 in spin\n  File "x.py", line 2\n'
+)
+
+
+class Seen:
+    """Ranks that have ended, as whoever started them saw them."""
+
+    def __init__(self) -> None:
+        self.found: list[Death] = []
+        self.text = ""
+
+    def ended(self) -> bool:
+        return True
+
+    def deaths(self) -> Sequence[Death]:
+        return self.found
+
+    def log(self) -> str:
+        return self.text
+
+    def end(self, *, grace_s: float) -> tuple[int, ...]:
+        del grace_s
+        return ()
+
+
+class Case:
+    """The files of one ended trial."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ranks = Seen()
+        self.rank_logs: dict[int, str] = {}
+        self.reports = Reports(directory / "reports")
+
+    def rank_log(self, rank: int, text: str) -> None:
+        self.rank_logs[rank] = text
+
+    def fails(self, rank: int, kind: FailureKind) -> None:
+        failure = RankFailure(rank=rank, kind=kind, message=f"{kind.value} on {rank}", traceback="Traceback")
+        self.reports.failures.append(failure)
+
+    def judge(self, *, timed_out: bool = False, oom_killed: bool = False) -> Measurement | TrialFailure:
+        return verdict(
+            SPEC, self.reports, self.ranks, rank_logs=self.rank_logs, timed_out=timed_out, oom_killed=oom_killed
+        )
+
+    def failure(self, *, timed_out: bool = False, oom_killed: bool = False) -> TrialFailure:
+        judged = self.judge(timed_out=timed_out, oom_killed=oom_killed)
+        assert isinstance(judged, TrialFailure)
+        return judged
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    return Case(tmp_path)
+
+
+def test_profiled_steps_that_die_or_hang_cost_the_breakdown_and_nothing_else(case: Case) -> None:
+    case.reports.measurement = measurement(breakdown=breakdown())
+    assert case.judge() == case.reports.measurement
+    case.reports.measurement = measurement()
+    judged = case.judge(timed_out=True)
+    assert isinstance(judged, Measurement)
+    assert judged.breakdown_failure == "timeout: no result within 60 s"
+    case.reports.measurement = measurement()
+    case.fails(1, FailureKind.OOM)
+    assert case.judge() == measurement(breakdown_failure="oom: oom on 1")
+
+
+def test_the_rank_that_ran_out_of_memory_is_guilty_not_its_peers_who_lost_the_connection(case: Case) -> None:
+    case.fails(0, FailureKind.COMMUNICATION)
+    case.fails(1, FailureKind.OOM)
+    assert (case.failure().kind, case.failure().rank) == (FailureKind.OOM, 1)
+
+
+def test_a_killed_rank_is_named_with_its_signal_and_its_last_lines(case: Case) -> None:
+    case.ranks.found = [Death(rank=0, exit_code=1), Death(rank=1, exit_code=-9)]
+    case.rank_log(1, "last words")
+    case.fails(0, FailureKind.COMMUNICATION)
+    judged = case.failure()
+    assert (judged.kind, judged.rank, judged.log_tail) == (FailureKind.CRASH, 1, "last words")
+    assert "SIGKILL" in judged.message
+
+
+def test_a_rank_killed_by_the_kernel_for_memory_ran_out_of_memory(case: Case) -> None:
+    case.ranks.found = [Death(rank=1, exit_code=-9)]
+    assert case.failure(oom_killed=True).kind == FailureKind.OOM
+
+
+def test_when_all_that_was_reported_is_communication_it_is_believed(case: Case) -> None:
+    case.fails(0, FailureKind.COMMUNICATION)
+    assert case.failure().kind == FailureKind.COMMUNICATION
+
+
+@pytest.mark.parametrize(
+    ("other", "guilty"),
+    [(WORKING, 1), ("", 1), (WAITING, None)],
+    ids=["one works outside a collective", "one does not even answer", "all wait"],
+)
+def test_of_ranks_that_hang_the_one_that_does_not_wait_for_the_others_is_named(
+    case: Case, other: str, guilty: int | None
+) -> None:
+    case.rank_log(0, WAITING)
+    case.rank_log(1, other)
+    judged = case.failure(timed_out=True)
+    assert (judged.kind, judged.rank) == (FailureKind.TIMEOUT, guilty)
+    assert "60 s" in judged.message
+
+
+def test_an_end_without_any_report_is_a_crash_with_the_last_lines_of_who_started_the_ranks(case: Case) -> None:
+    case.ranks.text = "ModuleNotFoundError: no torch\n"
+    judged = case.failure()
+    assert (judged.kind, judged.rank) == (FailureKind.CRASH, None)
+    assert "no torch" in judged.log_tail
+
+
+class NoRanks:
+    """Starts none."""
+
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        raise AssertionError(f"{spec.trial_id} was started in {files.directory} with {environment}")
+
+    def close(self) -> None:
+        pass
+
+
+class StuckRanks:
+    """Ranks that report one step, and of which one process cannot be ended."""
+
+    pid = 4711
+
+    def __init__(self) -> None:
+        self.environment: Mapping[str, str] = {}
+
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        del spec
+        self.environment = environment
+        files.reports.write_text(json.dumps({"type": "step", **to_plain(step_report(0))}) + "\n")
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def ended(self) -> bool:
+        return False
+
+    def deaths(self) -> Sequence[Death]:
+        return ()
+
+    def log(self) -> str:
+        return ""
+
+    def end(self, *, grace_s: float) -> tuple[int, ...]:
+        del grace_s
+        return (self.pid,)
+
+
+def test_a_trial_with_a_process_that_cannot_be_ended_ends_at_its_limit_and_names_the_process(tmp_path: Path) -> None:
+    trial = spec("stuck", replace(SHORT, timeout_s=0.1))
+    outcome = LocalLauncher(tmp_path, StuckRanks()).run(trial, Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.TIMEOUT
+    assert outcome.message.endswith("SIGKILL did not end process 4711")
+
+
+def test_a_watcher_that_cannot_store_a_step_is_not_taken_for_a_work_directory_that_is_broken(tmp_path: Path) -> None:
+    class FullStore(Watcher):
+        def on_step(self, step: StepReport) -> None:
+            raise OSError(f"no space left for step {step.step}")
+
+    with pytest.raises(OSError, match="no space left for step 0"):
+        LocalLauncher(tmp_path, StuckRanks()).run(spec("unheard"), FullStore())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_on_gpus_see_those_alone_that_no_other_trial_has(tmp_path: Path) -> None:
+    ranks, pool = StuckRanks(), DevicePool(lambda: ("0", "1", "2", "3"))
+    with pool.claim(spec("beside", device="cuda"), Watcher()):
+        LocalLauncher(tmp_path, ranks, pool).run(spec("gpus", replace(SHORT, timeout_s=0.1), device="cuda"), Watcher())
+    assert ranks.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+def test_ranks_that_cannot_be_started_say_why_and_nothing_of_the_trial(tmp_path: Path) -> None:
+    class Unstartable(StuckRanks):
+        def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+            del files, environment
+            raise BlockingIOError(f"too many processes to start {spec.trial_id}")
+
+    outcome = LocalLauncher(tmp_path, Unstartable()).run(spec("unstarted"), Watcher())
+    assert isinstance(outcome, Stopped)
+    assert outcome.reason == "infrastructure"
+    assert "too many processes" in outcome.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_ranks_than_the_cores_share_are_refused_and_never_started(tmp_path: Path) -> None:
+    launcher = LocalLauncher(tmp_path, NoRanks())
+    refusal = launcher.refuses(cpu_cluster(num_nodes=2**17, accelerators_per_node=8))
+    assert refusal is not None
+    assert "1048576 ranks, these cores share" in refusal
+    crowd = spec("crowd", layout=cpu_layout(data_parallel_replicate_degree=2**20))
+    outcome = launcher.run(crowd, Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert (outcome.kind, "1048576 ranks are more than" in outcome.message) == (FailureKind.CRASH, True)
+
+
+def test_weights_that_the_machine_cannot_hold_are_out_of_memory_before_a_rank_starts(tmp_path: Path) -> None:
+    huge = replace(spec("huge"), model=tiny_model(num_layers=2**31 - 1, ffn_size=2**20))
+    outcome = LocalLauncher(tmp_path, NoRanks()).run(huge, Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert (outcome.kind, "the weights alone need" in outcome.message) == (FailureKind.OOM, True)

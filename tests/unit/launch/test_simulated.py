@@ -74,7 +74,7 @@ def layouts(spec: TrialSpec, count: int) -> Mapping[int, TrialSpec]:
     return {n: replace(spec, workload=replace(spec.workload, seq_len=1024 + 2 * n)) for n in range(count)}
 
 
-def test_without_noise_ten_thousand_ranks_take_what_is_predicted() -> None:
+def test_without_noise_ten_thousand_ranks_take_what_is_predicted_and_say_that_it_is_simulated() -> None:
     spec = large()
     assert spec.cluster is not None
     predicted = predict_one(spec.layout, Job(model=spec.model, cluster=spec.cluster, workload=spec.workload))
@@ -84,16 +84,13 @@ def test_without_noise_ten_thousand_ranks_take_what_is_predicted() -> None:
     assert found.peak_bytes == (round(predicted.memory.total_bytes - predicted.memory.allowance_bytes),)
     assert found.phases is not None
     assert found.phases.optimizer_s == pytest.approx(predicted.step_time.optimizer_s)
-
-
-def test_its_figures_say_that_they_are_simulated() -> None:
     found = measured(by(EXACT).run(large(), Watcher()))
     assert found.is_simulated
     assert found.peak_source == "simulated"
     assert "nothing ran" in found.environment["simulated"]
 
 
-def test_the_same_seed_and_layout_take_equally_long_and_another_of_either_does_not() -> None:
+def test_a_seed_and_a_layout_take_equally_long_but_for_the_noise_of_runs() -> None:
     spec, other = large(), large(num_nodes=1000)
     first, again = (measured(by(Scenario()).run(spec, Watcher())) for _ in range(2))
     assert first == again
@@ -101,14 +98,27 @@ def test_the_same_seed_and_layout_take_equally_long_and_another_of_either_does_n
     assert with_seed.step_time_s != first.step_time_s
     ratios = {measured(by(Scenario()).run(one, Watcher())).step_time_s / exact(one) for one in (spec, other)}
     assert len(ratios) == 2
-
-
-def test_a_later_sweep_of_another_seed_meets_the_same_layout_but_for_the_noise_of_runs() -> None:
     quiet = by(Scenario(run_noise=0.0))
     first, later = (measured(quiet.run(replace(large(), seed=seed), Watcher())) for seed in (0, 7))
     assert later.step_time_s == pytest.approx(first.step_time_s, rel=0.01)  # the median of steps that scatter by 1 %
     assert later.peak_bytes == first.peak_bytes
     assert later.step_time_s != first.step_time_s
+    launcher = by(Scenario())
+    one_run, another = (measured(launcher.run(large(run=run), Watcher())).step_time_s for run in (0, 1))
+    assert one_run != another
+    assert one_run == pytest.approx(another, rel=0.05)
+    launcher = by(Scenario(noise=0.1, run_noise=0.003, step_noise=0.0))
+    times = [measured(launcher.run(large(repeat=number), Watcher())).step_time_s for number in range(12)]
+    assert len(set(times)) == len(times)
+    assert statistics.stdev(map(math.log, times)) == pytest.approx(0.003, rel=0.6)  # of a dozen
+    # Simulated trials stay what they were when a model, or a field of it, is called otherwise.
+    spec = large()
+    renamed = replace(spec, model=replace(spec.model, name="another"))
+    other = replace(spec, model=replace(spec.model, num_kv_heads=spec.model.num_heads))
+    share = Luck(spec, seed=1).share("crash")
+    assert share == 0.09480503708381775  # a field of another name leaves it where it is
+    assert Luck(renamed, seed=1).share("crash") == share
+    assert Luck(other, seed=1).share("crash") != share
 
 
 def exact(spec: TrialSpec) -> float:
@@ -123,20 +133,6 @@ def test_layouts_scatter_about_what_is_predicted_by_as_much_as_the_scenario_says
     # of a hundred draws the mean scatters by 0.02 and the deviation by 0.014
     assert statistics.mean(logs) == pytest.approx(0.0, abs=0.06)
     assert statistics.stdev(logs) == pytest.approx(0.2, abs=0.045)
-
-
-def test_runs_of_one_trial_differ_by_little() -> None:
-    launcher = by(Scenario())
-    first, second = (measured(launcher.run(large(run=run), Watcher())).step_time_s for run in (0, 1))
-    assert first != second
-    assert first == pytest.approx(second, rel=0.05)
-
-
-def test_a_trial_that_repeats_another_differs_from_it_by_as_much_as_runs_do() -> None:
-    launcher = by(Scenario(noise=0.1, run_noise=0.003, step_noise=0.0))
-    times = [measured(launcher.run(large(repeat=number), Watcher())).step_time_s for number in range(12)]
-    assert len(set(times)) == len(times)
-    assert statistics.stdev(map(math.log, times)) == pytest.approx(0.003, rel=0.6)  # of a dozen
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(1.3, True), (0.7, False)])
@@ -202,7 +198,7 @@ def test_a_service_that_restarts_goes_on_with_the_same_job() -> None:
     assert {job.name for job in again.jobs} == {waits.name}
 
 
-def test_a_trial_that_would_take_longer_than_its_limit_times_out() -> None:
+def test_layouts_die_as_the_scenario_says_or_at_their_limit() -> None:
     failed = died(by(EXACT).run(large(settings=ENDLESS), Watcher()))
     assert (failed.kind, failed.message) == (FailureKind.TIMEOUT, f"simulated: no end after {ENDLESS.timeout_s:.0f} s")
 
@@ -242,14 +238,3 @@ def test_under_a_fault_trace_each_step_takes_what_is_predicted_of_its_links() ->
     assert min(slow.step_times_s) > outcome.step_time_s
     assert after.step_times_s == pytest.approx(before.step_times_s)
     assert [step.is_under_trace for step in watcher.steps][-6:] == [True] * 6
-
-
-def test_luck_goes_by_numbers_not_by_names() -> None:
-    """Simulated trials stay what they were when a model, or a field of it, is called otherwise."""
-    spec = large()
-    renamed = replace(spec, model=replace(spec.model, name="another"))
-    other = replace(spec, model=replace(spec.model, num_kv_heads=spec.model.num_heads))
-    share = Luck(spec, seed=1).share("crash")
-    assert share == 0.09480503708381775  # a field of another name leaves it where it is
-    assert Luck(renamed, seed=1).share("crash") == share
-    assert Luck(other, seed=1).share("crash") != share

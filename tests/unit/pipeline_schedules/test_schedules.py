@@ -1,3 +1,5 @@
+"""Pipeline schedules: their orders, what plans promise, and zero-bubble schedules of several stages per rank."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -8,10 +10,11 @@ from hypothesis import strategies as st
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.named import gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zbv
-from autotuner.schedules.planner import adaptive, named_schedule, plan, warm_up
+from autotuner.schedules.named import dualpipev, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zb_interleaved, zbv
+from autotuner.schedules.planner import adaptive, even_warm_up, named_schedule, plan, warm_up, within
 from autotuner.schedules.schedule import Action, Kind, Schedule
-from autotuner.schedules.simulate import PassTimes, simulate
+from autotuner.schedules.simulate import BLOCKING, BLOCKING_IN_TURN, PassTimes, Transport, delegated, simulate
+from bench.schedule_gap import Case, predicted_s, simulated_s
 
 
 # ---------------------------------------------------------------- actions
@@ -37,9 +40,20 @@ def test_no_ranks_wait_for_one_another_in_a_circle(schedule: Schedule) -> None:
     assert simulate(schedule, times).makespan_s >= 3.0 * schedule.num_micro_batches
 
 
-def test_an_action_prints_as_stage_kind_and_micro_batch() -> None:
+def test_schedules_order_their_actions_as_published() -> None:
     assert str(Action(2, Kind.INPUT, 11)) == "2I11"
     assert Action.parse("2I11") == Action(2, Kind.INPUT, 11)
+    # arXiv 2104.04473, figure 4, for two ranks
+    assert str(one_f_one_b(2, 3)) == "0F0 0F1 0B0 0F2 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2"
+    first, last = str(interleaved_1f1b(2, 2, 2)).splitlines()
+    assert first == "0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1"
+    assert last == "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1"
+    # as torch.distributed.pipelining 2.13's ScheduleZBVZeroBubble orders 2 ranks and 3 micro-batches
+    last = "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2"
+    assert str(zbv(2, 3)).splitlines()[1] == last
+    assert zbv(3, 9).rank_of == {0: 0, 1: 1, 2: 2, 3: 2, 4: 1, 5: 0}
+    assert zb_h1(4, 12).peak_in_flight(Kind.INPUT) == one_f_one_b(4, 12).peak_in_flight()
+    assert zb_h2(4, 12).peak_in_flight(Kind.INPUT) == (7, 5, 3, 1)
 
 
 @pytest.mark.parametrize("text", ["F0", "0X0", "0F", "0F0 ", "-1F0"])
@@ -68,24 +82,6 @@ def test_what_is_missing_doubled_or_out_of_order_is_no_schedule(text: str, compl
         Schedule.parse(text)
 
 
-def test_1f1b_warms_up_and_then_alternates() -> None:
-    # arXiv 2104.04473, figure 4, for two ranks
-    assert str(one_f_one_b(2, 3)) == "0F0 0F1 0B0 0F2 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2"
-
-
-def test_interleaved_1f1b_sends_rounds_of_micro_batches_through_one_stage_after_the_other() -> None:
-    first, last = str(interleaved_1f1b(2, 2, 2)).splitlines()
-    assert first == "0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1"
-    assert last == "1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1"
-
-
-def test_a_v_turns_round_on_the_last_rank() -> None:
-    # as torch.distributed.pipelining 2.13's ScheduleZBVZeroBubble orders 2 ranks and 3 micro-batches
-    last = "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2"
-    assert str(zbv(2, 3)).splitlines()[1] == last
-    assert zbv(3, 9).rank_of == {0: 0, 1: 1, 2: 2, 3: 2, 4: 1, 5: 0}
-
-
 @pytest.mark.parametrize(
     ("schedule", "kept"),
     [
@@ -103,31 +99,22 @@ def test_no_rank_keeps_more_activations_than_the_paper_of_its_schedule_says(
     assert schedule.peak_in_flight() == kept
 
 
-def test_deferred_weight_gradients_do_not_lengthen_the_wait_for_the_first_backward() -> None:
-    assert zb_h1(4, 12).peak_in_flight(Kind.INPUT) == one_f_one_b(4, 12).peak_in_flight()
-    assert zb_h2(4, 12).peak_in_flight(Kind.INPUT) == (7, 5, 3, 1)
-
-
-def test_interleaving_wants_whole_rounds_of_micro_batches() -> None:
+def test_sizes_and_times_that_no_schedule_has_are_refused() -> None:
+    for sizes in ((0, 4), (4, 0)):
+        with pytest.raises(InvalidInput, match="must be 1 or more"):
+            zb_h1(*sizes)
     with pytest.raises(InvalidInput, match="multiple of the 4 pipeline ranks; nearest legal value: 8"):
         interleaved_1f1b(4, 2, 10)
-
-
-@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
-def test_a_schedule_has_at_least_one_rank_and_one_micro_batch(sizes: tuple[int, int]) -> None:
-    with pytest.raises(InvalidInput, match="must be 1 or more"):
-        zb_h1(*sizes)
+    with pytest.raises(InvalidInput, match="above 0"):
+        warm_up(PassTimes.equal(2, 0.0, 1.0, 1.0))
 
 
 # ---------------------------------------------------------------- adaptive
 EQUAL = PassTimes.equal(4, 10.0, 10.0, 10.0)
 
 
-def test_without_delays_every_stage_runs_two_forwards_further_ahead_than_the_next() -> None:
+def test_every_stage_runs_two_forwards_further_ahead_than_the_next_and_more_before_a_slow_link() -> None:
     assert warm_up(EQUAL) == (7, 5, 3, 1)
-
-
-def test_a_slow_link_sets_all_stages_before_it_further_ahead() -> None:
     assert warm_up(replace(EQUAL, send_s=(0.0, 11.0, 0.0))) == (9, 7, 3, 1)
 
 
@@ -143,11 +130,6 @@ def test_a_slow_link_sets_all_stages_before_it_further_ahead() -> None:
 def test_plans_that_could_not_run_are_refused(num_micro_batches: int, counts: tuple[int, ...], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         adaptive(EQUAL, num_micro_batches, counts)
-
-
-def test_stages_that_take_no_time_cannot_be_planned_for() -> None:
-    with pytest.raises(InvalidInput, match="above 0"):
-        warm_up(PassTimes.equal(2, 0.0, 1.0, 1.0))
 
 
 @given(
@@ -169,26 +151,158 @@ def test_every_stage_runs_its_warm_up_and_then_its_first_backward(
         assert kinds[: ahead + 1] == [Kind.FORWARD] * ahead + [Kind.INPUT]
 
 
-def test_what_is_ready_runs_in_the_order_input_gradient_forward_weight_gradient() -> None:
+def test_what_is_ready_runs_in_the_order_input_gradient_forward_weight_gradient_and_no_stage_runs_too_far_ahead() -> (
+    None
+):
     # the last of two stages: everything arrives at once, so forwards hold weight gradients back
     last = adaptive(PassTimes.equal(2, 10.0, 10.0, 10.0), 3, (3, 1)).ranks[1]
     assert " ".join(map(str, last)) == "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"
-
-
-def test_a_stage_waits_for_its_first_backward_instead_of_running_further_ahead() -> None:
     first = adaptive(PassTimes.equal(2, 1.0, 10.0, 1.0), 5, (2, 1)).ranks[0]
     assert first[2] == Action(0, Kind.INPUT, 0)
 
 
 # ---------------------------------------------------------------- Schedules by the names that layouts give them
-def test_a_plain_schedule_follows_from_its_sizes() -> None:
+def test_a_schedule_follows_from_its_sizes_or_is_planned_from_times_where_they_are_known() -> None:
     assert named_schedule(PipelineSchedule.ONE_F_ONE_B, 4, 1, 8) == one_f_one_b(4, 8)
-
-
-def test_the_adaptive_schedule_is_planned_from_times_where_they_are_known() -> None:
     slow, most = PassTimes.equal(4, 10.0, 10.0, 10.0, send_s=20.0), (6, 6, 6, 6)
     name = PipelineSchedule.ADAPTIVE
     assert named_schedule(name, 4, 1, 12) == plan(PassTimes.equal(4, 1.0, 1.0, 1.0), 12).schedule
     assert named_schedule(name, 4, 1, 12, times=slow, extra_slack=1) == plan(slow, 12, extra_slack=1).schedule
     limited = named_schedule(name, 4, 1, 12, times=slow, most_in_flight=most)
     assert max(limited.peak_in_flight()) == 6
+
+
+SLOW = replace(EQUAL, send_s=(20.0, 0.0, 0.0))
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> tuple[PassTimes, int]:
+    passes = draw(st.lists(st.tuples(*[st.floats(1, 30)] * 3), min_size=1, max_size=5))
+    delays = draw(st.lists(st.floats(0, 60), min_size=len(passes) - 1, max_size=len(passes) - 1))
+    forward, input_, weight = zip(*passes, strict=True)
+    times = PassTimes(forward_s=forward, input_s=input_, weight_s=weight, send_s=tuple(delays))
+    return times, draw(st.integers(1, 16))
+
+
+def test_a_plan_idles_only_while_ranks_start_and_hides_slow_links_behind_more_forwards() -> None:
+    planned = plan(SLOW, 12)
+    assert (planned.warm_up, planned.makespan_s) == ((9, 5, 3, 1), 410)
+    assert planned.planned_send_s == SLOW.send_s
+    planned = plan(EQUAL, 12)
+    assert (planned.warm_up, planned.makespan_s) == ((7, 5, 3, 1), 390)
+    assert planned.makespan_s == simulate(zb_h2(4, 12), EQUAL).makespan_s
+    assert plan(SLOW, 40).schedule.peak_in_flight() == (9, 9, 9, 9)
+    assert plan(EQUAL, 12, extra_slack=1).warm_up == (10, 7, 4, 1)
+    with pytest.raises(InvalidInput, match="extra_slack"):
+        plan(EQUAL, 12, extra_slack=-1)
+    with pytest.raises(InvalidInput, match="num_micro_batches"):
+        plan(EQUAL, 0)
+
+
+def test_slack_that_memory_limits_is_spread_over_the_links_the_first_first() -> None:
+    assert even_warm_up(4, 7) == (7, 5, 3, 1)
+    assert even_warm_up(4, 6) == (6, 4, 2, 1)
+    assert even_warm_up(4, 2) == (2, 1, 1, 1)
+    assert even_warm_up(1, 3) == (3,)
+    assert within((9, 7, 5, 1), (12, 4, 6, 6)) == (9, 4, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("most", "nearest"), [((4, 0, 4, 4), "nearest legal value: (4, 1, 4, 4)"), ((4, 4), "4 values")]
+)
+def test_a_stage_that_can_keep_nothing_is_refused_with_the_nearest_limit(most: tuple[int, ...], nearest: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        plan(EQUAL, 12, most_in_flight=most)
+    assert nearest in str(refused.value)
+
+
+@given(pipeline=pipelines(), slack=st.integers(0, 2))
+def test_no_plan_takes_longer_than_the_schedules_that_know_no_delays(
+    pipeline: tuple[PassTimes, int], slack: int
+) -> None:
+    times, num_micro_batches = pipeline
+    planned = plan(times, num_micro_batches, extra_slack=slack)
+    for fixed in (zb_h1, zb_h2):
+        schedule = fixed(len(times.forward_s), num_micro_batches)
+        assert planned.makespan_s <= simulate(schedule, times).makespan_s * (1 + 1e-9)
+    assert planned.makespan_s == pytest.approx(simulate(planned.schedule, times).makespan_s, rel=1e-12)
+
+
+@given(pipeline=pipelines(), data=st.data())
+def test_no_stage_keeps_more_than_it_may_and_the_plan_runs(
+    pipeline: tuple[PassTimes, int], data: st.DataObject
+) -> None:
+    times, num_micro_batches = pipeline
+    num_stages = len(times.forward_s)
+    most = data.draw(st.lists(st.integers(1, 12), min_size=num_stages, max_size=num_stages))
+    schedule = plan(times, num_micro_batches, most_in_flight=most).schedule
+    simulate(schedule, times)  # no circle
+    assert all(kept <= allowed for kept, allowed in zip(schedule.peak_in_flight(), most, strict=True))
+
+
+@given(pipeline=pipelines(), num_delegates=st.integers(1, 4), copy_s=st.floats(0, 3))
+def test_a_plan_runs_over_every_transport_and_over_none_faster_than_promised(
+    pipeline: tuple[PassTimes, int], num_delegates: int, copy_s: float
+) -> None:
+    planned = plan(*pipeline)
+    carried = delegated(num_delegates, copy_s=copy_s)
+    for way in (BLOCKING, BLOCKING_IN_TURN, Transport(shares_link=True), carried):
+        assert simulate(planned.schedule, pipeline[0], way).makespan_s >= planned.makespan_s * (1 - 1e-9)
+
+
+RANKS = st.integers(1, 6)
+PASS = st.integers(1, 30)
+
+
+@given(p=RANKS, m=st.integers(1, 20))
+def test_with_one_stage_per_rank_it_is_zb_h1(p: int, m: int) -> None:
+    assert zb_interleaved(p, 1, m) == zb_h1(p, m)
+
+
+@given(p=RANKS, v=st.integers(2, 4), rounds=st.integers(1, 4), f=PASS, i=PASS, w=PASS)
+def test_interleaved_zero_bubble_idles_as_zb_h1_does_for_one_of_its_stages(
+    p: int, v: int, rounds: int, f: int, i: int, w: int
+) -> None:
+    times = PassTimes.equal(p * v, f, i, w)
+    busy = rounds * p * v * (f + i + w)
+    assert simulate(zb_interleaved(p, v, rounds * p), times).makespan_s == busy + (p - 1) * max(f + i - w, f, i)
+
+
+def test_zero_bubble_schedules_want_whole_rounds_of_micro_batches_and_keep_them() -> None:
+    assert zb_interleaved(4, 3, 12).peak_in_flight() == (12, 12, 12, 12)  # p v stages' passes
+    with pytest.raises(InvalidInput, match="multiple of the 4 pipeline ranks; nearest legal value: 8"):
+        zb_interleaved(4, 2, 10)
+    with pytest.raises(InvalidInput, match="not be fewer than the 8 stages; nearest legal value: 8"):
+        dualpipev(4, 7)
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 2), (2, 4), (3, 8), (4, 8), (6, 20)])
+def test_dualpipev_keeps_one_pass_more_than_there_are_stages(p: int, m: int) -> None:
+    assert dualpipev(p, m).peak_in_flight() == (2 * p + 1,) * p  # PP + 1, README of deepseek-ai/DualPipe
+
+
+def test_dualpipev_runs_in_the_order_of_pytorch_and_defers_weight_gradients_at_its_ends_alone() -> None:
+    # as torch.distributed.pipelining 2.13's ScheduleDualPipeV orders the first of 2 ranks with 4 micro-batches
+    order = "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0I2 0W2 0I3 0W3"
+    assert str(dualpipev(2, 4)).splitlines()[0] == order
+    kinds = [action.kind for action in dualpipev(4, 16).ranks[0]]
+    assert kinds.count(Kind.WEIGHT) == kinds.count(Kind.INPUT) < kinds.count(Kind.BACKWARD)
+
+
+@given(p=st.integers(2, 6), more=st.integers(0, 8), f=PASS, slower=st.integers(0, 10), faster=st.integers(0, 10))
+def test_the_published_bubble_is_that_of_the_simulator_and_an_input_gradient_per_pair(
+    p: int, more: int, f: int, slower: int, faster: int
+) -> None:
+    """F <= I and W <= F, as of transformer layers, so that pairs that end together delay each rank by a gradient."""
+    i, w = f + slower, max(1, f - faster)
+    case = Case(
+        pipeline_schedule=PipelineSchedule.DUALPIPEV,
+        num_ranks=p,
+        stages_per_rank=2,
+        num_micro_batches=2 * p + more,
+        times=PassTimes.equal(2 * p, f, i, w),
+    )
+    idle = predicted_s(case, blocking_sends=False) - 2 * case.num_micro_batches * (f + i + w)
+    assert idle == pytest.approx((p - 1) * (f + 2 * i - w), rel=1e-9)  # the difference of two long sums
+    apart = simulated_s(case, blocking_sends=False) - 2 * case.num_micro_batches * (f + i + w)
+    assert (p - 1) * (f + i - w) <= apart <= (p - 1) * (f + 2 * i - w)

@@ -29,36 +29,24 @@ def makespan(schedule: Schedule, forward: float, input_: float, weight: float, s
     return simulate(schedule, PassTimes.equal(schedule.num_stages, forward, input_, weight, send_s=send)).makespan_s
 
 
-def test_a_backward_waits_for_the_stage_behind_and_a_forward_for_the_stage_before() -> None:
+def test_passes_wait_for_their_neighbours_and_take_times_of_their_own() -> None:
     timeline = simulate(one_f_one_b(2, 1), PassTimes.equal(2, 1.0, 1.0, 2.0, send_s=10.0))
     assert timeline.start_s == ((0.0, 25.0), (11.0, 12.0))
     assert timeline.end_s == ((1.0, 28.0), (12.0, 15.0))
     assert timeline.busy_s == (4.0, 4.0)
-
-
-def test_input_gradients_travel_on_before_weight_gradients_are_computed() -> None:
     timeline = simulate(zb_h1(2, 1), PassTimes.equal(2, 1.0, 1.0, 2.0))
     assert timeline.start_s[0] == (0.0, 3.0, 4.0)
-
-
-def test_stages_may_take_unequal_times() -> None:
     times = PassTimes(forward_s=(1.0, 5.0), input_s=(2.0, 7.0), weight_s=(0.0, 0.0), send_s=(0.0,))
     assert simulate(one_f_one_b(2, 3), times).makespan_s == 1 + 3 * (5 + 7) + 2
-
-
-def test_nothing_is_sent_between_stages_of_one_rank() -> None:
     turning = PassTimes(forward_s=(1.0,) * 4, input_s=(1.0,) * 4, weight_s=(0.0,) * 4, send_s=(0.0, 50.0, 0.0))
     assert simulate(zbv(2, 1), turning) == simulate(zbv(2, 1), replace(turning, send_s=(0.0, 0.0, 0.0)))
 
 
-def test_a_blocking_send_holds_the_rank_that_sends() -> None:
+def test_a_blocking_send_holds_its_rank_and_a_shared_link_carries_one_at_a_time() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     beside, blocking = (simulate(gpipe(2, 2), times, way) for way in (BESIDE_COMPUTE, BLOCKING))
     assert beside.start_s[0][:2] == (0.0, 1.0)
     assert blocking.start_s[0][:2] == (0.0, 11.0)
-
-
-def test_a_shared_link_carries_one_transfer_at_a_time_whichever_way_it_goes() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     ran = simulate(one_f_one_b(2, 2), times, Transport(shares_link=True))
     # 1 -> 11 the first forward, 11 -> 21 the second, and only then, although ready at 12, the first backward
@@ -85,15 +73,12 @@ def test_links_without_delay_may_be_shared(p: int, m: int, passes: tuple[int, in
     assert simulate(zb_h1(p, m), times, BLOCKING_IN_TURN) == simulate(zb_h1(p, m), times)
 
 
-def test_delegates_take_transfers_in_turn_and_carry_one_at_a_time() -> None:
+def test_delegates_carry_one_transfer_at_a_time_at_an_overhead_and_two_copies() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     two = simulate(gpipe(2, 4), times, delegated(2))
     assert two.start_s[0][:4] == (0.0, 1.0, 2.0, 3.0)  # nothing holds the sender
     assert two.start_s[1][:4] == (11.0, 12.0, 21.0, 22.0)  # the third waits for the delegate of the first
     assert simulate(gpipe(2, 4), times, delegated(4)) == simulate(gpipe(2, 4), times)
-
-
-def test_a_delegated_transfer_costs_its_overhead_on_the_way_and_a_copy_on_either_side() -> None:
     times = PassTimes.equal(2, 1.0, 1.0, 0.0, send_s=10.0)
     ran = simulate(gpipe(2, 1), times, delegated(1, overhead_s=0.5, copy_s=0.25))
     assert (ran.start_s[0][0], ran.end_s[0][0]) == (0.0, 1.25)
@@ -109,9 +94,11 @@ def test_a_transport_that_could_carry_nothing_is_refused(number: int, overhead_s
         delegated(number, overhead_s=overhead_s)
 
 
-def test_delegates_share_no_stream() -> None:
+def test_transports_and_times_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInput, match="shares_link"):
         Transport(shares_link=True, num_delegates=2)
+    with pytest.raises(InvalidInput, match="one entry per stage"):
+        simulate(gpipe(2, 2), PassTimes.equal(3, 1.0, 1.0, 1.0))
 
 
 def test_ranks_that_wait_in_a_circle_are_named() -> None:
@@ -129,11 +116,6 @@ def test_ranks_that_wait_in_a_circle_are_named() -> None:
 def test_pass_times_fit_together(changes: dict[str, tuple[float, ...]], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         replace(PassTimes.equal(2, 1.0, 1.0, 1.0), **changes)
-
-
-def test_times_of_another_number_of_stages_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="one entry per stage"):
-        simulate(gpipe(2, 2), PassTimes.equal(3, 1.0, 1.0, 1.0))
 
 
 @given(p=RANKS, m=st.integers(1, 24), f=PASS, i=PASS, w=PASS)

@@ -119,18 +119,18 @@ def test_after_the_last_attempt_a_delivery_is_dead_until_somebody_sends_it_again
     assert (only(store).state, len(there.received)) == (DeliveryState.DELIVERED, 9)
 
 
-def test_a_receiver_that_is_gone_is_left_alone_at_once(whole: Store, store: AnnouncementStore) -> None:
-    with receiver(status(410)) as there:
+def test_a_receiver_that_is_gone_is_left_alone_at_once_and_one_that_asks_for_time_gets_it(
+    whole: Store, store: AnnouncementStore
+) -> None:
+    with receiver(status(429, Retry_After="1000"), status(410)) as there:
         announced(store, there)
-        assert Sender(whole, HOME, ManualClock(AT)).run_once()
+        clock = ManualClock(AT)
+        sender = Sender(whole, HOME, clock)
+        sender.run_once()
+        assert only(store).next_attempt_at == AT + 1000
+        clock.time += 1000
+        assert sender.run_once()
     assert (only(store).state, only(store).detail) == (DeliveryState.DEAD, "HTTP 410 Gone")
-
-
-def test_a_receiver_that_asks_for_time_gets_it(whole: Store, store: AnnouncementStore) -> None:
-    with receiver(status(429, Retry_After="1000")) as there:
-        announced(store, there)
-        Sender(whole, HOME, ManualClock(AT)).run_once()
-    assert only(store).next_attempt_at == AT + 1000
 
 
 def test_an_address_that_nobody_allowed_any_more_gets_nothing_and_the_list_says_why(
@@ -195,24 +195,6 @@ def sending(sender: Sender, shutdown: threading.Event) -> threading.Thread:
     return threading.Thread(target=lambda: forever(sender.run_once, poll_s=0.01, shutdown=shutdown, name="deliveries"))
 
 
-def test_a_sender_runs_until_it_is_told_to_stop(whole: Store, store: AnnouncementStore) -> None:
-    shutdown, arrived = threading.Event(), threading.Event()
-
-    def accept(handler: BaseHTTPRequestHandler) -> None:
-        status(204)(handler)
-        arrived.set()
-
-    with receiver(accept) as there:
-        announced(store, there)
-        sender = Sender(whole, HOME, SystemClock(), shutdown=shutdown)
-        thread = sending(sender, shutdown)
-        thread.start()
-        assert arrived.wait(PATIENCE_S)
-        shutdown.set()
-        thread.join()
-    assert only(store).state is DeliveryState.DELIVERED
-
-
 def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(whole: Store, store: AnnouncementStore) -> None:
     shutdown, asked, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -232,18 +214,12 @@ def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(whole: Store, s
     assert (waits.state, waits.attempts, waits.next_attempt_at) == (DeliveryState.PENDING, 1, AT)
 
 
-def test_every_delay_is_longer_than_the_one_before_and_the_last_attempt_is_the_last() -> None:
+def test_a_delay_is_longer_than_the_one_before_by_luck_and_by_what_a_receiver_asks_for() -> None:
     delays = [delay_s(attempt, 0.0) for attempt in range(1, MOST_ATTEMPTS)]
     assert delays == sorted(DELAYS_S)
     assert (MOST_ATTEMPTS, delay_s(MOST_ATTEMPTS, 0.0), delay_s(MOST_ATTEMPTS + 5, 0.0)) == (8, None, None)
     assert sum(DELAYS_S) / 3600 == pytest.approx(20.6, abs=0.05)  # hours, as the page says
-
-
-def test_luck_makes_a_delay_longer_by_a_quarter_at_most() -> None:
     assert (delay_s(1, 0.0), delay_s(1, 0.5), delay_s(1, 1.0)) == (10.0, 11.25, 12.5)
-
-
-def test_a_receiver_may_ask_for_more_time_and_not_for_less() -> None:
     assert delay_s(1, 0.0, retry_after_s=90.0) == 90.0
     assert delay_s(3, 0.0, retry_after_s=90.0) == 300.0
     assert delay_s(1, 0.0, retry_after_s=999_999.0) == DELAYS_S[-1]

@@ -72,12 +72,6 @@ def run(plan: SweepMachine, num_trials: int, **changes: object) -> list[Trial]:
     return ended
 
 
-def test_a_sweep_ends_when_its_trials_are_spent() -> None:
-    plan = plan_for(sweep_request(budget=Budget(num_trials=3)))
-    run(plan, 3)
-    assert stopped(plan).reason == StopReason.TRIAL_BUDGET
-
-
 def test_a_sweep_ends_when_its_time_is_spent_and_says_how_much() -> None:
     plan = plan_for(sweep_request(budget=Budget(wall_clock_s=60.0)))
     ordered(plan, now=59.0)
@@ -86,14 +80,11 @@ def test_a_sweep_ends_when_its_time_is_spent_and_says_how_much() -> None:
     assert "60 s" in finish.detail
 
 
-def test_a_sweep_ends_when_its_accelerator_hours_are_spent() -> None:
+def test_accelerator_hours_are_spent_by_trials_that_ended_and_that_run() -> None:
     plan = plan_for(sweep_request(budget=Budget(accelerator_hours=0.01)))  # two ranks for 18 s
     run(plan, 1, finished_at=10.0)
     run(plan, 1, finished_at=10.0)
     assert stopped(plan).reason == StopReason.ACCELERATOR_HOURS_BUDGET
-
-
-def test_accelerator_hours_pass_while_a_trial_runs() -> None:
     plan = plan_for(sweep_request(budget=Budget(accelerator_hours=0.01)))  # two ranks for 18 s
     plan.started(trial(ordered(plan), state=TrialState.RUNNING, finished_at=None))
     assert not plan.overspent(17.0)
@@ -112,13 +103,6 @@ def test_each_trial_says_what_was_expected_to_be_gained_when_it_was_chosen() -> 
     assert second.prospects.expected_gain is not None
     plan.finished(trial(second, measurement=measured_as_predicted(second)))
     assert plan.prospects.expected_gain != second.prospects.expected_gain  # one more trial was told of
-
-
-def test_a_search_that_has_tried_everything_expects_nothing() -> None:
-    plan = plan_for(sweep_request(space=ONE_LAYOUT, budget=Budget(num_trials=5)))
-    run(plan, 1)
-    assert stopped(plan).reason == StopReason.SPACE_EXHAUSTED
-    assert (plan.prospects.num_candidates, plan.prospects.expected_gain) == (1, 0.0)
 
 
 def test_a_sweep_ends_when_no_layout_is_left() -> None:
@@ -161,12 +145,15 @@ def test_a_sweep_with_no_least_gain_tries_every_layout() -> None:
     assert found[1] == found[2]
 
 
-def test_a_space_of_one_layout_is_tried_once() -> None:
-    plan = plan_for(sweep_request(space=ONE_LAYOUT))
-    run(plan, 1)
+def test_a_space_of_one_layout_is_tried_once_and_waited_for_before_it_counts_as_exhausted() -> None:
+    plan = plan_for(sweep_request(space=ONE_LAYOUT, budget=Budget(num_trials=5)))
+    order = ordered(plan)
+    assert plan.decide(0.0) == Wait()
+    plan.finished(trial(order))
     finish = stopped(plan)
     assert (finish.state, finish.reason) == (RunState.COMPLETE, StopReason.SPACE_EXHAUSTED)
     assert finish.detail == "1 of 1 legal layouts were tried"
+    assert (plan.prospects.num_candidates, plan.prospects.expected_gain) == (1, 0.0)
 
 
 def test_a_space_of_which_nothing_is_likely_to_fit_ends_at_once_and_says_how_much_is_missing() -> None:
@@ -201,28 +188,26 @@ def test_a_sweep_does_not_end_for_lack_of_gain_before_anything_was_measured() ->
     ordered(plan)
 
 
-def test_a_sweep_out_of_patience_ends_after_that_many_trials_without_a_better_one() -> None:
+def test_patience_ends_a_sweep_unless_a_better_trial_that_is_not_emulated_restores_it() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100, patience=3)))
     run(plan, 1, measurement=measurement(mfu=0.5))
     run(plan, 3, measurement=measurement(mfu=0.502))  # better by less than the 1 % that counts
     assert stopped(plan).reason == StopReason.NO_IMPROVEMENT
-
-
-def test_a_better_trial_restores_patience() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100, patience=3)))
     run(plan, 3, measurement=measurement(mfu=0.4))
     run(plan, 2, measurement=measurement(mfu=0.5))
     ordered(plan)
+    space = tiny_space(precision=(Precision.FP8_EMULATED,))
+    plan = plan_for(sweep_request(space=space, budget=Budget(num_trials=5, patience=2, min_gain=0)))
+    run(plan, 5)
+    assert stopped(plan).reason == StopReason.TRIAL_BUDGET  # with no best, there is none to beat
 
 
-def test_a_sweep_in_which_nothing_ever_runs_fails_before_its_budget_is_gone() -> None:
+def test_a_sweep_in_which_nothing_runs_fails_but_running_out_of_memory_breaks_no_machine() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
     run(plan, 8, state=TrialState.FAILED, failure=failure(FailureKind.CRASH))
     finish = stopped(plan)
     assert (finish.state, finish.reason) == (RunState.FAILED, StopReason.ALL_TRIALS_FAIL)
-
-
-def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
     run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
     instruction = plan.decide(0.0)
@@ -268,16 +253,13 @@ def test_a_plan_rebuilt_from_its_trials_goes_on_as_if_never_interrupted() -> Non
         assert (resumed.number, resumed.layout) == (uninterrupted.number, uninterrupted.layout)
 
 
-def test_an_interrupted_trial_is_ordered_again_under_its_number_with_its_layout() -> None:
+def test_an_interrupted_trial_is_ordered_again_under_its_number_even_when_the_budget_is_spent() -> None:
     request = sweep_request()
     first = plan_for(request)
     done = run(first, 1)[0]
     cut_short = trial(ordered(first), state=TrialState.QUEUED, finished_at=None)
     again = ordered(plan_for(request, [done, cut_short]))
     assert (again.number, again.layout, again.stored) == (1, cut_short.layout, cut_short)
-
-
-def test_an_interrupted_trial_is_run_again_even_when_the_budget_is_spent() -> None:
     request = sweep_request(budget=Budget(num_trials=1))
     cut_short = trial(ordered(plan_for(request)), state=TrialState.QUEUED, finished_at=None)
     assert ordered(plan_for(request, [cut_short])).stored == cut_short
@@ -310,7 +292,11 @@ def test_a_job_costs_from_when_it_has_its_accelerators() -> None:
     assert plan.overspent(101 * 3600.0) is not None
 
 
-def test_a_trial_whose_first_steps_lose_is_to_be_pruned() -> None:
+def test_a_trial_whose_first_steps_lose_is_to_be_pruned_but_for_those_of_the_warm_up() -> None:
+    plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
+    run(plan, 1, measurement=measurement(step_time_s=1.0))
+    number = ordered(plan).number
+    assert not any(plan.reported(number, step_report(step, step_time_s=99.0, is_warmup=True)) for step in range(5))
     plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
     run(plan, 1, measurement=measurement(step_time_s=1.0))
     number = ordered(plan).number
@@ -319,13 +305,6 @@ def test_a_trial_whose_first_steps_lose_is_to_be_pruned() -> None:
     assert stopped is not None
     assert stopped.reason == "pruned"
     assert re.fullmatch(r"[\d.]+ % MFU, below 50 % of the best so far, [\d.]+ % MFU", stopped.detail)
-
-
-def test_steps_of_the_warm_up_are_not_judged() -> None:
-    plan = plan_for(sweep_request(budget=Budget(prune_below=0.5)))
-    run(plan, 1, measurement=measurement(step_time_s=1.0))
-    number = ordered(plan).number
-    assert not any(plan.reported(number, step_report(step, step_time_s=99.0, is_warmup=True)) for step in range(5))
 
 
 @pytest.mark.parametrize(("budget_bytes", "limit_bytes"), [(None, 4e9), (1e9, 1e9), (9e9, 4e9)])
@@ -340,12 +319,6 @@ def test_whether_a_trial_is_predicted_to_fit_is_judged_by_its_own_memory_budget(
     needed_bytes = ordered(plan_for(request)).prediction.memory.total_bytes
     request = replace(request, trial=replace(request.trial, memory_budget_bytes=int(0.99 * needed_bytes)))
     assert not ordered(plan_for(request)).prediction.fits
-
-
-def test_optuna_sees_the_trials_under_the_numbers_we_store() -> None:
-    plan = plan_for(sweep_request())
-    ended = [*run(plan, 2), *run(plan, 1, state=TrialState.FAILED, failure=failure())]
-    assert [t.number for t in plan.study.trials] == [t.number for t in ended]
 
 
 def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> None:
@@ -367,21 +340,17 @@ def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> 
         assert len({t.value for t in counted}) == 1
 
 
-def test_patience_counts_an_emulated_trial_as_no_better_one() -> None:
-    space = tiny_space(precision=(Precision.FP8_EMULATED,))
-    plan = plan_for(sweep_request(space=space, budget=Budget(num_trials=5, patience=2, min_gain=0)))
-    run(plan, 5)
-    assert stopped(plan).reason == StopReason.TRIAL_BUDGET  # with no best, there is none to beat
-
-
 # ---------------------------------------------------------------------- several trials at once
-def test_a_trial_that_runs_is_not_proposed_again() -> None:
+def test_running_trials_are_not_proposed_again_and_only_the_first_tells_the_noise() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100, min_gain=0)))
     layouts = [ordered(plan).layout for _ in range(6)]
     assert len(set(layouts)) == 6
+    plan = plan_for(sweep_request())
+    numbers = [ordered(plan).number for _ in range(3)]
+    assert [plan.tells_noise(number) for number in numbers] == [True, False, False]
 
 
-def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> None:
+def test_no_gate_or_trial_begins_when_the_budget_is_spent() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=3, min_gain=0)))
     orders = [ordered(plan) for _ in range(3)]
     assert plan.decide(0.0) == Wait()
@@ -390,14 +359,9 @@ def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> N
         assert plan.decide(0.0) == Wait()
     plan.finished(trial(orders[2]))
     assert stopped(plan).reason == StopReason.TRIAL_BUDGET
-
-
-def test_the_last_layout_is_waited_for_before_the_space_counts_as_exhausted() -> None:
-    plan = plan_for(sweep_request(space=ONE_LAYOUT))
-    order = ordered(plan)
-    assert plan.decide(0.0) == Wait()
-    plan.finished(trial(order))
-    assert stopped(plan).reason == StopReason.SPACE_EXHAUSTED
+    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, wall_clock_s=100.0)))
+    until_gate(plan)
+    assert stopped(plan, now=101.0).reason == StopReason.TIME_BUDGET
 
 
 def test_trials_that_end_in_another_order_are_told_under_their_numbers() -> None:
@@ -407,12 +371,6 @@ def test_trials_that_end_in_another_order_are_told_under_their_numbers() -> None
         plan.finished(trial(order, measurement=measurement(step_time_s=1.0 + order.number)))
     values = [t.value for t in plan.study.trials]
     assert values == sorted(values, key=lambda value: -(value or 0.0))
-
-
-def test_only_the_first_of_the_trials_that_run_tells_the_noise_floor() -> None:
-    plan = plan_for(sweep_request())
-    numbers = [ordered(plan).number for _ in range(3)]
-    assert [plan.tells_noise(number) for number in numbers] == [True, False, False]
 
 
 def test_all_trials_of_cores_nobody_measured_share_the_peak_that_the_first_one_measured() -> None:
@@ -471,16 +429,13 @@ def test_a_trial_that_changes_the_mathematics_is_gated_once_it_would_rank_first(
     assert isinstance(plan.decide(0.0), RunTrial)
 
 
-def test_a_failed_gate_takes_the_rank_and_the_best_that_others_are_compared_with() -> None:
+def test_a_failed_gate_takes_the_rank_while_trials_that_run_go_on() -> None:
     plan = plan_for(fp8_request())
     order = until_gate(plan)
     plan.gate_started(order.trial, 0.0)
     plan.gate_ended(gated(order, GateOutcome.FAILED))
     counted = plan.study.get_trials(states=(OptunaState.COMPLETE,))
     assert order.trial.number not in {t.number for t in counted}
-
-
-def test_trials_that_run_go_on_after_a_gate_failed() -> None:
     plan = plan_for(fp8_request())
     order = until_gate(plan)
     plan.gate_started(order.trial, 0.0)
@@ -497,7 +452,7 @@ def test_without_a_gate_layouts_that_change_the_mathematics_rank_as_they_are() -
     assert isinstance(order, Finish)
 
 
-def test_the_time_of_a_gate_counts_against_the_accelerator_hours() -> None:
+def test_the_time_of_a_gate_counts_unless_it_waits_for_devices() -> None:
     plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, accelerator_hours=100.0)))
     order = until_gate(plan)
     plan.gate_started(order.trial, 10.0)
@@ -505,9 +460,6 @@ def test_the_time_of_a_gate_counts_against_the_accelerator_hours() -> None:
     over = plan.overspent(10.0 + 100 * 3600)
     assert over is not None
     assert over.reason == "budget"
-
-
-def test_a_gate_that_waits_for_devices_costs_nothing_meanwhile() -> None:
     plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0)))
     order = until_gate(plan)
     plan.gate_started(order.trial, 10.0)
@@ -528,12 +480,6 @@ def test_a_gate_on_an_engine_costs_what_its_jobs_had_of_accelerators() -> None:
     plan.gate_placed(order.trial, replace(waits, phase=EngineJobPhase.ENDED, started_at=20.0, ended_at=3620.0))
     assert plan.gate_hours(order.trial, 1e9) == order.trial.layout.world_size
     assert plan.gate_jobs(order.trial)[0].handle == "4711"
-
-
-def test_no_gate_begins_when_a_budget_is_spent() -> None:
-    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, wall_clock_s=100.0)))
-    until_gate(plan)
-    assert stopped(plan, now=101.0).reason == StopReason.TIME_BUDGET
 
 
 def test_a_plan_that_knows_earlier_trials_does_not_begin_with_what_was_slow_in_them() -> None:

@@ -12,7 +12,7 @@ from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import Lease, Run, RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
-from autotuner.core.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure, TrialState
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
@@ -70,20 +70,6 @@ class InterferingLauncher(FakeLauncher):
         return super().run(spec, watcher)
 
 
-class FlakyStore(Store):
-    """Refuses to store outcomes a few times, as a full disk does."""
-
-    def __init__(self, num_refusals: int) -> None:
-        super().__init__(memory_engine())
-        self._num_refusals = num_refusals
-
-    def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
-        if self._num_refusals:
-            self._num_refusals -= 1
-            raise StoreUnavailable("disk full")
-        return super().finish_trial(trial_id, outcome, lease=lease, now=now)
-
-
 def test_a_worker_runs_a_sweep_to_its_end_and_ranks_what_it_measured() -> None:
     house = House(sweep_request(budget=Budget(num_trials=4, prune_below=0, min_gain=0)))
     ended = house.run(
@@ -102,12 +88,6 @@ def test_a_sweep_has_its_first_measured_trial_run_twice_and_tells_the_noise_floo
     ended = House().run(launcher)
     assert [spec.settings.num_runs for spec in launcher.specs] == [2, 2, 1, 1]
     assert ended.stop_detail.endswith("; repeats of one trial differed by up to 2.0 %")
-
-
-def test_a_worker_without_a_sweep_says_so() -> None:
-    house = House()
-    house.run(FakeLauncher())
-    assert not house.worker(FakeLauncher()).run_once()
 
 
 def test_a_sweep_on_a_cluster_that_the_launcher_does_not_have_fails_at_once_and_says_why() -> None:
@@ -174,29 +154,6 @@ def test_a_worker_that_lost_its_lease_ends_its_trial_and_changes_nothing_more() 
     still = house.run(InterferingLauncher(house, steal))
     assert (still.state, still.owner) == (RunState.RUNNING, "two")
     assert [t.state for t in house.store.list_trials(house.sweep_id)[0]] == [TrialState.QUEUED]
-
-
-def test_a_result_is_stored_once_the_store_takes_it_again() -> None:
-    house = House(store=FlakyStore(num_refusals=3))
-    house.run(FakeLauncher())
-    assert house.store.ranking(house.sweep_id)[1] == 4
-
-
-def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_stored_twice() -> None:
-    class Forgetful(Store):
-        num_lost_answers = 1
-
-        def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
-            ended = super().finish_trial(trial_id, outcome, lease=lease, now=now)
-            if self.num_lost_answers:
-                self.num_lost_answers -= 1
-                raise StoreUnavailable("connection lost after the commit")
-            return ended
-
-    house = House(store=Forgetful(memory_engine()))
-    ended = house.run(FakeLauncher())
-    assert ended.state == RunState.COMPLETE
-    assert house.store.ranking(house.sweep_id)[1] == 4
 
 
 @pytest.mark.parametrize("write", ["add_trial", "start_trial", "finish_trial"])

@@ -1,24 +1,32 @@
-"""Workers of durable runs, whatever the kind."""
+"""Workers of durable runs, whatever the kind, and of gates."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
-from autotuner.core.announcement import DeliveryProgress
+from autotuner.core.announcement import AnnouncementKind, DeliveryProgress
 from autotuner.core.errors import InvalidInput
 from autotuner.core.run import Finish, NewRun, Run, RunState
+from autotuner.core.upkeep import MfuGate, MfuGateOutcome
+from autotuner.runs.gate import gate_kind
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.worker import Worker
+from autotuner.store.engine import writing
 from autotuner.store.sql import Store, memory_store
+from autotuner.store.tables import runs
 from tests.announcements import announcement
 from tests.clocks import ManualClock
+from tests.contracts.upkeep import asked_gate, end_sweep
 from tests.patience import PATIENCE_S
+from tests.runs import claimed
 
 DONE = Finish(state=RunState.COMPLETE, detail="done")
 
@@ -120,7 +128,7 @@ def test_a_run_that_shall_end_begins_no_action_but_one_that_ends_its_jobs(store:
     )
 
 
-def test_an_error_ends_its_run_and_is_kept(store: Store) -> None:
+def test_an_error_is_kept_unless_the_worker_was_told_to_stop(store: Store) -> None:
     def act(_: Hold) -> Step:
         raise InvalidInput("size", 3, "must be even", 4)
 
@@ -215,3 +223,51 @@ def test_an_error_of_one_action_ends_the_others_and_the_run(store: Store) -> Non
     parallel(store, act).run_once()
     assert ended.is_set()
     assert (run_of(store).state, run_of(store).detail) == (RunState.FAILED, "ZeroDivisionError: a bug")
+
+
+def gate_worker(store: Store, clock: ManualClock, owner: str = "b") -> Worker:
+    kind = gate_kind(store)
+    return Worker(store.runs, {kind.name: kind}, clock, owner=owner, lease_s=10.0, shutdown=Event())
+
+
+def outcome_of(store: Store, gate: MfuGate) -> MfuGateOutcome | None:
+    result = store.mfu_gates.get(gate.id).result
+    return None if result is None else result.outcome
+
+
+def test_a_gate_waits_for_its_sweep_and_says_what_that_means() -> None:
+    store = memory_store()
+    gate = asked_gate(store)
+    gates = gate_worker(store, ManualClock(130.0))
+    assert not gates.run_once()
+    end_sweep(store, gate.sweep_id)
+    assert gates.run_once()
+    assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN  # nothing was measured
+    assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
+
+
+def test_a_gate_whose_worker_was_killed_is_decided_by_another() -> None:
+    store = memory_store()
+    gate = asked_gate(store)
+    end_sweep(store, gate.sweep_id)
+    claimed(store, "gate", owner="killed")
+    clock = ManualClock(130.0)
+    gates = gate_worker(store, clock)
+    assert not gates.run_once()
+    for _ in range(12):
+        clock.sleep(1.0)
+        gates.run_once()
+    assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN
+    assert store.announcements.feed()[1] == 1
+
+
+def test_a_gate_whose_sweep_cannot_be_read_could_not_run() -> None:
+    store = memory_store()
+    gate = asked_gate(store)
+    with writing(store._engine) as connection:
+        newer = '{"schema_version":1,"later":1}'
+        connection.execute(update(runs).where(runs.c.id == gate.sweep_id).values(request=newer))
+    store.runs.cancel("gate", gate.id, "", now=20.0)
+    assert gate_worker(store, ManualClock(130.0)).run_once()
+    assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN
+    assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.GATE_COULD_NOT_RUN]

@@ -36,12 +36,6 @@ def test_a_type_that_is_no_word_is_refused_with_the_known_ones(model_type: objec
     assert caught.value.field == "model_type"
 
 
-def test_an_unknown_language_model_inside_a_document_is_named() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        from_config({"model_type": "llava", "text_config": {"model_type": "mamba2"}}, "x")
-    assert (caught.value.field, caught.value.value) == ("text_config.model_type", "mamba2")
-
-
 FLAT = [model for model in published() if "text_config" not in model.config]
 
 
@@ -91,14 +85,6 @@ def test_heads_that_do_not_divide_the_hidden_size_are_named() -> None:
     assert caught.value.field == "num_attention_heads"
 
 
-def test_a_missing_number_of_key_heads_is_guessed_only_where_transformers_does() -> None:
-    plain, shared = config("llama-3-8b"), config("mistral-7b")
-    del plain["num_key_value_heads"], shared["num_key_value_heads"]
-    assert from_config(plain, "x").num_kv_heads == 32
-    with pytest.raises(InvalidInput, match="required for model_type mistral"):
-        from_config(shared, "x")
-
-
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -124,18 +110,16 @@ def test_a_document_that_only_names_its_type_is_refused(model_type: str, documen
 
 
 # ---------------------------------------------------------------- what is read
-def test_layers_of_experts_are_held_to_their_number_without_counting_them_out() -> None:
-    huge = {"num_hidden_layers": 2**40, "moe_layers": [0, 1], "interleave_moe_layer_step": 1}
-    with pytest.raises(InvalidInput, match="moe_layers"):
-        from_config({"model_type": "llama4", "text_config": huge}, "x")
 
 
-def test_null_means_missing() -> None:
+def test_missing_keys_are_guessed_only_where_transformers_does() -> None:
     assert read("llama-3-8b", head_dim=None).head_dim == 128
     assert read("gpt2", n_inner=None).ffn_size == 3072
-
-
-def test_a_width_of_heads_may_be_another_than_the_hidden_size_has() -> None:
+    plain, shared = config("llama-3-8b"), config("mistral-7b")
+    del plain["num_key_value_heads"], shared["num_key_value_heads"]
+    assert from_config(plain, "x").num_kv_heads == 32
+    with pytest.raises(InvalidInput, match="required for model_type mistral"):
+        from_config(shared, "x")
     assert read("llama-3-8b", head_dim=64).query_size == 2048
 
 
@@ -154,21 +138,18 @@ def test_newer_spellings_that_say_nothing_of_shapes_change_nothing() -> None:
     assert newer == read("llama-3-8b", rope_scaling=None, rope_theta=5e5, torch_dtype="bfloat16")
 
 
-def test_the_language_model_of_a_larger_document_is_read_and_the_rest_is_said() -> None:
+def test_the_language_model_of_a_larger_document_is_read_with_its_defaults_and_the_rest_is_said() -> None:
     spec = read("mistral-small-3.1-24b")
     alone = from_config(config("mistral-small-3.1-24b")["text_config"], spec.name)
     assert spec.num_parameters == alone.num_parameters
     assert "without the vision tower" in spec.approximations[-1]
-
-
-def test_a_language_model_inside_a_document_may_leave_out_its_defaults() -> None:
     gemma = read("gemma-3-4b")
     assert (gemma.num_heads, gemma.num_kv_heads, gemma.head_dim, gemma.vocab_size) == (8, 4, 256, 262_208)
     llama4 = from_config({"model_type": "llama4", "text_config": {}}, "x")
     assert llama4.num_parameters == read("llama-4-scout").num_parameters
-
-
-def test_tables_are_tied_as_the_language_model_says_and_else_as_the_whole_does() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        from_config({"model_type": "llava", "text_config": {"model_type": "mamba2"}}, "x")
+    assert (caught.value.field, caught.value.value) == ("text_config.model_type", "mamba2")
     outer = {"model_type": "qwen3_vl", "tie_word_embeddings": True}
     inner = {key: value for key, value in config("qwen3-8b").items() if key != "tie_word_embeddings"}
     assert from_config({**outer, "text_config": inner}, "x").tied_embeddings
@@ -215,12 +196,17 @@ def test_windows_of_qwen_are_switched_on_and_begin_at_a_layer() -> None:
     assert (on.attention_window, on.num_windowed_layers) == (1024, 8)
 
 
-def test_layers_without_experts_are_told_by_number_or_by_rhythm() -> None:
+def test_layers_of_experts_are_told_by_number_by_rhythm_or_not_at_all() -> None:
     leading = read("qwen3-30b-a3b", mlp_only_layers=[0, 1])
     every_third = read("qwen3-30b-a3b", decoder_sparse_step=3)
     assert (leading.num_sparse_layers, every_third.num_sparse_layers) == (46, 16)
     assert read("llama-4-maverick").num_sparse_layers == 24
     assert read("deepseek-v3", first_k_dense_replace=0).num_sparse_layers == 61
+    huge = {"num_hidden_layers": 2**40, "moe_layers": [0, 1], "interleave_moe_layer_step": 1}
+    with pytest.raises(InvalidInput, match="moe_layers"):
+        from_config({"model_type": "llama4", "text_config": huge}, "x")
+    dense = read("deepseek-v3", n_routed_experts=None, n_shared_experts=None)
+    assert dense.experts is None
 
 
 def test_linear_layers_are_told_by_a_list_or_by_a_rhythm() -> None:
@@ -238,8 +224,3 @@ def test_layers_that_predict_further_tokens_are_said_to_be_left_out() -> None:
 @pytest.mark.parametrize("model", published(), ids=lambda model: model.name)
 def test_what_is_said_of_a_model_ends_without_a_full_stop(model: Published) -> None:
     assert not any(sentence.endswith(".") for sentence in from_config(model.config, "x").approximations)
-
-
-def test_a_dense_model_of_a_sparse_family_has_no_experts() -> None:
-    dense = read("deepseek-v3", n_routed_experts=None, n_shared_experts=None)
-    assert dense.experts is None

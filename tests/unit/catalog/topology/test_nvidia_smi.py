@@ -28,36 +28,27 @@ def test_a_dgx_a100_has_a_pair_of_gpus_and_of_ports_below_each_pair_of_switches(
     assert len(wiring.ports) == 8  # the ports of storage are near to none
 
 
-def test_a_dgx_h100_has_a_port_per_gpu_and_two_sockets() -> None:
+def test_a_dgx_has_its_ports_near_its_gpus_and_heads_that_a_terminal_underlines_are_read() -> None:
     wiring = _wiring(DGX_H100)
     assert wiring.sockets == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert [port.name for port in wiring.ports] == [f"mlx5_{number}" for number in (0, 3, 4, 5, 6, 9, 10, 11)]
     assert [port.nearest for port in wiring.ports] == [(number,) for number in range(8)]
+    assert _wiring(DGX_H100.replace("\tGPU0", "\t\x1b[4mGPU0", 1).replace("NUMA Aff", "\x1b[0mNUMA Aff")).sockets
 
 
-def test_bridges_between_pairs_join_these_alone() -> None:
-    wiring = _wiring(A100_PAIRS)
-    assert wiring.nvlink_groups == wiring.sockets == ((0, 1), (2, 3))
-    assert wiring.limiting_path(range(4)) is PathKind.SOCKETS
-
-
-def test_few_links_between_any_two_are_a_mesh_without_a_switch() -> None:
+def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -> None:
     cells = {f"GPU{one}": ["X" if one == other else "NV4" for other in range(4)] for one in range(4)}
     text = "\t" + "\t".join(cells) + "\n" + "\n".join(f"{gpu}\t" + "\t".join(row) for gpu, row in cells.items())
     assert read_nvidia_smi(text).mesh_peers == 3
     assert read_nvidia_smi(DGX_A100).mesh_peers == 0
-
-
-def test_gpus_that_only_some_links_join_pass_on_what_others_send() -> None:
+    wiring = _wiring(A100_PAIRS)
+    assert wiring.nvlink_groups == wiring.sockets == ((0, 1), (2, 3))
+    assert wiring.limiting_path(range(4)) is PathKind.SOCKETS
     text = "GPU0 GPU1 GPU2\nGPU0 X NV1 PHB\nGPU1 NV1 X NV1\nGPU2 PHB NV1 X"
     topology = read_nvidia_smi(text)
     assert topology.wiring is not None
     assert topology.wiring.nvlink_groups == ((0, 1, 2),)
     assert "not each GPU with each" in topology.notes[0]
-
-
-def test_heads_that_a_terminal_underlines_are_read() -> None:
-    assert _wiring(DGX_H100.replace("\tGPU0", "\t\x1b[4mGPU0", 1).replace("NUMA Aff", "\x1b[0mNUMA Aff")).sockets
 
 
 @pytest.mark.parametrize(

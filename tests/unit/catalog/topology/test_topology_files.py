@@ -122,35 +122,23 @@ def _sizes(topology: Topology) -> list[tuple[str, int]]:
     return [(tier.name, tier.nodes_per_switch) for tier in topology.network.tiers]
 
 
-def test_switches_are_tiers_from_those_that_nodes_are_plugged_into() -> None:
+def test_switches_and_blocks_are_tiers_of_the_sizes_that_are_plugged_or_planned() -> None:
     topology = read_slurm_conf(SLURM_TREE)
     assert _sizes(topology) == [("leaf", 6), ("spine", 18)]
     assert topology.nodes == tuple(f"dev{number}" for number in range(18))
     assert "not told" in topology.notes[0]
-
-
-def test_blocks_are_tiers_of_the_sizes_that_are_planned() -> None:
     topology = read_slurm_conf(SLURM_BLOCKS)
     assert _sizes(topology) == [("block", 18), ("4 blocks", 72)]
     assert (topology.nodes[0], topology.nodes[-1]) == ("node01", "node72")
-
-
-def test_a_block_with_spare_nodes_counts_all_of_them() -> None:
     assert _sizes(read_slurm_conf("BlockName=b Nodes=n[1-18]\nBlockSizes=16,32")) == [("block", 18), ("2 blocks", 36)]
-
-
-def test_switches_of_one_tier_are_taken_to_be_as_large_as_the_largest() -> None:
     topology = read_slurm_conf("SwitchName=a Nodes=n[0-3]\nSwitchName=b Nodes=n[4-5]\nSwitchName=c Switches=a,b")
     assert _sizes(topology) == [("leaf", 4), ("spine", 8)]
     assert "2 to 4 nodes" in topology.notes[1]
-
-
-def test_nodes_follow_each_other_switch_by_switch() -> None:
     text = "SwitchName=a Nodes=n[0,2]\nSwitchName=b Nodes=n[1,3]\nSwitchName=c Switches=b,a LinkSpeed=5"
     assert read_slurm_conf(text).nodes == ("n1", "n3", "n0", "n2")
 
 
-def test_the_default_topology_of_a_yaml_file_is_read() -> None:
+def test_the_default_topology_of_a_yaml_file_is_read_and_a_flat_one_is_one_switch() -> None:
     assert _sizes(read_slurm_yaml(HYPERPOD_YAML)) == [("leaf", 2), ("spine", 4)]
     several = read_slurm_yaml(SOPERATOR_YAML)
     assert several.network is not None
@@ -158,9 +146,6 @@ def test_the_default_topology_of_a_yaml_file_is_read() -> None:
     assert several.notes[-1].endswith("ib-gpu")
     blocks = read_slurm_yaml(SOPERATOR_YAML.replace("default: true", "default: false"))
     assert _sizes(blocks) == [("block", 8), ("2 blocks", 16)]
-
-
-def test_a_flat_topology_is_one_switch() -> None:
     network = read_slurm_yaml("- topology: plain\n  flat: true\n").network
     assert network is not None
     assert network.tiers == ()
@@ -198,10 +183,7 @@ def test_a_conf_file_that_slurm_would_refuse_is_refused_with_its_line(text: str,
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            HYPERPOD_YAML.replace("switches:", "switch:"),
-            "line 4 = .*must have switches, .* value: switches",
-        ),
+        (HYPERPOD_YAML.replace("switches:", "switch:"), "line 4 = .*must have switches, .* value: switches"),
         (HYPERPOD_YAML.replace("  tree:", "  tre:"), r"line 1 = \['tre'\]: .* nearest legal value: tree"),
         (
             HYPERPOD_YAML.replace("nodes: compute-1", "node: compute-1"),
@@ -218,31 +200,29 @@ def test_a_yaml_file_that_slurm_would_refuse_is_refused_with_its_line(text: str,
 
 
 # ---------------------------------------------------------------- topology
-def test_a_node_and_a_network_may_come_from_two_files() -> None:
+def test_a_node_and_a_network_may_come_from_two_files_that_do_not_say_the_same() -> None:
     both = merged([read_topology(published.DGX_A100), read_topology(published.SLURM_TREE)])
     cluster = on_cluster(both, load_cluster("a100:64"))
     assert cluster.network is not None
     assert cluster.wiring is not None
     assert cluster.network.tiers[0].nodes_per_switch == 6
     assert cluster.intra_node_link == load_link("nvlink3")
-
-
-def test_two_files_that_say_the_same_part_are_refused() -> None:
     with pytest.raises(InvalidInput, match="only one file may"):
         merged([read_topology(published.DGX_A100), read_topology(published.NERSC_A100)])
+    with pytest.raises(InvalidInput, match="nodes of 4 accelerators; nearest legal value: 4"):
+        on_cluster(read_topology(published.NERSC_A100), load_cluster("a100:16"))
+    with pytest.raises(InvalidInput, match="num_nodes = 32: must be at most the 18 nodes"):
+        on_cluster(read_topology(published.SLURM_TREE), load_cluster("h100:256"))
 
 
-def test_accelerators_that_share_few_ports_share_their_rate() -> None:
+def test_ports_are_as_fast_as_the_file_says_and_accelerators_that_share_few_share_their_rate() -> None:
+    cluster = on_cluster(read_topology(published.IBM_H100), load_cluster("h100:16"))
+    assert cluster.inter_node_link.bandwidth_bytes_per_s == 25e9
+    assert cluster.inter_node_link.name == "200 Gbit/s ports"
     text = "GPU0 GPU1 NIC0\nGPU0 X NV18 PHB\nGPU1 NV18 X PHB\nNIC0 PHB PHB X"
     cluster = on_cluster(read_topology(text), load_cluster("h100:4x2"))
     assert cluster.network is not None
     assert cluster.network.ports_per_node == 1
-
-
-def test_ports_are_as_fast_as_the_file_says() -> None:
-    cluster = on_cluster(read_topology(published.IBM_H100), load_cluster("h100:16"))
-    assert cluster.inter_node_link.bandwidth_bytes_per_s == 25e9
-    assert cluster.inter_node_link.name == "200 Gbit/s ports"
 
 
 def test_a_mesh_of_nvlinks_and_plain_pcie_change_the_link_within_a_node() -> None:
@@ -256,10 +236,3 @@ def test_blocks_are_nvlink_domains_where_the_accelerator_has_domains_of_nodes() 
     blocks = read_topology(published.SLURM_BLOCKS.replace("18,72", "18,36"))
     assert on_cluster(blocks, load_cluster("gb200:288")).nvlink_domain == 72
     assert on_cluster(blocks, load_cluster("h100:512")).nvlink_domain is None
-
-
-def test_a_file_of_other_nodes_or_too_few_of_them_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="nodes of 4 accelerators; nearest legal value: 4"):
-        on_cluster(read_topology(published.NERSC_A100), load_cluster("a100:16"))
-    with pytest.raises(InvalidInput, match="num_nodes = 32: must be at most the 18 nodes"):
-        on_cluster(read_topology(published.SLURM_TREE), load_cluster("h100:256"))

@@ -1,3 +1,5 @@
+"""``autotuner gate``, with trials and by prediction."""
+
 from __future__ import annotations
 
 import json
@@ -10,9 +12,6 @@ from autotuner.catalog.hardware import load_cluster
 from autotuner.core.codec import to_plain
 from tests.unit.cli.command_line import CommandLine
 
-TODAY = "fsdp8 mb1 recompute-selective"
-SLOWER = "fsdp8 mb1 recompute-full"
-
 
 @pytest.fixture
 def job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -23,30 +22,6 @@ def job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["gate", "--model", "llama-3-8b", "--cluster", str(path), "--global-batch", "64", "--seq-len", "8192"]
 
 
-@pytest.mark.oracle
-def test_a_branch_sets_a_baseline_that_changes_pass_or_fail(cli: CommandLine, job: list[str]) -> None:
-    first = cli.run(*job, "--layout", TODAY, "--set-baseline")
-    assert "no baseline: nothing is stored under main for this job" in first
-    assert "llama-3-8b" in cli.run("baselines")
-    junit = cli.directory / "gate.xml"
-    again = cli.run(*job, "--layout", TODAY, "--junit", str(junit))
-    assert "passed: beside main it is" in again
-    assert "Nothing was measured again: " in again
-    assert ElementTree.parse(junit).getroot().get("failures") == "0"
-    failed = cli.run(*job, "--layout", SLOWER, "--junit", str(junit), code=8)
-    assert "failed: beside main it is" in failed
-    assert ElementTree.parse(junit).getroot().get("failures") == "1"
-
-
-def test_without_a_baseline_the_code_says_so_until_one_is_set(cli: CommandLine, job: list[str]) -> None:
-    assert "--set-baseline" in cli.run(*job, "--layout", TODAY, code=10)
-    assert "no baseline is stored" in cli.run("baselines")
-    cli.run(*job, "--layout", TODAY, "--set-baseline")
-    (removed,) = cli.run_json("baselines", "--remove", "main")["items"]
-    assert removed["name"] == "main"
-    assert "mian" in cli.error_of("baselines", "--remove", "mian", code=3)
-
-
 def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, job: list[str]) -> None:
     axes = '{"recompute": ["selective", "full"], "precision": ["bf16"], "tensor_parallel_degree": [1]}'
     search = [*job, "--space", axes, "--trials", "3"]
@@ -55,23 +30,41 @@ def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, job
     assert found["findings"]["measured"]["recompute"] == "selective"
 
 
-def test_a_layout_that_runs_out_of_memory_fails_however_fast_it_is(cli: CommandLine, job: list[str]) -> None:
-    found = cli.run_json(*job, "--layout", "fsdp8 mb8", code=8)
-    assert found["outcome"] == "failed"
-    assert "(oom)" in found["detail"]
+JOB = ["--model", "llama-3-70b", "--cluster", "h100:64x8", "--global-batch", "1024", "--seq-len", "8192"]
+TODAY = "fsdp16 tp8 pp4 1f1b mb1 sp"
+PREDICT = ["gate", "--predict", "--no-dry-run", *JOB, "--against", TODAY]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--layout", TODAY, "--against", TODAY], "--against"),
-        (["--layout", "fsdp7"], "7 ranks"),
-        (["--layout", TODAY, "--tolerance", "0.2"], "tolerance"),
-        (["--layout", TODAY, "--trainer", "ours"], "ours"),
-    ],
-    ids=["a layout to predict against", "a layout that cannot run", "tolerance", "trainer"],
-)
-def test_a_mistake_is_told_apart_from_a_gate_that_failed(
-    cli: CommandLine, job: list[str], arguments: list[str], said: str
-) -> None:
-    assert said in cli.error_of(*job, *arguments, code=3 if said == "ours" else 2)
+def test_where_nobody_stored_a_baseline_it_is_said_how_one_is_stored(cli: CommandLine) -> None:
+    assert "no baseline is stored; `autotuner gate --set-baseline` stores one" in cli.run("baselines")
+
+
+def test_files_for_ci_are_written_where_it_failed_too(cli: CommandLine) -> None:
+    junit, summary, badge = (cli.directory / "of-ci" / name for name in ("junit.xml", "summary.md", "badge.svg"))
+    files = ["--junit", str(junit), "--summary", str(summary), "--badge", str(badge)]
+    cli.run(*PREDICT, "--layout", "fsdp16 tp8 pp4 gpipe mb1 sp", *files, code=8)
+    assert ElementTree.parse(junit).getroot().get("failures") == "1"
+    assert summary.read_text().startswith("### ❌ llama-3-70b on h100:64x8, predicted: failed")
+    assert ElementTree.parse(badge).getroot().get("aria-label", "").startswith("MFU: ")
+
+
+def test_a_configuration_of_a_trainer_is_read_as_a_layout(cli: CommandLine) -> None:
+    config = cli.directory / "train.toml"
+    degrees = "data_parallel_shard_degree = 16\ntensor_parallel_degree = 8\npipeline_parallel_degree = 4"
+    schedule = 'pipeline_parallel_schedule = "1F1B"\npipeline_parallel_microbatch_size = 1'
+    config.write_text(f"[training]\nlocal_batch_size = 64\nseq_len = 8192\n[parallelism]\n{degrees}\n{schedule}\n")
+    found = cli.run_json("gate", "--predict", "--no-dry-run", *JOB, "--layout", str(config))
+    assert found["candidate"]["tensor_parallel_degree"] == 8
+    assert found["candidate"]["pipeline_parallel_degree"] == 4
+
+
+@pytest.mark.oracle
+def test_memory_is_counted_in_a_dry_run(cli: CommandLine) -> None:
+    job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch", "2", "--seq-len", "32"]
+    found = cli.run_json("gate", "--predict", *job, "--layout", "zero2 mb1 fp32")
+    assert found["peak"]["is_counted"]
+
+
+def test_where_nothing_can_be_counted_the_prediction_stands_and_why_is_said(cli: CommandLine) -> None:
+    refused = ["gate", "--predict", *JOB, "--layout", f"{TODAY} fp8 delayed"]
+    assert "Its memory was predicted, not counted in a dry run: " in cli.run(*refused)

@@ -1,14 +1,20 @@
+"""Questions: predict, explain, plan, export and import."""
+
 from __future__ import annotations
 
+import io
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 import typer
 
-from autotuner.cli.inputs import read_model
+from autotuner.cli.inputs import read_model, read_text
 from autotuner.cli.main import app
 from autotuner.core.choices import ExportFormat
+from autotuner.core.errors import InvalidInput
 from tests.unit.cli.command_line import JOB, CommandLine
 
 # ---------------------------------------------------------------- predict
@@ -31,11 +37,15 @@ def test_predict_takes_the_software_that_would_run_it(cli: CommandLine) -> None:
     assert torch["items"][0]["predicted"]["step_time_s"] != other["items"][0]["predicted"]["step_time_s"]
 
 
-def test_predict_marks_fp8_and_shows_the_best_in_bf16_beside_it(cli: CommandLine) -> None:
+def test_predict_marks_fp8_and_shows_the_best_though_what_runs_today_cannot(cli: CommandLine) -> None:
     text = cli.run("predict", *JOB, "--limit", "2")
     ranks = [line.split()[0] for line in text.splitlines() if line.startswith((" 1", " 2", "  –"))]
     assert ranks == ["1*", "2*", "–"]
     assert "its losses may differ" in text
+    text = cli.run("predict", *JOB, "--limit", "1", "--current", "tp3 mb1")
+    assert "\n 1*  " in text
+    assert "What runs today cannot run here: tp3 mb1 flash bf16" in text
+    assert "data_parallel_replicate_degree: the degrees multiply to 3 ranks, the cluster has 64" in text
 
 
 def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine) -> None:
@@ -46,18 +56,15 @@ def test_predict_has_an_exit_code_of_its_own_where_nothing_fits(cli: CommandLine
     assert json.loads(cli.run("predict", *job, "--json", code=7))["shortfall"]["missing_bytes"] > 0
 
 
-def test_the_first_line_says_how_large_the_model_is_and_how_much_of_it_a_token_meets(cli: CommandLine) -> None:
+def test_the_first_line_says_how_large_a_model_is_and_names_a_cluster_not_its_file(cli: CommandLine) -> None:
     assert cli.run("predict", *JOB, "--limit", "1").startswith("llama-3-70b (70.6B parameters) on h100:64, 1024 ")
     sparse = ("--model", "mixtral-8x7b", "--cluster", "h100:8", "--global-batch", "64", "--seq-len", "8192")
     said = "mixtral-8x7b (46.7B parameters, 12.9B active)"
     assert cli.run("explain", *sparse, "--layout", "fsdp8 ep8").startswith(f"{said}\n")
-
-
-def test_what_cannot_run_today_does_not_keep_the_best_from_being_shown(cli: CommandLine) -> None:
-    text = cli.run("predict", *JOB, "--limit", "1", "--current", "tp3 mb1")
-    assert "\n 1*  " in text
-    assert "What runs today cannot run here: tp3 mb1 flash bf16" in text
-    assert "data_parallel_replicate_degree: the degrees multiply to 3 ranks, the cluster has 64" in text
+    path = cli.directory / "written.json"
+    path.write_text('{"name": "ours", "accelerator": "h100", "num_nodes": 1}')
+    text = cli.run("predict", "--model", "llama-3-8b", "--cluster", str(path), *JOB[4:], "--limit", "1")
+    assert " on ours, 1024 sequences" in text.splitlines()[0]
 
 
 def test_predict_stores_nothing(first_cli: CommandLine) -> None:
@@ -66,19 +73,9 @@ def test_predict_stores_nothing(first_cli: CommandLine) -> None:
 
 
 def test_a_config_json_of_hugging_face_is_read(cli: CommandLine) -> None:
-    config = {
-        "model_type": "llama",
-        "hidden_size": 512,
-        "intermediate_size": 1024,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 8,
-        "num_hidden_layers": 4,
-        "vocab_size": 1000,
-    }
     path = cli.directory / "config.json"
-    path.write_text(json.dumps(config))
-    answer = cli.run_json("predict", "--model", str(path), *JOB[2:])
-    assert answer["items"]
+    path.write_text(json.dumps(CONFIG))
+    assert cli.run_json("predict", "--model", str(path), *JOB[2:])["items"]
 
 
 CONFIG = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8}
@@ -101,13 +98,6 @@ def test_a_model_from_a_config_json_has_the_name_that_the_file_or_its_path_gives
     Path(file).parent.mkdir(exist_ok=True)
     Path(file).write_text(json.dumps({**CONFIG, **own}))
     assert read_model(file).name == name
-
-
-def test_the_first_line_calls_a_cluster_by_its_name_and_not_by_its_file(cli: CommandLine) -> None:
-    path = cli.directory / "written.json"
-    path.write_text('{"name": "ours", "accelerator": "h100", "num_nodes": 1}')
-    text = cli.run("predict", "--model", "llama-3-8b", "--cluster", str(path), *JOB[4:], "--limit", "1")
-    assert " on ours, 1024 sequences" in text.splitlines()[0]
 
 
 def test_predict_takes_lengths_from_a_file_or_as_a_histogram(cli: CommandLine, tmp_path: Path) -> None:
@@ -146,35 +136,11 @@ def test_explain_reads_a_layout_from_json_too(cli: CommandLine) -> None:
     assert answers[0] == answers[1] == answers[2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        ([*JOB, "--layout", "tp8"], 2, "the degrees multiply to 8 ranks, the cluster has 64"),
-        ([*JOB, "--layout", "fspd64"], 2, "nearest legal value: fsdp64"),
-        ([*JOB, "--layout", "{"], 2, "must be words or JSON"),
-        ([*JOB, "--layout", '{"tensor_paralel_degree": 8}'], 2, "tensor_parallel_degree"),
-        ([*JOB, "--layout", "missing.json"], 2, "cannot be read"),
-        ([*JOB, "--layout", "fsdp64", "--stack", "megatrn"], 3, "did you mean 'megatron'"),
-        (JOB, 2, "--layout"),
-        (["sw-none-0000"], 3, "no trial 'sw-none-0000'"),
-        (["sw-none-0000", "--global-batch", "8"], 2, "must be left out when a trial is given"),
-        (["sw-none-0000", "--stack", "torch"], 2, "must be left out when a trial is given"),
-    ],
-)
-def test_explaining_what_cannot_be_explained_says_why(
-    cli: CommandLine, arguments: list[str], code: int, said: str
-) -> None:
-    cli.run("explain", *arguments, code=code)
-    assert said in " ".join(cli.error.split())
-
-
 def test_the_rules_of_a_sweep_that_measured_nothing_have_no_pairs(cli: CommandLine) -> None:
     created = cli.run_json("sweep", *JOB, "--no-wait")
     text = cli.run("rules", created["id"])
     assert "from 0 measured trials" in text
     assert text.count("no pairs") == 6
-    cli.run("rules", "sw-none", code=3)
-    assert "sw-none" in cli.error
 
 
 # ---------------------------------------------------------------- plan
@@ -182,35 +148,14 @@ RUN = ("--model", "llama-3-8b", "--tokens", "100B", "--global-batch", "256")
 SMALL = ("--accelerators", "h100", "--sizes", "16", "--space", '{"recompute": ["none"], "tensor_parallel_degree": [1]}')
 
 
-def test_a_price_that_nobody_looked_up_is_said_to_be_recalled(cli: CommandLine) -> None:
+def test_own_prices_are_called_yours_and_one_that_nobody_looked_up_recalled(cli: CommandLine) -> None:
     recalled = cli.run("plan", *RUN, "--accelerators", "b200", *SMALL[2:])
     assert "Modal price list, per second times 3,600; recalled, not looked up" in " ".join(recalled.split())
     assert "may differ today. Give yours with --price" in recalled
     assert "recalled" not in cli.run("plan", *RUN, *SMALL)
-
-
-def test_own_prices_are_called_yours(cli: CommandLine) -> None:
     text = cli.run("plan", *RUN, *SMALL, "--price", "h100=2.1")
     assert "2.10" in text
     assert "yours" in text
-
-
-@pytest.mark.parametrize(
-    ("options", "said", "code"),
-    [
-        (("--deadline", "30"), "30d", 2),
-        (("--price", "h100"), "h100=2.1", 2),
-        (("--price", "2.3"), "h100=2.3", 2),
-        (("--sizes", "many"), "must be a number", 2),
-        (("--sizes", "8.5"), "must be a whole number, others behind commas; nearest legal value: 8", 2),
-        (("--more-memory", "40GB"), "nearest legal value: 40", 2),
-        (("--accelerators", "h10"), "h100", 3),
-    ],
-)
-def test_what_is_wrong_is_said_with_what_is_near(
-    cli: CommandLine, options: tuple[str, str], said: str, code: int
-) -> None:
-    assert said in cli.error_of("plan", *RUN, *options, code=code)
 
 
 def test_a_region_says_what_its_energy_emits_and_leaves_what_hosts_draw(cli: CommandLine) -> None:
@@ -226,24 +171,12 @@ def test_a_deadline_that_nothing_keeps_is_said(cli: CommandLine) -> None:
 
 
 # ---------------------------------------------------------------- export
-LAYOUT = "fsdp8 tp8 mb1 sp recompute-full"
 
 
-def test_what_a_trainer_cannot_say_is_told_with_what_would_run_instead(cli: CommandLine) -> None:
+def test_what_a_trainer_cannot_say_is_told_and_arguments_and_a_file_are_parted_into_a_folder(cli: CommandLine) -> None:
     cli.run("export", "fsdp64 mb1 fp8 delayed", *JOB, "--format", "torchtitan")
     assert "what it cannot say:" in cli.error
     assert "delayed" in cli.error
-
-
-@pytest.mark.parametrize("wanted", ["torchrun", "sbatch"])
-def test_a_script_that_its_own_trial_would_refuse_is_not_written(cli: CommandLine, wanted: str) -> None:
-    arguments = ["fsdp64 mb1 flash_3", *JOB, "--stack", "megatron-core", "--format", wanted]
-    assert cli.run("export", *arguments, code=2) == ""
-    assert "layout.attention_kernel = 'flash_3'" in cli.error
-    assert "nearest legal value: flash" in cli.error
-
-
-def test_arguments_and_a_file_are_parted_into_a_folder(cli: CommandLine) -> None:
     folder = cli.directory / "launch"
     cli.run("export", "fsdp64 mb1 reshard", *JOB, "--format", "accelerate")
     assert "one after the other: arguments, accelerate.yaml" in cli.error
@@ -252,24 +185,99 @@ def test_arguments_and_a_file_are_parted_into_a_folder(cli: CommandLine) -> None
     assert "compute_environment" not in (folder / "arguments.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        ([LAYOUT, *JOB, "--format", "fortran"], 2, "must be one of megatron-lm"),
-        ([LAYOUT, *JOB[:-2], "--format", "torchrun"], 2, "--seq-len"),
-        (["fsdp7", *JOB, "--format", "torchrun"], 2, "the cluster has 64"),
-        (["fspd8", *JOB, "--format", "torchrun"], 2, "nearest legal value: fsdp8"),
-        (["sw-none-0000", "--format", "torchrun"], 3, "no trial 'sw-none-0000'"),
-        (["sw-none-0000", *JOB, "--format", "torchrun"], 2, "must be left out when a trial is given"),
-        ([LAYOUT, *JOB, "--format", "torchrun", "--output", "/dev/null/x"], 2, "cannot be written"),
-    ],
-)
-def test_what_cannot_be_exported_says_why(cli: CommandLine, arguments: list[str], code: int, said: str) -> None:
-    cli.run("export", *arguments, code=code)
-    assert said in " ".join(cli.error.split())
-
-
 def test_the_help_names_every_format() -> None:
     command = typer.main.get_group(app).commands["export"]
     (said,) = (parameter.help for parameter in command.params if parameter.name == "wanted")  # type: ignore[attr-defined]  # click.Option has it
     assert [name for name in ExportFormat if name not in said] == []
+
+
+WRITTEN = "fsdp8 tp8 mb1 sp recompute-full flash bf16"
+
+
+@pytest.fixture
+def script(cli: CommandLine) -> Path:
+    """A launch of our own trial."""
+    folder = cli.directory / "launch"
+    return Path(cli.run("export", WRITTEN, *JOB, "--format", "torchrun", "--output", str(folder)).strip())
+
+
+def test_a_script_is_read_as_the_layout_with_its_model_and_job(cli: CommandLine, script: Path) -> None:
+    text = cli.run("import", str(script))
+    assert WRITTEN in text
+    assert "llama-3-70b (70.6B parameters)" in text
+    assert "64 ranks; 1024 sequences of 8192 tokens" in text
+    assert "ignored" in text
+    job = "--model llama-3-70b --cluster CLUSTER --global-batch 1024 --seq-len 8192"
+    assert f"autotuner explain {job} --layout '{WRITTEN}'" in text
+    assert f"autotuner predict {job} --current '{WRITTEN}' --format torchrun" in text
+
+
+def test_a_configuration_may_come_from_a_pipe(cli: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(script.read_text()))
+    assert cli.run_json("import", "-") == cli.run_json("import", str(script))
+
+
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="config = '/dev/zero': must have 2,000,000 characters or fewer"):
+        read_text("/dev/zero", "config")
+
+
+def test_the_model_of_a_configuration_can_be_kept_as_a_file(cli: CommandLine, script: Path) -> None:
+    path = cli.directory / "model.json"
+    text = cli.run("import", str(script), "--save-model", str(path))
+    assert f"--model {path}" in text
+    assert json.loads(path.read_text())["num_layers"] == 80
+
+
+LAUNCHES = Path(__file__).parents[2] / "export" / "launches"
+
+
+def test_a_published_launch_stands_beneath_the_best_that_its_trainer_can_be_told(cli: CommandLine) -> None:
+    text = cli.run("import", str(LAUNCHES / "llama3_8b_fp8.sh"), "--cluster", "h100:8")
+    assert "zero8 mb1 cudnn fp8 delayed" in text
+    assert "changed  --sequence-parallel: with one tensor rank Megatron switches it off" in text
+    assert "the best that megatron-lm can run" in text
+    assert re.search(r"now → 1: .* tokens per second .predicted.; it changes", text)
+    assert "--stack megatron-core --format megatron-lm" in text
+    best = re.search(r"autotuner (export .*)", text)
+    assert best is not None
+    cli.run(*shlex.split(best[1]))
+    assert "cannot say" not in cli.error
+
+
+def test_flags_may_be_given_as_they_are_typed(cli: CommandLine) -> None:
+    flags = ["--num-layers", "32", "--tensor-model-parallel-size", "4", "--sequence-parallel", "--bf16"]
+    text = cli.run("import", "--ranks", "16", "--", *flags)
+    assert "dp4 tp4 mb1 sp fp32-reduce flash bf16" in text
+    assert "--model MODEL --cluster CLUSTER" in text
+    assert "--seq-len TOKENS" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--seq-len"),
+        (["--seq-len", "4096"], "--model"),
+        (["--seq-len", "4096", "--model", "llama-3-8b", "--stack", "megatrn"], "did you mean 'megatron'"),
+    ],
+)
+def test_what_is_missing_for_a_comparison_is_named_below_what_was_read(
+    cli: CommandLine, arguments: list[str], said: str
+) -> None:
+    path = str(LAUNCHES / "llama_8b_zero_offload.json")
+    text = cli.run("import", path, "--cluster", "h100:4", *arguments, code=3 if "--stack" in arguments else 2)
+    assert "fsdp4 mb1 reshard flash bf16" in text
+    assert said in " ".join(cli.error.split())
+
+
+def test_what_runs_today_is_told_that_it_does_not_fit_or_cannot_run_here(cli: CommandLine) -> None:
+    job = ["--cluster", "h100:4", "--seq-len", "4096", "--model", "llama-3-70b"]
+    path = str(LAUNCHES / "llama_8b_zero_offload.json")
+    assert "what runs today: fsdp4 mb1" in cli.run("import", path, *job)
+    assert "What runs today cannot run here" in cli.run("import", path, *job, "--ranks", "2", "--model", "llama-3-8b")
+
+
+def test_a_program_gets_what_was_read_with_the_comparison(cli: CommandLine) -> None:
+    answer = cli.run_json("import", str(LAUNCHES / "llama3_8b_fp8.sh"), "--cluster", "h100:8")
+    assert answer["label"] == answer["compared"]["current"]["label"] == "zero8 mb1 cudnn fp8 delayed"
+    assert cli.run_json("import", str(LAUNCHES / "llama3_8b_fp8.sh"))["compared"] is None

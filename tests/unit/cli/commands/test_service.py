@@ -1,24 +1,26 @@
+"""Commands around a service: its database, tokens, trainers and retunes."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
 
+from autotuner.core.upkeep import RetuneOutcome, Verdict
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.service import app_on, serve
+from tests.runs import conclude_retune
 from tests.unit.cli.command_line import JOB, CommandLine
+from tests.unit.search.upkeep.builders import BETTER, INCUMBENT, SLOWER, runs
+
 
 # ---------------------------------------------------------------- database
-
-
-# ---------------------------------------------------------------- serve
-def test_migrate_makes_a_database_that_can_be_served(first_cli: CommandLine) -> None:
+def test_the_first_command_makes_its_database_by_itself_as_migrate_does(first_cli: CommandLine) -> None:
     first_cli.run("migrate")
     assert (first_cli.directory / "autotuner.db").exists()
-
-
-def test_the_first_command_makes_its_database_by_itself(first_cli: CommandLine) -> None:
     created = first_cli.run_json("sweep", *JOB, "--no-wait")
     assert created["id"] in first_cli.run("show", created["id"])
 
@@ -58,7 +60,7 @@ def test_a_whole_token_in_the_place_of_its_id_is_refused_and_not_repeated(cli: C
 
 
 # ---------------------------------------------------------------- trainers
-REGISTERED = """
+LOOP = """
 [loop]
 format = "arguments"
 command = ["python", "train.py", "{arguments}"]
@@ -70,39 +72,83 @@ fixed = { precision = "fp32" }
 @pytest.fixture
 def trainers(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     path = cli.directory / "trainers.toml"
-    path.write_text(REGISTERED)
+    path.write_text(LOOP)
     monkeypatch.setenv("AUTOTUNER_TRAINERS", str(path))
     return cli
 
 
-def test_trainers_lists_what_a_sweep_may_search_with_each(trainers: CommandLine) -> None:
+def test_trainers_are_listed_with_what_a_sweep_may_search_with_each_which_names_one(trainers: CommandLine) -> None:
     text = trainers.run("trainers")
     assert "loop: arguments" in text
     assert "searches micro_batch_size" in text
     assert "fixed precision fp32" in text
-
-
-def test_trainers_as_json_is_the_answer_of_the_service(trainers: CommandLine) -> None:
     (item,) = trainers.run_json("trainers")["items"]
     assert item["options"] == ["micro_batch_size"]
+    job = ("--model", "llama-3-8b", "--cluster", "cpu:1", "--global-batch", "4", "--seq-len", "64")
+    created = trainers.run_json("sweep", *job, "--trainer", "loop", "--no-wait")
+    assert created["trainer"] == "loop"
+    trainers.run("sweep", *job, "--trainer", "lop", "--no-wait", code=3)
+    assert "did you mean 'loop'?" in trainers.error
+    (trainers.directory / "trainers.toml").write_text("[loop]")
+    trainers.run("trainers", code=2)
+    assert "loop.format" in trainers.error
 
 
 def test_without_any_it_says_how_to_register_one(cli: CommandLine) -> None:
     assert "AUTOTUNER_TRAINERS" in cli.run("trainers")
 
 
-def test_a_sweep_names_its_trainer(trainers: CommandLine) -> None:
-    job = ("--model", "llama-3-8b", "--cluster", "cpu:1", "--global-batch", "4", "--seq-len", "64")
-    created = trainers.run_json("sweep", *job, "--trainer", "loop", "--no-wait")
-    assert created["trainer"] == "loop"
-    trainers.run("sweep", *job, "--trainer", "lop", "--no-wait", code=3)
-    assert "did you mean 'loop'?" in trainers.error
+RETUNED = ("--model", "gpt-3-125m", "--cluster", "h100:2", "--global-batch", "8", "--seq-len", "256")
+ADD = (
+    "retune",
+    "add",
+    "nightly",
+    "--cron",
+    "0 2 * * *",
+    "--time-zone",
+    "Europe/Berlin",
+    *RETUNED,
+    "--layout",
+    "dp2 mb1",
+)
 
 
-def test_a_wrong_registration_is_wrong_input(trainers: CommandLine) -> None:
-    (trainers.directory / "trainers.toml").write_text("[loop]")
-    trainers.run("trainers", code=2)
-    assert "loop.format" in trainers.error
+def concluded(outcome: RetuneOutcome) -> None:
+    """A run that ended so."""
+    app = build(Settings(num_workers=0))
+    run = app.retuning.run_now("nightly")
+    conclude_retune(app.store, run, outcome, now=run.started_at + 60)
+    app.store.retunes.set_incumbent("nightly", INCUMBENT, (runs(),))
+    app.close()
 
 
-# ---------------------------------------------------------------- `autotuner webhook`
+def test_what_is_asked_is_stored(cli: CommandLine) -> None:
+    options = ("--trials", "7", "--no-search", "--loss", "0.1", "--max-runs", "9", "--on-new-environment", "--adopt")
+    request = cli.run_json(*ADD, *options)["request"]
+    assert (request["template"]["budget"]["num_trials"], request["searches"], request["adopts"]) == (7, False, True)
+    assert (request["test"]["loss"], request["test"]["max_runs"], request["on_new_environment"]) == (0.1, 9, True)
+
+
+def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLine) -> None:
+    cli.run(*ADD)
+    assert "it has not run yet" in cli.run("retune", "history", "nightly")
+    lost = "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET"
+    concluded(RetuneOutcome(verdict=Verdict.REGRESSION, detail=lost, findings=SLOWER))
+    text = cli.run("retune", "history", "nightly")
+    assert "regression" in text
+    assert "930 token/s" in text
+    assert "± 1.0 %" in text
+    assert lost in text
+    assert lost in cli.run("retune", "show", "nightly")
+    found = cli.run_json("retune", "history", "nightly")
+    assert [run["trigger"] for run in found["runs"]["items"]] == ["manual"]
+    assert len(found["trend"]["items"]) == 1
+
+
+def test_the_better_layout_of_the_last_run_is_adopted(cli: CommandLine) -> None:
+    cli.run(*ADD)
+    assert "found no better layout" in cli.error_of("retune", "adopt", "nightly", code=4)
+    concluded(RetuneOutcome(verdict=Verdict.BETTER_FOUND, detail="10 % faster", findings=BETTER))
+    assert "in use: tp2" in cli.run("retune", "adopt", "nightly")
+    assert "in use: dp2 mb2" in cli.run("retune", "adopt", "nightly", "--layout", "dp2 mb2")
+    assert "nightly is forgotten" in cli.run("retune", "remove", "nightly")

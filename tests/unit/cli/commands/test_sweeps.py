@@ -1,3 +1,5 @@
+"""Sweeps: asked for, followed, steered and exported."""
+
 from __future__ import annotations
 
 import json
@@ -30,56 +32,15 @@ def tiny_sweep(directory: Path, *more: str) -> list[str]:
     return ["sweep", *job, "--warmup-steps", "0", "--measured-steps", "1", *more]
 
 
-def test_a_sweep_keeps_the_gain_that_it_should_stop_below(cli: CommandLine) -> None:
-    created = cli.run_json("sweep", *JOB, "--no-wait", "--min-gain", "0.05")
-    assert created["budget"]["min_gain"] == 0.05
-    cli.run("sweep", *JOB, "--no-wait", "--min-gain", "5", code=2)
-    assert "min_gain" in cli.error
-
-
-def test_a_sweep_is_asked_for_with_its_objective_its_parallel_trials_and_its_loss_gate(cli: CommandLine) -> None:
+def test_a_sweep_is_asked_for_with_its_objective_gain_parallel_trials_and_loss_gate(cli: CommandLine) -> None:
     more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-loss-gate", "--gate-tolerance", "0.1"]
-    request = cli.run_json("sweep", *JOB, "--no-wait", *more)["request"]
+    created = cli.run_json("sweep", *JOB, "--no-wait", *more, "--min-gain", "0.05")
+    request = created["request"]
+    assert created["budget"]["min_gain"] == 0.05
     assert request["objective"] == {"metric": "tokens_per_s", "under_faults": False, "profile": [], "front": []}
     assert request["max_parallel_trials"] == 4
     gate = {"num_steps": 20, "num_lossy_steps": 192, "num_seeds": 3, "tolerance": 0.1}
     assert request["loss_gate"] == {"enabled": False, **gate}
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [("--objective", "mfus", "tokens_per_s"), ("--parallel", "0", "equal to 1"), ("--gate-seeds", "1", "num_seeds")],
-)
-def test_a_setting_of_the_search_that_cannot_be_is_refused(
-    cli: CommandLine, option: str, value: str, said: str
-) -> None:
-    cli.run("sweep", *JOB, "--no-wait", option, value, code=2)
-    assert said in cli.error
-
-
-def test_a_sweep_for_a_large_cluster_runs_on_a_small_one(cli: CommandLine) -> None:
-    job = ["--model", "llama-3-70b", "--global-batch", "1024", "--seq-len", "8192"]
-    created = cli.run_json("sweep", *job, "--for", "h100:256", "--on", "h100:16", "--no-wait")
-    assert (created["cluster"], created["trial_cluster"]) == ("h100:256", "h100:16")
-    assert created["request"]["trial_cluster"]["num_nodes"] == 2
-    assert "for h100:256, tried on h100:16" in cli.run("show", created["id"])
-
-
-@pytest.mark.parametrize("command", ["show", "cancel", "rules", "explain"])
-def test_what_cannot_be_the_id_of_anything_is_refused_before_a_service_is_asked(
-    first_cli: CommandLine, command: str
-) -> None:
-    first_cli.run(command, "sweeps/x.json", code=2)
-    assert "must be the id of a" in first_cli.error
-    assert list(first_cli.directory.iterdir()) == []
-
-
-def test_a_sweep_has_one_cluster_of_its_job(cli: CommandLine) -> None:
-    job = ["--model", "llama-3-70b", "--global-batch", "1024", "--seq-len", "8192", "--no-wait"]
-    cli.run("sweep", *job, "--for", "h100:256", "--cluster", "h100:64", code=2)
-    assert "one of both must be given" in cli.error
-    cli.run("sweep", *job, "--on", "h100:64", code=2)
-    assert "one of both must be given" in cli.error
 
 
 @pytest.mark.oracle  # a real sweep; the one below runs always
@@ -116,33 +77,15 @@ def test_a_sweep_in_which_nothing_is_measured_ends_with_its_own_exit_code(cli: C
     assert "timeout: no result within 500 ms" in text
 
 
-def test_a_sweep_on_devices_that_this_machine_does_not_have_is_refused_with_the_reason(cli: CommandLine) -> None:
-    cli.run("sweep", *JOB[:2], "--cluster", "v100:512", *JOB[4:], "--space", '{"precision": ["fp32"]}', code=2)
-    assert "GPUs" in cli.error
-
-
-def test_a_sweep_without_a_service_says_how_to_watch_it(cli: CommandLine) -> None:
-    cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--timeout", "0.5"), code=6)
-    assert "watch it with `autotuner serve`" in cli.error
-
-
 def test_a_fault_trace_is_lines_or_the_file_that_holds_them(cli: CommandLine, tmp_path: Path) -> None:
     written = tmp_path / "trace.txt"
     written.write_text("# congestion on one link\n7;0_1;0.06\n30;0_1;0\n")
     of_file = cli.run_json("sweep", *JOB, "--no-wait", "--fault-trace", str(written))["request"]
-    said = cli.run_json("sweep", *JOB, "--no-wait", "--fault-trace", "7;0_1;0.06|30;0_1;0", "--fault-steps", "40")[
-        "request"
-    ]
+    lines = ("--fault-trace", "7;0_1;0.06|30;0_1;0", "--fault-steps", "40")
+    said = cli.run_json("sweep", *JOB, "--no-wait", *lines)["request"]
     assert of_file["objective"]["under_faults"]
     assert of_file["fault_trace"]["faults"] == said["fault_trace"]["faults"]
     assert (of_file["fault_trace"]["num_steps"], said["fault_trace"]["num_steps"]) == (60, 40)
-
-
-def test_a_line_that_is_no_fault_is_refused_as_it_stands(cli: CommandLine) -> None:
-    cli.run("sweep", *JOB, "--no-wait", "--fault-trace", "7;0_1;0.06|30;late", code=2)
-    assert "30;late" in cli.error
-    cli.run("sweep", *JOB, "--no-wait", "--fault-steps", "9", code=2)
-    assert "--fault-trace" in cli.error
 
 
 def test_a_sweep_as_json_that_is_terminated_prints_how_far_it_came(
@@ -177,43 +120,34 @@ def stored(cli: CommandLine) -> str:
     return sweep.id
 
 
-def test_the_front_is_printed_with_why_each_is_on_it_and_what_is_behind(cli: CommandLine, stored: str) -> None:
+def test_the_front_says_why_each_is_on_it_a_profile_marks_its_first_and_what_no_trial_tells_is_refused(
+    cli: CommandLine, stored: str
+) -> None:
     text = " ".join(cli.run("front", stored, "--metrics", "mfu,simplicity").split())
     assert "trial 0: the best of 3 in MFU; trial 1 has +200.0 % simplicity for −20.0 % MFU" in text
     assert "trial 2 is behind trial 1, which has +33.3 % MFU and +200.0 % simplicity" in text
     assert "* first by what the sweep ranks by" in text
     assert "MFU simplicity of the front" in text
     assert "50.0 % 0.33" in text  # the head says of what
-
-
-def test_a_profile_marks_the_one_that_it_likes_best(cli: CommandLine, stored: str) -> None:
     answers = [
         cli.run_json("front", stored, "--metrics", "mfu,simplicity", "--profile", f"mfu=1,simplicity={weight}")
         for weight in (0.01, 1)
     ]
     first = [next(point["number"] for point in answer["points"] if point["is_first"]) for answer in answers]
     assert first == [0, 1]
-
-
-def test_what_no_trial_tells_is_refused_or_said(cli: CommandLine, stored: str) -> None:
     assert "power_w" in cli.error_of("front", stored, "--metrics", "mfu,tokens_per_joule")
     assert "mfu=1" in cli.error_of("front", stored, "--profile", "mfu=much")
 
 
 # ---------------------------------------------------------------- study
-def study_stored(cli: CommandLine) -> str:
-    """A sweep in the command line's database: two trials that were measured, one that failed, one under way."""
+def test_a_sweep_is_a_study_that_optunas_tools_read_with_its_metric_and_when_each_trial_ran(cli: CommandLine) -> None:
     driver = StoreDriver(store=open_store(f"sqlite:///{cli.directory}/autotuner.db"))
     sweep = driver.sweep()
     driver.ended(sweep, 0, measurement(mfu=0.25))
     driver.ended(sweep, 1, measurement(mfu=0.5), layout=cpu_layout(data_parallel_replicate_degree=2))
     driver.ended(sweep, 2, failure(), layout=cpu_layout(micro_batch_size=2, tensor_parallel_degree=2))
     driver.running(sweep, 3)
-    return sweep.id
-
-
-def test_a_sweep_is_a_study_that_optunas_tools_read(cli: CommandLine) -> None:
-    sweep_id, file = study_stored(cli), cli.directory / "study.db"
+    sweep_id, file = sweep.id, cli.directory / "study.db"
     assert f"optuna-dashboard sqlite:///{file}" in cli.run("study", sweep_id, str(file))
     study = optuna.load_study(study_name=sweep_id, storage=f"sqlite:///{file}")
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.FAIL]
@@ -224,19 +158,11 @@ def test_a_sweep_is_a_study_that_optunas_tools_read(cli: CommandLine) -> None:
         "micro_batch_size": 1,
     }
     assert study.trials[2].user_attrs["failure"] == "rank 1 ran out of memory"
-
-
-def test_an_exported_study_names_its_metric_and_when_each_trial_ran(cli: CommandLine) -> None:
-    sweep_id, file = study_stored(cli), cli.directory / "study.db"
-    cli.run("study", sweep_id, str(file))
-    study = optuna.load_study(study_name=sweep_id, storage=f"sqlite:///{file}")
     assert study.metric_names == ["MFU"]
     stored_trials, _ = open_store(f"sqlite:///{cli.directory}/autotuner.db").list_trials(sweep_id)
     for trial, there in zip(study.trials, stored_trials, strict=False):
-        assert trial.datetime_start is not None
-        assert trial.datetime_complete is not None
-        assert trial.datetime_start.timestamp() == there.started_at
-        assert trial.datetime_complete.timestamp() == there.finished_at
+        times = [when and when.timestamp() for when in (trial.datetime_start, trial.datetime_complete)]
+        assert times == [there.started_at, there.finished_at]
 
 
 def test_an_exported_study_holds_what_its_sweep_compares(tmp_path: Path) -> None:
@@ -248,3 +174,25 @@ def test_an_exported_study_holds_what_its_sweep_compares(tmp_path: Path) -> None
     write_study(tmp_path / "study.db", sweep, [trial])
     study = optuna.load_study(study_name=sweep["id"], storage=f"sqlite:///{tmp_path / 'study.db'}")
     assert (study.best_value, study.metric_names) == (0.25, ["robust MFU"])
+
+
+def queued(cli: CommandLine) -> str:
+    return str(cli.run_json("sweep", *JOB, "--no-wait")["id"])
+
+
+def test_a_paused_sweep_is_followed_no_further_than_to_its_pause(cli: CommandLine) -> None:
+    sweep = queued(cli)
+    cli.run("pause", sweep)
+    assert "paused" in cli.run("extend", sweep, "--trials", "9")
+
+
+@pytest.mark.oracle  # real sweeps
+def test_a_finished_sweep_is_extended_and_runs_a_trial_again_with_real_trials(cli: CommandLine) -> None:
+    before = cli.run_json(*tiny_sweep(cli.directory, "--trials", "1", "--min-gain", "0"))
+    sweep, trial = before["sweep"]["id"], before["trials"]["items"][0]["id"]
+    cli.error_of("extend", sweep, "--trials", "1")
+    longer = cli.run_json("extend", sweep, "--trials", "2")
+    assert (longer["sweep"]["state"], longer["trials"]["total"]) == ("complete", 2)
+    again = cli.run_json("rerun", trial)
+    assert [one["repeats"] for one in again["trials"]["items"]] == [None, None, 0]
+    assert "trial 0 again: MFU" in cli.run("show", sweep)

@@ -1,4 +1,4 @@
-"""Tests of ``autotuner.costmodel.communication.collectives``."""
+"""What collectives take, flat and on two levels."""
 
 from __future__ import annotations
 
@@ -9,15 +9,32 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.choices import (
+    CollectiveAlgorithm,
+    CollectiveHierarchy,
+    CollectiveProtocol,
+    RankPlacement,
+    ShardLevel,
+)
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.link import Link, MeasuredCollective
+from autotuner.core.network import Network
+from autotuner.core.stages import num_pieces
+from autotuner.core.units import MIB
 from autotuner.costmodel.communication import collectives
-from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, without_starts
-from autotuner.costmodel.communication.group import MULTICAST_S, OWN_SHARD_COST, Group
-from autotuner.costmodel.communication.layout_groups import group_of, replicate_group
+from autotuner.costmodel.communication.collectives import (
+    all_gather_s,
+    all_reduce_s,
+    data_all_gather_s,
+    data_all_reduce_s,
+    data_reduce_scatter_s,
+    reduce_scatter_s,
+    without_starts,
+)
+from autotuner.costmodel.communication.group import MULTICAST_S, OWN_SHARD_COST, TREE_WAIT, Group
+from autotuner.costmodel.communication.layout_groups import group_of, replicate_group, shard_group
 from tests.builders import cpu_cluster, h100_cluster
 
 
@@ -35,34 +52,28 @@ def timed_s(num_ranks: int, num_bytes: float, *lines: tuple[int, float, float]) 
     return float(all_reduce_s(np.array([num_bytes]), group)[0])
 
 
-def test_a_timed_collective_takes_its_start_and_its_bytes() -> None:
+def test_a_timed_collective_takes_its_start_and_its_bytes_on_lines_between_and_beyond_the_groups_that_were_timed() -> (
+    None
+):
     assert timed_s(2, 1e6, (2, 1e-3, 1e-9), (4, 3e-3, 2e-9)) == pytest.approx(2e-3)
-
-
-def test_between_the_groups_that_were_timed_lies_a_straight_line() -> None:
     assert timed_s(3, 0.0, (2, 1e-3, 1e-9), (4, 3e-3, 2e-9)) == pytest.approx(2e-3)
-
-
-def test_a_larger_group_takes_more_steps_of_the_largest_that_was_timed() -> None:
     assert timed_s(7, 1e6, (4, 3e-3, 2e-9)) == pytest.approx(2 * (3e-3 + 2e-3))
-
-
-def test_one_rank_waits_for_nobody() -> None:
     assert timed_s(1, 1e6, (2, 1e-3, 1e-9)) == 0.0
 
 
-def test_without_starts_a_collective_takes_what_its_bytes_take() -> None:
+def test_what_was_timed_counts_by_its_bytes_and_kind_and_without_lines_by_its_link() -> None:
     cluster = cpu_cluster()
     link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
     group = group_of(np.array([2]), np.array([1]), replace(cluster, intra_node_link=link))
     assert float(all_reduce_s(np.array([1e6]), without_starts(group))[0]) == pytest.approx(1e-3)
-
-
-def test_a_kind_that_was_not_timed_follows_the_law_of_its_link() -> None:
     cluster = cpu_cluster()
     timed = replace(cluster, intra_node_link=replace(cluster.intra_node_link, measured=all_reduces((2, 1.0, 1.0))))
     num_bytes, groups = np.array([1e6]), [group_of(np.array([2]), np.array([1]), one) for one in (cluster, timed)]
     assert all_gather_s(num_bytes, groups[1]) == all_gather_s(num_bytes, groups[0])
+    cluster = cpu_cluster(2, num_nodes=2)
+    link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
+    group = group_of(np.array([2, 2]), np.array([1, 2]), replace(cluster, intra_node_link=link))
+    assert all_reduce_s(np.zeros(2), group) == pytest.approx(1e-3)
 
 
 def test_ranks_on_several_nodes_follow_the_lines_of_the_network() -> None:
@@ -76,13 +87,6 @@ def test_ranks_on_several_nodes_follow_the_lines_of_the_network() -> None:
     group = group_of(np.array([2, 2, 4]), np.array([1, 2, 1]), cluster)
     assert all_reduce_s(np.zeros(3), group) == pytest.approx([1e-3, 5e-3, 7e-3])
     assert all_reduce_s(np.full(3, 1e6), without_starts(group)) == pytest.approx(1e-3)
-
-
-def test_without_lines_of_the_network_all_ranks_follow_those_of_the_link_inside() -> None:
-    cluster = cpu_cluster(2, num_nodes=2)
-    link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
-    group = group_of(np.array([2, 2]), np.array([1, 2]), replace(cluster, intra_node_link=link))
-    assert all_reduce_s(np.zeros(2), group) == pytest.approx(1e-3)
 
 
 NVLINK = 400e9
@@ -129,7 +133,7 @@ def test_a_ring_passes_all_shares_but_one_and_copies_that(num_ranks: int) -> Non
     assert seconds(collectives.all_gather_s(ONE_GB, group(num_ranks))) == rounded(shares / num_ranks * 1e9 / NVLINK)
 
 
-def test_without_latency_a_ring_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
+def test_bytes_of_a_ring_all_reduce_are_those_of_a_reduce_scatter_and_an_all_gather() -> None:
     eight = group(8)
     both = collectives.reduce_scatter_s(ONE_GB, eight) + collectives.all_gather_s(ONE_GB, eight)
     assert seconds(collectives.all_reduce_s(ONE_GB, eight)) == rounded(seconds(both))
@@ -224,26 +228,20 @@ def test_long_messages_between_nodes_take_the_ring(num_nodes: int) -> None:
     assert seconds(collectives.all_reduce_s(ONE_GB, group(num_ranks))) == rounded(ring_s)
 
 
-def test_oversubscription_thins_what_leaves_a_node_only() -> None:
+def test_oversubscription_and_congestion_slow_down_what_leaves_a_node_only() -> None:
     for stride, factor in ((8, 4.0), (1, 1.0)):  # one rank on each node, all on one
         full_s = collectives.all_gather_s(ONE_GB, group(8, stride))
         thin_s = collectives.all_gather_s(ONE_GB, group(8, stride, silent(oversubscription=4.0)))
         assert seconds(thin_s) == rounded(factor * seconds(full_s))
-
-
-def test_a_congested_network_slows_down_with_the_number_of_nodes() -> None:
     for num_nodes in (2, 8):
         free_s = collectives.send_s(ONE_GB, group(num_nodes, stride=8))
         congested_s = collectives.send_s(ONE_GB, group(num_nodes, stride=8, cluster=silent(congestion=0.5)))
         assert seconds(congested_s) == rounded(num_nodes**0.5 * seconds(free_s))
 
 
-def test_an_all_to_all_across_nodes_is_limited_by_each_ranks_own_port() -> None:
+def test_an_all_to_all_sends_every_share_once_by_each_ranks_own_port() -> None:
     # of 16 equal shares 8 go to the other node
     assert seconds(collectives.all_to_all_s(ONE_GB, group(16))) == rounded(0.5e9 / PORT)
-
-
-def test_an_all_to_all_inside_a_node_sends_every_share_once() -> None:
     shares = 8 - 1 + OWN_SHARD_COST
     assert seconds(collectives.all_to_all_s(ONE_GB, group(8))) == rounded(shares / 8 * 1e9 / NVLINK)
 
@@ -286,14 +284,6 @@ def test_a_tree_beats_a_ring_in_short_messages_over_many_nodes_and_loses_in_long
     assert gain(1e9, 16) < 1
 
 
-def test_switches_that_add_beat_the_ring_inside_a_node() -> None:
-    ring, nvls = (
-        all_reduce_with(1e9, "h100:8", 8, collective_algorithm=way)
-        for way in (CollectiveAlgorithm.RING, CollectiveAlgorithm.NVLS)
-    )
-    assert nvls < ring
-
-
 def test_ll_is_the_protocol_of_short_messages_ll128_of_middling_and_simple_of_long_ones() -> None:
     def best(full_bytes: float) -> CollectiveProtocol:
         ring = {"collective_algorithm": CollectiveAlgorithm.RING}
@@ -307,16 +297,120 @@ def test_ll_is_the_protocol_of_short_messages_ll128_of_middling_and_simple_of_lo
     ]
 
 
-def test_few_channels_bound_the_bandwidth_and_enough_do_not() -> None:
+def test_few_channels_bound_the_bandwidth_of_the_layout_that_names_them_alone() -> None:
     few, enough = (all_reduce_with(1e9, "a100:8", 8, collective_channels=number) for number in (2, 24))
     assert few == pytest.approx(2 * 1e9 * 7 / 8 / (2 * collectives.CHANNEL_BYTES_PER_S))
     assert enough == all_reduce_with(1e9, "a100:8", 8)
-
-
-def test_a_layout_that_names_nothing_is_predicted_the_same_beside_one_that_does() -> None:
     layouts = [
         Layout(data_parallel_replicate_degree=8),
         Layout(data_parallel_replicate_degree=8, collective_channels=1),
     ]
     both = replicate_group(LayoutColumns.from_layouts(layouts), load_cluster("h100:8"))
     assert seconds(collectives.all_reduce_s(np.full(2, 1e7), both)) == all_reduce_with(1e7, "h100:8", 8)
+
+
+PORT_BYTES_PER_S = 25e6
+TWO_LEVEL = CollectiveHierarchy.TWO_LEVEL
+MIB_8 = np.array([8.0 * 2**20])
+
+
+def named_link(name: str, bandwidth_bytes_per_s: float, **changes: Any) -> Link:
+    return Link(name=name, bandwidth_bytes_per_s=bandwidth_bytes_per_s, latency_s=0.0, efficiency=1.0, **changes)
+
+
+def two_slow_nodes() -> Cluster:
+    """Two nodes of two cores, which share a port of 200 Mbit/s; inside a node bytes take no time to speak of."""
+    inside, port = named_link("memory", 1e15), named_link("port", PORT_BYTES_PER_S / 2)
+    return cpu_cluster(2, num_nodes=2, intra_node_link=inside, inter_node_link=port)
+
+
+def two_gpu_nodes(**network: Any) -> Cluster:
+    inside, port = named_link("nvlink", 4e12), named_link("port", 40e9)  # ten times as fast inside: ports decide
+    described = Network(name="drawn", **network) if network else None
+    return h100_cluster(2, intra_node_link=inside, inter_node_link=port, network=described)
+
+
+def group_and_columns(layout: Layout, cluster: Cluster) -> tuple[Group, LayoutColumns]:
+    x = LayoutColumns.from_layouts([layout])
+    group = shard_group if layout.shard_level != ShardLevel.NONE else replicate_group
+    return group(x, cluster), x
+
+
+@pytest.mark.parametrize(
+    ("changes", "times_sent"),
+    [
+        ({}, 1.5),  # a ring leaves each node once: 2 (n - 1) / n of the bytes
+        ({"rank_placement": RankPlacement.CYCLIC}, 3.0),  # both ranks of a node send to the other one
+        ({"collective_algorithm": CollectiveAlgorithm.RING}, 1.5),
+        ({"collective_algorithm": CollectiveAlgorithm.TREE}, 2.0 * TREE_WAIT),  # two edges of each lie between
+        ({"collective_hierarchy": TWO_LEVEL}, 1.0),
+        ({"collective_hierarchy": TWO_LEVEL, "rank_placement": RankPlacement.CYCLIC}, 1.0),
+    ],
+    ids=str,
+)
+def test_between_two_slow_nodes_an_all_reduce_takes_what_leaves_a_node(
+    changes: dict[str, Any], times_sent: float
+) -> None:
+    group, x = group_and_columns(Layout(data_parallel_replicate_degree=4, **changes), two_slow_nodes())
+    (seconds,) = data_all_reduce_s(MIB_8, group, x)
+    # the inside of a node is 10^8 times as fast, and not quite free
+    assert seconds * PORT_BYTES_PER_S / MIB_8[0] == pytest.approx(times_sent, rel=1e-6)
+
+
+def test_on_two_levels_a_gather_is_one_between_nodes_and_one_inside_them() -> None:
+    layout = Layout(data_parallel_shard_degree=16, shard_level=ShardLevel.PARAMETERS, collective_hierarchy=TWO_LEVEL)
+    group, x = group_and_columns(layout, two_gpu_nodes())
+    parts = all_gather_s(MIB_8 / 8, group.between_nodes) + all_gather_s(MIB_8, group.inside_nodes)
+    assert data_all_gather_s(MIB_8, group, x) == parts
+    assert data_reduce_scatter_s(MIB_8, group, x) == parts  # the same backwards
+
+
+@pytest.mark.parametrize("timed", [data_all_reduce_s, data_all_gather_s, data_reduce_scatter_s])
+def test_flat_collectives_are_those_of_any_group(timed: Any) -> None:
+    layout = Layout(data_parallel_replicate_degree=16)
+    group, x = group_and_columns(layout, two_gpu_nodes())
+    flat = {data_all_reduce_s: all_reduce_s, data_all_gather_s: all_gather_s, data_reduce_scatter_s: reduce_scatter_s}
+    assert timed(MIB_8, group, x) == flat[timed](MIB_8, group)
+
+
+@pytest.mark.parametrize("inside_bytes_per_s", [1e6, 1e9])
+@pytest.mark.parametrize("mib", [0.5, 1.5, 8.0, 100.0])
+def test_on_cores_the_longer_level_is_always_at_work_and_a_piece_of_the_other_shows(
+    inside_bytes_per_s: float, mib: float
+) -> None:
+    layout = Layout(data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS, collective_hierarchy=TWO_LEVEL)
+    full_bytes = np.array([mib * MIB])
+    cluster = replace(two_slow_nodes(), intra_node_link=named_link("memory", inside_bytes_per_s))
+    group, x = group_and_columns(layout, cluster)
+    shorter_s, longer_s = sorted(
+        (all_gather_s(full_bytes, group.inside_nodes)[0], all_gather_s(full_bytes / 2, group.between_nodes)[0])
+    )
+    # neither link has a latency, by which pieces would cost more than the whole
+    expected = pytest.approx(longer_s + shorter_s / num_pieces(int(full_bytes[0])))
+    assert data_all_gather_s(full_bytes, group, x)[0] == expected
+    assert data_reduce_scatter_s(full_bytes, group, x)[0] == expected
+
+
+def test_a_table_that_holds_one_two_level_row_keeps_the_others_as_they_are() -> None:
+    flat = Layout(data_parallel_replicate_degree=16)
+    x = LayoutColumns.from_layouts([flat, replace(flat, collective_hierarchy=TWO_LEVEL)])
+    both = data_all_reduce_s(np.repeat(MIB_8, 2), replicate_group(x, two_gpu_nodes()), x)
+    group, alone = group_and_columns(flat, two_gpu_nodes())
+    assert both[0] == data_all_reduce_s(MIB_8, group, alone)[0]
+    assert both[1] != both[0]
+
+
+def test_switches_of_the_network_add_with_half_the_bytes_of_a_ring_that_leaves_its_node() -> None:
+    ring = Layout(data_parallel_replicate_degree=16, collective_algorithm=CollectiveAlgorithm.RING)
+    (ring_s,) = data_all_reduce_s(np.array([1e9]), *group_and_columns(ring, two_gpu_nodes(adds=True)))
+    added = replace(ring, collective_algorithm=CollectiveAlgorithm.COLLNET)
+    (added_s,) = data_all_reduce_s(np.array([1e9]), *group_and_columns(added, two_gpu_nodes(adds=True)))
+    # each of 8 ports: its eighth of the bytes once, at 0.9 of its rate; the ring, 2 (n - 1) / n of them
+    assert added_s == pytest.approx(1e9 / 8 / 40e9 / 0.9)
+    assert ring_s == pytest.approx(2 * 15 / 16 * 1e9 / 8 / 40e9)
+    asked = Layout(data_parallel_replicate_degree=8, collective_algorithm=CollectiveAlgorithm.COLLNET)
+    ring = replace(asked, collective_algorithm=CollectiveAlgorithm.RING)
+    cluster = replace(two_gpu_nodes(adds=True))
+    assert data_all_reduce_s(MIB_8, *group_and_columns(asked, cluster)) == data_all_reduce_s(
+        MIB_8, *group_and_columns(ring, cluster)
+    )

@@ -1,4 +1,4 @@
-"""Tests of ``autotuner.costmodel.communication.contention``."""
+"""What NCCL chooses, and what axes that share links do to each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import ShardLevel
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -19,6 +18,18 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.communication.contention import MetTraffic, PassTraffic, fair_slowdowns
 from autotuner.costmodel.communication.group import LinkTime
 from autotuner.costmodel.communication.layout_groups import group_of
+from autotuner.costmodel.communication.nccl import (
+    Channels,
+    Collective,
+    Generation,
+    NcclAlgorithm,
+    bands,
+    chosen,
+    generation_of,
+    ways,
+    wires_of,
+)
+from autotuner.costmodel.communication.nccl import Wires as NcclWires
 from autotuner.costmodel.predict import predict_one
 from bench.flows.filling import fair_rates
 from bench.flows.streams import Floats, Streams
@@ -37,16 +48,10 @@ def both(one: list[LinkTime], other: list[LinkTime]) -> tuple[float, float]:
     return float(found.one[0]), float(found.other[0])
 
 
-def test_two_axes_that_fill_a_port_each_get_half_of_it() -> None:
+def test_two_axes_share_a_port_by_what_each_has_to_send_over_it() -> None:
     assert both(links(3, 0), links(1, 0)) == (2, 2)
-
-
-def test_an_axis_that_thin_uplinks_hold_back_leaves_the_rest_of_the_port_to_the_other() -> None:
     # one is held to a quarter of a port by its uplinks, over which the other has nothing to send
     assert both(links(1, 4), links(1, 0)) == pytest.approx((1, 4 / 3))
-
-
-def test_an_axis_inside_its_nodes_meets_none() -> None:
     assert both(links(0, 0), links(1, 4)) == (1, 1)
 
 
@@ -89,21 +94,12 @@ def added_s(wire_s: float, window_s: float, sent_s: float) -> float:
     return float(met(sent_s).added_s(np.array([wire_s]), np.array([window_s]))[0])
 
 
-def test_sends_beside_collectives_that_last_all_pass_take_twice_as_long() -> None:
+def test_collectives_meet_as_many_sends_as_they_last_of_a_pass_that_hides_them() -> None:
     # collectives of 12 s get 10 s of links under computation, and 2 s worth in the 4 s that sends of 2 s then take
     assert added_s(12, 10, 2) == pytest.approx(0)  # 14 s, as many as when they hide under computation alone
     assert added_s(10, 10, 2) == pytest.approx(2 * 10 / 12)
-
-
-def test_short_collectives_meet_as_many_sends_as_their_share_of_the_pass() -> None:
     assert added_s(1.2, 10, 2) == pytest.approx(0.2)
-
-
-def test_collectives_much_longer_than_the_pass_are_bound_by_the_link_as_before() -> None:
     assert added_s(100, 10, 2) == pytest.approx(0)
-
-
-def test_where_nothing_hides_collectives_they_meet_nothing() -> None:
     assert added_s(5, 0, 2) == 0
 
 
@@ -116,14 +112,7 @@ def job(network: Network | None) -> Job:
 
 
 def test_experts_on_several_nodes_make_sharded_parameters_take_longer_and_experts_inside_a_node_do_not() -> None:
-    wide = Layout(
-        data_parallel_shard_degree=64,
-        tensor_parallel_degree=2,
-        expert_parallel_degree=8,
-        micro_batch_size=8,
-        shard_level=ShardLevel.PARAMETERS,
-        sequence_parallel=True,
-    )
+    wide = Layout.parse("fsdp64 tp2 ep8 mb8 sp")
     narrow = replace(wide, expert_parallel_degree=4)
     longer = {}
     for layout in (wide, narrow):
@@ -131,3 +120,82 @@ def test_experts_on_several_nodes_make_sharded_parameters_take_longer_and_expert
         longer[layout.expert_parallel_degree] = seconds[1] - seconds[0]
     assert longer[4] == pytest.approx(0, abs=1e-12)  # 4 expert ranks fill a node
     assert longer[8] > 0.01  # seconds, of a step of several
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "channels"),
+    [
+        ("v100:8", Generation.VOLTA, 6),  # 12 after NCCL has doubled what it found
+        ("a100:8", Generation.AMPERE, 12),
+        ("h100:8", Generation.HOPPER, 12),
+        ("b200:8", Generation.BLACKWELL, 16),
+    ],
+)
+def test_a_node_has_the_channels_of_its_generation(name: str, generation: Generation, channels: int) -> None:
+    cluster = load_cluster(name)
+    assert generation_of(cluster.accelerator) is generation
+    assert wires_of(8, 8, cluster).rings.count == channels
+
+
+def test_ports_have_channels_of_their_own_and_a_lone_wide_one_is_doubled() -> None:
+    wires = wires_of(32, 8, load_cluster("a100:32"))
+    assert wires.rings.count == 8
+    assert wires.rings.between_gb_per_s == pytest.approx(24)
+    assert wires.trees.inside_gb_per_s == pytest.approx(30)  # NVLink's 240 GB/s over 8 trees
+    wires = wires_of(4, 1, load_cluster("h100:32"))
+    assert wires.rings.count == 2
+    assert wires.rings.between_gb_per_s == pytest.approx(24)  # both of one port of 400 Gbit/s, of which NCCL counts 48
+    cluster = load_cluster("a100:32")
+    shared = replace(cluster, network=Network(name="half", ports_per_node=4))
+    assert wires_of(32, 8, shared).rings.count == wires_of(32, 8, cluster).rings.count // 2
+
+
+PORTS = Channels(count=8, inside_gb_per_s=46.0, between_gb_per_s=46.0)
+
+
+def hopper(num_nodes: int = 4, **changes: object) -> NcclWires:
+    given = {"rings": PORTS, "trees": PORTS, "switched": PORTS, **changes}
+    return NcclWires(
+        num_ranks=8 * num_nodes,
+        num_nodes=num_nodes,
+        generation=Generation.HOPPER,
+        has_nvlink=True,
+        **given,  # type: ignore[arg-type]  # each field has its own type
+    )
+
+
+def algorithms(collective: Collective, wires: NcclWires) -> set[NcclAlgorithm]:
+    return {way.algorithm for way in ways(collective, wires)}
+
+
+def test_algorithms_are_those_that_the_nodes_switches_and_network_have() -> None:
+    assert algorithms("all_gather", hopper(1)) == {NcclAlgorithm.RING, NcclAlgorithm.NVLS}
+    assert algorithms("reduce_scatter", hopper(4)) == {NcclAlgorithm.RING}
+    switched = {NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN, NcclAlgorithm.NVLS}
+    assert not switched & algorithms("all_reduce", hopper(4))
+    assert switched <= algorithms("all_reduce", hopper(4, network_adds=True))
+    assert NcclAlgorithm.NVLS_TREE in algorithms("all_reduce", hopper(2))
+    assert NcclAlgorithm.NVLS_TREE not in algorithms("all_reduce", hopper(1))
+    assert NcclAlgorithm.NVLS_TREE not in algorithms("all_reduce", hopper(2, switched=None))
+    pcie = NcclWires(
+        num_ranks=16, num_nodes=2, generation=Generation.AMPERE, has_nvlink=False, rings=PORTS, trees=PORTS
+    )
+    assert {str(way.protocol) for way in ways("all_reduce", pcie)} == {"LL", "Simple"}
+    cluster = replace(load_cluster("h100:16"), network=Network(name="sharp", adds=True))
+    assert wires_of(16, 8, cluster).network_adds
+    assert not wires_of(8, 8, cluster).network_adds
+    alone = NcclWires(num_ranks=1, num_nodes=1, generation=Generation.AMPERE, has_nvlink=True, rings=PORTS, trees=PORTS)
+    with pytest.raises(ValueError, match="two ranks"):
+        ways("all_reduce", alone)
+
+
+def test_the_fastest_way_is_chosen_in_bands_that_begin_where_it_changes() -> None:
+    wires = hopper(8)
+    for size in (2**10, 2**20, 2**30):
+        least = chosen("all_reduce", size, wires).seconds(size)
+        assert all(way.seconds(size) >= least for way in ways("all_reduce", wires))
+    found = bands("all_reduce", hopper(8))
+    assert [band.from_bytes for band in found] == sorted({band.from_bytes for band in found})
+    for band in found[1:]:
+        before, after = (str(chosen("all_reduce", size, hopper(8))) for size in (band.from_bytes // 2, band.from_bytes))
+        assert before != after == str(band.way)

@@ -36,13 +36,10 @@ def test_the_fullest_bin_holds_as_many_balls_as_when_they_are_thrown(num_balls: 
     assert found == pytest.approx(fullest, rel=0.08)
 
 
-def test_very_many_balls_lie_as_evenly_by_both_formulas() -> None:
+def test_a_few_or_very_many_balls_lie_as_evenly_as_formulas_say() -> None:
     around = unevenness(np.array([16 * 0.99e4, 16 * 1.01e4]), 16)
     assert around[0] - 1 == pytest.approx(around[1] - 1, rel=0.5)  # a bound for many bins beside the tail for 16
     assert around[1] < 1.03
-
-
-def test_nothing_is_uneven_in_a_single_bin_or_without_balls() -> None:
     assert unevenness(np.array([0.0, 5.0]), 1).tolist() == [1, 1]
     assert unevenness(np.array([0.0]), 8).tolist() == [1]
 
@@ -67,36 +64,24 @@ def times_longer(num_ranks: int, stride: int, network: Network) -> float:
     return float(thin / flat)
 
 
-def test_a_non_blocking_network_takes_as_long_as_one_switch() -> None:
+def test_thin_uplinks_are_made_up_for_below_one_leaf_and_an_all_to_all_fills_them() -> None:
     clos = Network(name="clos", tiers=tuple(Tier(name=f"{n}", nodes_per_switch=n) for n in (4, 16)))
     sizes, strides = np.array([8, 16, 64, 512, 64]), np.array([1, 1, 8, 1, 1])
     plain, tiered = (group_of(sizes, strides, h100_cluster(num_nodes=64, network=n)) for n in (None, clos))
     for name in ("ring_s_per_byte", "tree_s_per_byte", "send_s_per_byte", "ring_latency_s", "tree_latency_s"):
         np.testing.assert_array_equal(getattr(plain, name), getattr(tiered, name))
     np.testing.assert_array_equal(plain.all_to_all_s_per_byte(), tiered.all_to_all_s_per_byte())
-
-
-def test_a_group_below_one_leaf_does_not_feel_thin_uplinks() -> None:
     assert times_longer(4, 8, THIN) == times_longer(32, 1, THIN) == 1
-
-
-def test_a_ring_leaves_each_leaf_once_so_that_ranks_side_by_side_make_up_for_thin_uplinks() -> None:
     # 16 replicas 8 apart: 4 below each leaf, whose uplinks are half as thick; one of 4 goes up at a time
     assert times_longer(16, 8, THIN) == 1
     # 16 replicas 32 apart: one below each leaf, 4 below each spine, which passes an eighth
     assert times_longer(16, 32, THIN) == pytest.approx(2)  # leaf 2 / 1, spine 8 / 4
     # 4 replicas 128 apart: one below each spine
     assert times_longer(4, 128, THIN) == pytest.approx(8)
-
-
-def test_an_all_to_all_sends_up_whatever_is_for_ranks_elsewhere() -> None:
     thin, flat = group(64, 8, THIN), group(64, 8, None)
     # 48 of 64 ranks lie below another spine, whose uplinks are an eighth as thick as ports
     expected = 8 * 48 / 63
     assert float(thin.all_to_all_s_per_byte()[0] / flat.all_to_all_s_per_byte()[0]) == pytest.approx(expected)
-
-
-def test_latency_of_a_tier_counts_for_each_time_that_a_ring_turns_around_there() -> None:
     thin, flat = group(16, 32, THIN), group(16, 32, None)
     # 16 leaves, and so 15 steps that turn around at the spine or above it
     assert float(thin.ring_latency_s[0] - flat.ring_latency_s[0]) == pytest.approx(15 * 5e-6)
@@ -111,12 +96,9 @@ def experts(*, pxn: bool) -> Floats:
     return expert_group(x, job).all_to_all_s_per_byte()
 
 
-def test_without_pxn_what_is_for_another_rail_goes_over_the_thin_spine() -> None:
+def test_without_pxn_what_is_for_another_rail_goes_over_the_thin_spine_and_rings_stay_on_theirs() -> None:
     # 64 ranks on the 8 nodes below the leaves: 56 go out by a port, 49 of them to another rail, up at half the rate
     assert float(experts(pxn=False)[0] / experts(pxn=True)[0]) == pytest.approx(2 * 49 / 56)
-
-
-def test_rings_stay_on_their_rail_with_and_without_pxn() -> None:
     rings = [
         shard_group(
             LayoutColumns.from_layouts([Layout(data_parallel_shard_degree=128, pxn=pxn)]),
@@ -134,10 +116,13 @@ def hashed(queue_pairs: int, *, adapts: bool) -> float:
     return float(replicate_group(x, h100_cluster(num_nodes=64, network=network)).ring_s_per_byte[0])
 
 
-def test_more_queue_pairs_even_out_what_hashing_makes_uneven_and_adaptive_routing_does_so_by_itself() -> None:
+def test_hashing_is_evened_out_by_queue_pairs_and_routing_and_gloo_crosses_nodes_twice() -> None:
     even = hashed(1, adapts=True)
     assert hashed(4, adapts=True) == even
     assert even <= hashed(64, adapts=False) < hashed(8, adapts=False) < hashed(1, adapts=False)
+    # 6 / 4 of 8 MiB leave a node in blocks, twice that where ranks alternate, at 25 MB/s
+    assert twice_round_s(RankPlacement.BLOCK) == pytest.approx(0.503, abs=1e-3)
+    assert twice_round_s(RankPlacement.CYCLIC) == pytest.approx(1.007, abs=1e-3)
 
 
 # ---------------------------------------------------------------- two nodes of two ranks, one port each
@@ -155,12 +140,6 @@ def twice_round_s(placement: RankPlacement) -> float:
     return 2 * (8 << 20) * float(replicate_group(x, two_nodes()).ring_s_per_byte[0])
 
 
-def test_gloo_takes_twice_as_long_where_neighbours_in_its_ring_lie_on_different_nodes() -> None:
-    # 6 / 4 of 8 MiB leave a node in blocks, twice that where ranks alternate, at 25 MB/s
-    assert twice_round_s(RankPlacement.BLOCK) == pytest.approx(0.503, abs=1e-3)
-    assert twice_round_s(RankPlacement.CYCLIC) == pytest.approx(1.007, abs=1e-3)
-
-
 @pytest.mark.parametrize("placement", list(RankPlacement))
 def test_in_two_levels_each_rank_sends_half_of_its_part_wherever_ranks_lie(placement: RankPlacement) -> None:
     x = LayoutColumns.from_layouts([Layout(data_parallel_replicate_degree=4, rank_placement=placement)])
@@ -172,14 +151,11 @@ def test_in_two_levels_each_rank_sends_half_of_its_part_wherever_ranks_lie(place
     assert float(all_reduce_s(part_bytes, between)[0]) == pytest.approx(0.336, abs=1e-3)
 
 
-def test_in_two_levels_thin_uplinks_are_shared_by_the_ranks_of_a_node() -> None:
+def test_ranks_of_a_node_share_thin_uplinks_and_dealing_in_turn_keeps_groups_inside() -> None:
     flat, between = group(512, 1, THIN), group(512, 1, THIN).between_nodes
     # an eighth of the bytes, 8 rings at once: as long as one ring with all ports, but for the shares that stay inside
     over_uplinks = 64 / 63 * (511 / 512) * between.ring_s_per_byte[0] / 8
     assert float(flat.ring_s_per_byte[0]) == pytest.approx(float(over_uplinks), rel=0.01)  # inside nodes is faster
-
-
-def test_dealing_ranks_in_turn_keeps_strided_groups_inside_nodes() -> None:
     cluster = h100_cluster(num_nodes=8)
     layouts = [
         Layout(pipeline_parallel_degree=8, data_parallel_shard_degree=8, rank_placement=p) for p in RankPlacement

@@ -38,17 +38,18 @@ def small_job(**stack: Any) -> Job:
     return with_stack(job, **stack)
 
 
-def test_the_host_is_waited_for_only_where_kernels_are_shorter_than_their_launches() -> None:
+def test_the_host_is_waited_for_where_kernels_are_short_and_always_on_a_cpu() -> None:
     long = layer(Layout(), with_stack(kernel_launch_s=5e-6))
     assert first(long.host_s) < 1e-6 * first(long.compute_s)  # which is a hundred times as long as the launches
     short = layer(Layout(), small_job(kernel_launch_s=1.0))
     # as long forward as backward; the device's own microseconds are hidden under that
     assert first(short.compute_s) == pytest.approx(2 * KERNELS_PER_LAYER, rel=1e-12)  # rounding
     assert first(short.host_s) == pytest.approx(2 * KERNELS_PER_LAYER, rel=1e-3)
-
-
-def test_where_launches_cost_nothing_the_device_never_waits_for_the_host() -> None:
-    assert first(layer(TENSOR, with_stack(kernel_launch_s=0.0)).host_s) == pytest.approx(0.0, abs=1e-15)  # rounding
+    job = tiny_job(1, workload=Workload(seq_len=2048, global_batch_size=8))
+    work = layer(cpu_layout(), job)
+    launch_s = job.cluster.accelerator.kernel_launch_s
+    assert first(work.host_s) == pytest.approx(2 * KERNELS_PER_LAYER * launch_s, rel=1e-12)  # rounding
+    assert first(work.matrix_s) > 10 * first(work.host_s)
 
 
 def test_collectives_and_routing_are_launched_too() -> None:
@@ -67,33 +68,13 @@ def test_collectives_and_routing_are_launched_too() -> None:
     assert sparse - plain == pytest.approx(2 * KERNELS_PER_ROUTING + dispatch, rel=1e-3)
 
 
-def test_experts_that_multiply_one_by_one_are_launched_one_by_one() -> None:
+def test_experts_that_multiply_one_by_one_and_layers_that_are_not_compiled_launch_more_kernels() -> None:
     experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64)
     alone, grouped = (
         first(layer(Layout(), replace(job, model=tiny_model(experts=experts)), sparse=True).host_s)
         for job in (small_job(kernel_launch_s=1.0, groups_experts=flag) for flag in (False, True))
     )
     assert alone - grouped == pytest.approx(2 * 7 * KERNELS_PER_EXPERT, rel=1e-3)  # both passes
-
-
-def test_a_tensor_group_waits_for_the_network_only_while_pipeline_sends_cross_nodes() -> None:
-    job = small_job(tensor_wait_s=1.0)
-    apart, within = (first(layer(TENSOR, job, sends_cross=c).host_s) for c in (True, False))
-    # two all-reduces of 2 x 7 steps, forward and backward; 1e-3: the device's own microseconds
-    assert apart == pytest.approx(2 * 2 * 2 * 7, rel=1e-3)
-    lone = first(layer(Layout(), job, sends_cross=True).host_s)
-    assert [within, lone] == pytest.approx([0.0, 0.0], abs=1e-15)  # rounding
-
-
-def test_on_a_cpu_launches_always_take_time_since_the_core_that_launches_computes() -> None:
-    job = tiny_job(1, workload=Workload(seq_len=2048, global_batch_size=8))
-    work = layer(cpu_layout(), job)
-    launch_s = job.cluster.accelerator.kernel_launch_s
-    assert first(work.host_s) == pytest.approx(2 * KERNELS_PER_LAYER * launch_s, rel=1e-12)  # rounding
-    assert first(work.matrix_s) > 10 * first(work.host_s)
-
-
-def test_a_compiled_layer_launches_fewer_kernels() -> None:
     eager, compiled = (
         first(layer(Layout(compiled=c), small_job(kernel_launch_s=1.0)).compute_s) for c in (False, True)
     )
@@ -101,7 +82,13 @@ def test_a_compiled_layer_launches_fewer_kernels() -> None:
     assert eager - compiled == pytest.approx(2 * (KERNELS_PER_LAYER - COMPILED_KERNELS_PER_LAYER), rel=1e-3)
 
 
-def test_steps_of_a_tensor_group_that_cross_nodes_hold_the_host_up() -> None:
+def test_steps_of_tensor_groups_and_sends_that_cross_nodes_hold_the_host_up() -> None:
+    job = small_job(tensor_wait_s=1.0)
+    apart, within = (first(layer(TENSOR, job, sends_cross=c).host_s) for c in (True, False))
+    # two all-reduces of 2 x 7 steps, forward and backward; 1e-3: the device's own microseconds
+    assert apart == pytest.approx(2 * 2 * 2 * 7, rel=1e-3)
+    lone = first(layer(Layout(), job, sends_cross=True).host_s)
+    assert [within, lone] == pytest.approx([0.0, 0.0], abs=1e-15)  # rounding
     job = small_job(kernel_launch_s=0.0, tensor_wait_s=1.0)
     waits = [first(layer(replace(TENSOR, tensor_parallel_degree=tensor), job).host_s) for tensor in (8, 16, 32)]
     # forward and backward, two all-reduces each, twice around a ring of 1, 2 and 4 nodes; 1e-3: the device's own time
@@ -147,12 +134,15 @@ def test_tensor_ranks_add_what_was_measured_of_as_many(layout: Layout, seconds: 
     assert (forward_s[0], backward_s[0]) == pytest.approx(seconds)
 
 
-def test_the_ends_of_the_model_are_split_too() -> None:
+def test_tensor_ranks_split_the_ends_of_the_model_and_shards_add_by_the_steps_of_a_ring() -> None:
     forward_s, backward_s = ends_host_s(columns(Layout(tensor_parallel_degree=2)), CORE)
     assert (forward_s[0], backward_s[0]) == (33.0, 44.0)
+    gather_s, reduce_s = shard_host_s(np.array([1, 2, 4]), CORE)
+    assert gather_s.tolist() == [0.0, 10.0, 30.0]
+    assert reduce_s.tolist() == [0.0, 20.0, 60.0]
 
 
-def test_selective_recomputation_calls_every_operation_again_and_full_counts_it_with_the_pass() -> None:
+def test_selective_recomputation_calls_every_operation_again_with_its_dispatch_and_no_waiting() -> None:
     def recomputed(recompute: Recompute) -> tuple[float, float]:
         forward_s, backward_s = recompute_host_s(columns(Layout(recompute=recompute)), CORE)
         return float(forward_s[0]), float(backward_s[0])
@@ -160,21 +150,12 @@ def test_selective_recomputation_calls_every_operation_again_and_full_counts_it_
     assert recomputed(Recompute.NONE) == (0.0, 0.0)
     assert recomputed(Recompute.SELECTIVE) == (0.5, 0.25 + 1.0)
     assert recomputed(Recompute.FULL) == (0.125, 0.0625)
-
-
-def test_selective_recomputation_repeats_the_dispatch_of_tensor_ranks_and_not_their_waiting() -> None:
     split = SplitTimes(
         num_ranks=2, sequence_parallel=False, layer=both(10.0, 20.0), ends=both(0.0, 0.0), dispatch_s=7.0
     )
     layout = Layout(tensor_parallel_degree=2, recompute=Recompute.SELECTIVE)
     _, backward_s = recompute_host_s(columns(layout), replace(CORE, split=(split,)))
     assert backward_s[0] == 0.25 + 1.0 + 7.0
-
-
-def test_sharding_adds_to_every_gather_and_reduction_by_the_steps_of_a_ring() -> None:
-    gather_s, reduce_s = shard_host_s(np.array([1, 2, 4]), CORE)
-    assert gather_s.tolist() == [0.0, 10.0, 30.0]
-    assert reduce_s.tolist() == [0.0, 20.0, 60.0]
 
 
 def test_a_core_that_was_measured_takes_its_seconds_for_every_layer_and_micro_batch() -> None:

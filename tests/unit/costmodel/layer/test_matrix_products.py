@@ -74,20 +74,21 @@ def test_all_ranks_multiply_what_the_chosen_experts_of_every_token_have(layout: 
     assert ranks * flop(found) == 2 * elements * sequences * job.workload.seq_len
 
 
-def test_every_tensor_rank_makes_the_latents_of_the_hidden_states_that_it_has() -> None:
+def test_ranks_make_latents_of_their_hidden_states_and_multiply_the_experts_that_they_hold() -> None:
     model = load_model("deepseek-v3")
     whole, _ = products(model, replace(TENSOR, sequence_parallel=False), sparse=False)
     split, _ = products(model, TENSOR, sparse=False)
     queries, keys = model.hidden_size * 1536, model.hidden_size * (512 + 64)
     assert flop(whole) - flop(split) == pytest.approx(2 * 8192 * (queries + keys) * (1 - 1 / 4))
-
-
-def test_experts_multiply_side_by_side_or_one_after_the_other() -> None:
     model = llama_70b(experts=EXPERTS)
     jobs = [with_stack(replace(big_job(), model=model), groups_experts=flag) for flag in (True, False)]
     side_by_side, in_turn = (list(layer_products(columns(Layout()), job, sparse=True))[2] for job in jobs)
     assert (side_by_side.count, side_by_side.launches) == (16, 1.0)
     assert (in_turn.count, in_turn.launches) == (1.0, 16)
+    even = with_stack(sparse_job(), expert_imbalance=1.0)
+    lone, apart = (layer(Layout(expert_parallel_degree=e), even, sparse=True) for e in (1, 8))
+    # the same tokens in fewer, larger products: a little faster
+    assert 0.8 * first(lone.matrix_s) < first(apart.matrix_s) <= first(lone.matrix_s)
 
 
 TORCHAO = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE)
@@ -102,16 +103,19 @@ def test_a_large_layer_runs_near_the_rate_of_its_products() -> None:
     assert first(work.compute_s) < at_peak_s / 0.4  # with attention and norms
 
 
-def test_fewer_bits_multiply_faster() -> None:
+def test_fewer_bits_multiply_faster_unless_casts_eat_up_the_gain() -> None:
     plain = Layout(attention_kernel=AttentionKernel.MATH, compiled=True)
     fp32, bf16, fp8, emulated = (first(layer(replace(plain, precision=p)).matrix_s) for p in h100().precisions)
     assert fp32 > bf16 > fp8
     assert emulated > bf16  # the same products, and every operand rounded and widened again
-
-
-def test_torchao_s_casts_eat_up_what_fp8_gains_where_nothing_is_compiled() -> None:
     bf16, fp8 = (first(layer(Layout(precision=p)).matrix_s) for p in (Precision.BF16, Precision.FP8))
     assert fp8 > bf16
+    tensorwise, rowwise = (
+        first(layer(Layout(precision=Precision.FP8, fp8_recipe=r, compiled=True)).matrix_s) for r in TORCHAO
+    )
+    assert tensorwise < rowwise < first(layer(Layout()).matrix_s)
+    bf16, fp8, emulated = (first(output(Layout(precision=p)).matrix_s) for p in h100().precisions[1:])
+    assert bf16 == fp8 == emulated
 
 
 def test_a_step_keeps_its_own_share_of_the_rate_in_8_bits() -> None:
@@ -122,25 +126,6 @@ def test_a_step_keeps_its_own_share_of_the_rate_in_8_bits() -> None:
     bf16 = [first(layer(Layout(), job).matrix_s) for job in (slower, faster)]
     assert fp8[0] > fp8[1]
     assert bf16[0] == bf16[1]
-
-
-def test_a_scale_per_row_costs_time_where_something_is_rounded_to_fp8() -> None:
-    tensorwise, rowwise = (
-        first(layer(Layout(precision=Precision.FP8, fp8_recipe=r, compiled=True)).matrix_s) for r in TORCHAO
-    )
-    assert tensorwise < rowwise < first(layer(Layout()).matrix_s)
-
-
-def test_the_output_projection_stays_in_bf16_where_layers_multiply_in_fp8() -> None:
-    bf16, fp8, emulated = (output(Layout(precision=p)) for p in h100().precisions[1:])
-    assert first(bf16.matrix_s) == first(fp8.matrix_s) == first(emulated.matrix_s)
-
-
-def test_expert_ranks_multiply_as_much_as_ranks_that_hold_every_expert() -> None:
-    even = with_stack(sparse_job(), expert_imbalance=1.0)
-    lone, apart = (layer(Layout(expert_parallel_degree=e), even, sparse=True) for e in (1, 8))
-    # the same tokens in fewer, larger products: a little faster
-    assert 0.8 * first(lone.matrix_s) < first(apart.matrix_s) <= first(lone.matrix_s)
 
 
 def law(**changes: Any) -> GemmLaw:
@@ -164,68 +149,32 @@ def seconds(m: float, n: float, k: float, of: GemmLaw, count: float = 1) -> floa
     return float(gemm_s(m, n, k, of, count=count))
 
 
-def test_whole_waves_run_at_the_peak() -> None:
+def test_tiles_run_at_the_peak_in_whole_waves_and_the_faster_tile_is_taken() -> None:
     assert seconds(1000, 1000, 1000, law()) == pytest.approx(2e9 / 10e12)
-
-
-def test_a_tile_over_the_edge_costs_a_whole_one() -> None:
     assert seconds(901, 1000, 1000, law()) == seconds(1000, 1000, 1000, law())
-
-
-def test_one_tile_more_than_a_wave_costs_a_whole_wave() -> None:
     assert seconds(1100, 100, 1000, law()) == pytest.approx(2 * seconds(1000, 100, 1000, law()))
-
-
-def test_without_wave_loss_the_multiprocessors_share_what_remains() -> None:
+    assert seconds(100, 100, 1000, law(wave_loss=0.0)) == seconds(1000, 100, 1000, law())
+    assert seconds(100, 100, 1000, law(), count=10) == seconds(100, 100, 1000, law())
     shared = law(wave_loss=0.0)
     assert seconds(1100, 100, 1000, shared) == pytest.approx(1.1 * seconds(1000, 100, 1000, shared))
-
-
-def test_one_tile_takes_as_long_as_a_wave_of_them() -> None:
-    assert seconds(100, 100, 1000, law(wave_loss=0.0)) == seconds(1000, 100, 1000, law())
-
-
-def test_cutting_the_inner_dimension_fills_idle_multiprocessors() -> None:
     assert seconds(500, 100, 1000, law(splits=(1, 2))) == pytest.approx(seconds(500, 100, 1000, law()) / 2)
-
-
-def test_partial_sums_cross_the_memory() -> None:
     slow = law(memory_bandwidth_bytes_per_s=1e9)
     # two partial sums written and read into one, in fp32: dearer than leaving half of the multiprocessors idle
     assert seconds(500, 100, 1000, replace(slow, splits=(1, 2))) == seconds(500, 100, 1000, slow)
-
-
-def test_the_faster_tile_is_taken() -> None:
     both = law(tiles=((200, 100), (100, 100)), small_tile_share=0.8)
     assert seconds(2000, 1000, 100, both) == pytest.approx(2 * 2000 * 1000 * 100 / 10e12)
     assert seconds(100, 1000, 100, both) == pytest.approx(2 * 100 * 1000 * 100 / (0.8 * 10e12))
-
-
-def test_a_batch_fills_waves_that_one_product_does_not() -> None:
-    assert seconds(100, 100, 1000, law(), count=10) == seconds(100, 100, 1000, law())
-
-
-def test_the_prologue_weighs_on_short_inner_dimensions() -> None:
     assert seconds(1000, 100, 50, law(prologue=50.0)) == pytest.approx(2 * seconds(1000, 100, 50, law()))
-
-
-def test_operands_and_product_cross_the_memory_once() -> None:
     slow = law(memory_bandwidth_bytes_per_s=1.0, operand_bytes=1, product_bytes=2)
     assert seconds(16, 32, 64, slow, count=3) == 3 * (16 * 64 + 64 * 32 + 2 * 16 * 32)
-
-
-def test_the_smallest_product_takes_the_latency() -> None:
     # 1e-3: what the product itself may add
     assert seconds(1, 8, 8, law(latency_s=1e-3)) == pytest.approx(1e-3, rel=1e-3)
+    m, n, k, count = np.array([[128, 1024, 96, 3], [512, 64, 4096, 1], [4096, 4096, 5120, 2]]).T
+    one_by_one = [seconds(m[i], n[i], k[i], law(), count=count[i]) for i in range(3)]
+    assert gemm_s(m, n, k, law(), count=count).tolist() == one_by_one
 
 
 @pytest.mark.parametrize(("n", "k", "slower"), [(1000, 1000, 1), (1002, 1000, 2), (1000, 1002, 2), (1001, 1000, 4)])
 def test_rows_that_start_between_vectors_are_slow(n: int, k: int, slower: int) -> None:
     unaligned = law(unaligned_shares=(0.5, 0.25))
     assert seconds(1000, n, k, unaligned) == pytest.approx(slower * seconds(1000, n, k, law()))
-
-
-def test_columns_and_numbers_agree() -> None:
-    m, n, k, count = np.array([[128, 1024, 96, 3], [512, 64, 4096, 1], [4096, 4096, 5120, 2]]).T
-    one_by_one = [seconds(m[i], n[i], k[i], law(), count=count[i]) for i in range(3)]
-    assert gemm_s(m, n, k, law(), count=count).tolist() == one_by_one

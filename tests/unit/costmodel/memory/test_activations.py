@@ -14,20 +14,23 @@ from autotuner.core.units import GIB
 from autotuner.costmodel.memory.activations import LayerBytes
 from autotuner.costmodel.memory.peak import memory
 from tests.builders import big_job, h100_cluster, llama_70b
-from tests.unit.costmodel.memory_jobs import (
+from tests.unit.costmodel.works import (
     GPIPE,
     KORTHIKANTI,
     TOKENS_TIMES_HIDDEN,
     activations,
+    columns,
     demo,
     eight_gpus,
+    first,
     gpt_22b,
     logits,
     on_stack,
     one_core,
+    sparse_job,
+    with_stack,
     without_working_memory,
 )
-from tests.unit.costmodel.works import columns, first, sparse_job, with_stack
 
 BF16, FP8 = (
     Layout(tensor_parallel_degree=8, precision=precision, fp8_recipe=recipe)
@@ -43,38 +46,26 @@ def saved(layout: Layout, job: Job, *, sparse: bool = False) -> float:
     return first(LayerBytes.of(columns(layout), job, sparse=sparse).not_recomputed)
 
 
-def test_transformer_engine_keeps_a_byte_less_of_each_input_and_one_more_of_the_attention_s_output() -> None:
+def test_rounded_inputs_and_weights_are_kept_as_each_library_keeps_them_and_scores_in_fp32() -> None:
     job, model = engine(), llama_70b()
     fewer = 2 * model.hidden_size + (model.ffn_size - model.attention_output_size) / 8
     assert saved(BF16, job) - saved(FP8, job) == pytest.approx(fewer * job.workload.seq_len, rel=1e-9)
-
-
-def test_torchao_keeps_what_bf16_keeps() -> None:
     assert saved(FP8, big_job()) == saved(BF16, big_job())
-
-
-def test_experts_keep_the_copies_of_their_tokens_rounded() -> None:
     job = engine(sparse_job())
     assert saved(FP8, job, sparse=True) < saved(BF16, job, sparse=True)
-
-
-def test_rounded_copies_of_weights_lie_beside_them_unless_they_are_gathered_so() -> None:
     beside, alone = (memory(columns(FP8), engine(gathers_fp8_parameters=gathers)) for gathers in (False, True))
     plain = memory(columns(BF16), engine())
     assert first(beside.parameters_bytes) > 1.9 * first(plain.parameters_bytes)  # embeddings have no copies
     assert first(alone.parameters_bytes) == pytest.approx(first(plain.parameters_bytes), rel=1e-9)  # two of one byte
-
-
-MATH = Layout(attention_kernel=AttentionKernel.MATH)
-SCORES = 64 * 64 * 64  # heads, and the square of the sequence
-
-
-def test_scores_are_kept_in_fp32_whatever_the_format() -> None:
     layers = eight_gpus().model.num_layers
     wide, narrow = (without_working_memory(MATH, on_stack(eight_gpus(), math_in_fp32=f)) for f in (True, False))
     # queries from 2 bytes to 4, keys and values once for every one of the 8 query heads that share them, and the scores
     heads = 64 * 8192 * (2 + 2 * (4 - 2 / 8))
     assert wide - narrow == pytest.approx(layers * (2 * SCORES + heads), rel=1e-9)
+
+
+MATH = Layout(attention_kernel=AttentionKernel.MATH)
+SCORES = 64 * 64 * 64  # heads, and the square of the sequence
 
 
 @pytest.mark.parametrize("exchange", [ContextExchange.RING, ContextExchange.ALL_GATHER])
@@ -129,17 +120,18 @@ def test_other_norms_and_gates_save_more_or_less(shapes: dict[str, Any], hidden_
     assert more == pytest.approx(2 * hidden_states * TOKENS_TIMES_HIDDEN * 48, rel=1e-9)  # rounding only
 
 
-def test_full_recomputation_keeps_two_bytes_per_hidden_state_of_each_layer() -> None:
+def test_each_kind_of_recomputation_keeps_what_the_paper_counts_and_sequence_ranks_split_the_rest() -> None:
     # arXiv 2205.05198, section 5: 2 s b h per layer
     layout = replace(KORTHIKANTI, recompute=Recompute.FULL)
     assert without_working_memory(layout, gpt_22b()) == 2 * TOKENS_TIMES_HIDDEN * 48
-
-
-def test_sequence_parallelism_splits_the_rest_of_the_activations() -> None:
     plain = Layout(tensor_parallel_degree=8)
     split = replace(plain, sequence_parallel=True)
     job = eight_gpus()
     assert without_working_memory(split, job) < without_working_memory(plain, job)
+    math = activations(KORTHIKANTI, gpt_22b())
+    flash = activations(replace(KORTHIKANTI, attention_kernel=AttentionKernel.FLASH), gpt_22b())
+    scores = 2 * 4 * 64 * 2048 * 2048 / 8 * 48  # bytes, micro-batch, heads, square, tensor ranks, layers
+    assert math - flash == pytest.approx(scores, rel=1e-9)  # rounding of sums a thousand times as large
 
 
 @pytest.mark.parametrize("kernel", [AttentionKernel.MATH, AttentionKernel.FLASH])
@@ -150,18 +142,15 @@ def test_recomputing_more_keeps_less(kernel: AttentionKernel) -> None:
     assert none >= selective > full
 
 
-def test_only_the_math_kernel_keeps_scores() -> None:
-    math = activations(KORTHIKANTI, gpt_22b())
-    flash = activations(replace(KORTHIKANTI, attention_kernel=AttentionKernel.FLASH), gpt_22b())
-    scores = 2 * 4 * 64 * 2048 * 2048 / 8 * 48  # bytes, micro-batch, heads, square, tensor ranks, layers
-    assert math - flash == pytest.approx(scores, rel=1e-9)  # rounding of sums a thousand times as large
-
-
-def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
+def test_a_schedule_keeps_micro_batches_and_their_logits_while_they_wait() -> None:
     job = replace(eight_gpus(batch=32), cluster=h100_cluster(num_nodes=1, accelerators_per_node=4))
     steady = Layout(pipeline_parallel_degree=4)
     all_first = replace(steady, pipeline_schedule=PipelineSchedule.GPIPE)
     assert without_working_memory(all_first, job) == 8 * without_working_memory(steady, job)
+    # logits and log-softmax of all 16, and two gradients of one, all in fp32
+    assert logits(GPIPE, demo(GPIPE, 16)) == VOCABULARY * (16 * (4 + 4) + 2 * 4)
+    lone = replace(GPIPE, pipeline_parallel_degree=1)
+    assert logits(lone, demo(lone, 16)) == VOCABULARY * 3 * 4
 
 
 @pytest.mark.parametrize(("keeps_logits", "own_bytes"), [(False, 0), (True, 2)])
@@ -170,33 +159,26 @@ def test_logits_cost_three_times_fp32_and_their_own_bytes_where_they_stay(keeps_
     assert logits(layout, on_stack(job, keeps_logits=keeps_logits)) == 64 * 256 * (own_bytes + 3 * 4)
 
 
-def test_gpipe_keeps_the_logits_of_every_micro_batch_until_its_backward() -> None:
-    # logits and log-softmax of all 16, and two gradients of one, all in fp32
-    assert logits(GPIPE, demo(GPIPE, 16)) == VOCABULARY * (16 * (4 + 4) + 2 * 4)
-
-
-def test_without_a_pipeline_the_schedule_keeps_the_logits_of_one_micro_batch() -> None:
-    lone = replace(GPIPE, pipeline_parallel_degree=1)
-    assert logits(lone, demo(lone, 16)) == VOCABULARY * 3 * 4
-
-
-def test_gathered_logits_are_whole_on_every_tensor_rank_of_the_last_stage() -> None:
+def test_logits_are_whole_on_every_rank_where_layout_or_stack_gathers_them() -> None:
     layout = Layout(tensor_parallel_degree=8, recompute=Recompute.FULL)
     split, whole = (logits(layout, on_stack(eight_gpus(), gathers_logits=g, logits_copies=2.0)) for g in (False, True))
     # log-softmax, two gradients, one more of a part; joined, the fp32 parts and the whole beside them
     per_logit = 64 * 128256
     assert split == per_logit / 8 * (4 + 3 * 4)
     assert whole == per_logit * (4 + 2 * 4 + 2 * 4)
+    layout = Layout(tensor_parallel_degree=8)
+    split, whole = (logits(replace(layout, loss_parallel=p), eight_gpus()) for p in (True, False))
+    assert whole == logits(Layout(), eight_gpus()) > split
 
 
-def test_a_lone_tensor_rank_has_nothing_to_gather() -> None:
-    split, whole = (logits(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
-    assert split == whole
-
-
-def test_a_stack_says_how_many_copies_of_the_logits_its_loss_makes() -> None:
+def test_a_stack_says_what_copies_of_the_logits_its_loss_makes() -> None:
     few, many = (logits(Layout(), on_stack(eight_gpus(), logits_copies=n)) for n in (1.0, 3.5))
     assert many - few == 2.5 * 4 * 64 * 128256
+    steps, fused = (logits(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
+    assert steps == 64 * 128256 * (4 + 2 * 4)
+    assert fused == 64 * 128256 * (2 + 2)
+    split, whole = (logits(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
+    assert split == whole
 
 
 def test_a_norm_of_elementary_operations_keeps_more_than_a_fused_one() -> None:
@@ -229,35 +211,19 @@ def test_copies_of_the_scores_are_alive_in_the_backward_of_kernels_that_have_any
     assert two - none == pytest.approx(2 * scores * has_scores, rel=1e-9)  # rounding of sums a hundred times as large
 
 
-def test_a_fused_loss_keeps_no_logits_in_fp32() -> None:
-    steps, fused = (logits(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
-    assert steps == 64 * 128256 * (4 + 2 * 4)
-    assert fused == 64 * 128256 * (2 + 2)
-
-
-def test_all_but_products_is_less_than_all_and_more_than_inputs() -> None:
-    none, selective, full = (activations(Layout(recompute=r), eight_gpus()) for r in Recompute)
-    assert none > selective > full
-
-
-def test_kept_products_are_those_of_the_matrices_and_the_fused_attention() -> None:
+def test_what_recomputes_in_part_keeps_more_than_inputs_and_less_than_all() -> None:
     job = eight_gpus()
     kept = without_working_memory(Layout(recompute=Recompute.SELECTIVE), job)
     model = job.model
     # input and both ends of blocks; queries, keys, values, attention's output; both inputs of the gate; 2 bytes each
     per_token = 2 * (3 * 8192 + 2 * 8192 + model.key_value_size + 2 * model.ffn_size) + 4 * model.num_heads
     assert kept == 64 * per_token * model.num_layers
-
-
-def test_layers_that_do_not_recompute_keep_all_that_they_compute() -> None:
+    none, selective, full = (activations(Layout(recompute=r), eight_gpus()) for r in Recompute)
+    assert none > selective > full
     job = eight_gpus()
     every, half, none = (
         without_working_memory(layout, job)
-        for layout in (
-            Layout(recompute=Recompute.FULL),
-            Layout(recompute=Recompute.FULL, recompute_every=2),
-            Layout(),
-        )
+        for layout in (Layout(recompute=Recompute.FULL), Layout(recompute=Recompute.FULL, recompute_every=2), Layout())
     )
     assert half == (every + none) / 2
 
@@ -270,12 +236,6 @@ def test_keys_and_values_gathered_from_context_ranks_are_kept_whole() -> None:
     model = eight_gpus().model
     assert gathered - ring == 3 * 2 * 16 * model.key_value_size * model.num_layers  # of 64 tokens, 16 are its own
     assert heads == ring
-
-
-def test_logits_are_whole_where_the_layout_gathers_them_too() -> None:
-    layout = Layout(tensor_parallel_degree=8)
-    split, whole = (logits(replace(layout, loss_parallel=p), eight_gpus()) for p in (True, False))
-    assert whole == logits(Layout(), eight_gpus()) > split
 
 
 @pytest.mark.parametrize("recompute", list(Recompute))

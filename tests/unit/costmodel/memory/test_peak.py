@@ -1,4 +1,4 @@
-"""Peak memory: of which rank, when in the step, and what it is made of."""
+"""Weights and peak memory: of which rank, when in the step, and what it is made of."""
 
 from __future__ import annotations
 
@@ -7,15 +7,30 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.choices import AttentionKernel, OptimizerKernel, PipelineSchedule, Precision, Recompute
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import (
+    AttentionKernel,
+    GradientSync,
+    OptimizerKernel,
+    PayloadPrecision,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory
+from autotuner.core.stack import Stack
 from autotuner.core.units import GIB
 from autotuner.core.workload import Workload
-from tests.builders import cpu_cluster, cpu_layout, tiny_model
-from tests.unit.costmodel.memory_jobs import (
+from autotuner.costmodel.memory.weights import Sharding
+from autotuner.costmodel.predict import predict_one
+from tests.builders import big_job, cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_model
+from tests.unit.costmodel.works import (
     GPIPE,
     ONE_F_ONE_B,
+    columns,
     demo,
     eight_gpus,
     gpt_22b,
@@ -46,12 +61,6 @@ def test_a_lone_rank_holds_the_textbook_bytes_per_parameter(
     assert float(sizes.optimizer_bytes[0]) == optimizer_bytes * num_elements
 
 
-def test_a_cpu_counts_tensors_and_adds_no_allowance() -> None:
-    job, layout = one_core()
-    assert float(of(layout, job).allowance_bytes[0]) == 0.0
-    assert float(of(Layout(), gpt_22b()).allowance_bytes[0]) > GIB
-
-
 INTERLEAVED = replace(ONE_F_ONE_B, pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B, virtual_stages_per_rank=2)
 HIDDEN_BYTES = 4 * 128 * 256
 
@@ -80,17 +89,16 @@ def test_a_pipeline_has_a_receive_buffer_per_micro_batch_and_link(layout: Layout
     assert float(of(layout, demo(layout, 8)).buffers_bytes[0]) == 8 * num_links * HIDDEN_BYTES
 
 
-def test_the_second_rank_is_the_fullest_when_receive_buffers_outweigh_what_the_first_has_more() -> None:
+def test_receive_buffers_can_make_the_second_rank_the_fullest_and_are_split_and_freed() -> None:
     layout = replace(ONE_F_ONE_B, pipeline_parallel_degree=4)
-    few, many = (of(layout, demo(layout, m)) for m in (16, 512))
-    assert [int(few.worst_stage[0]), int(many.worst_stage[0])] == [0, 1]
-    assert float(many.buffers_bytes[0]) == 2 * 512 * HIDDEN_BYTES
-
-
-def test_sequence_parallelism_splits_receive_buffers() -> None:
+    sizes = [of(layout, demo(layout, m)) for m in (16, 512)]
+    assert [int(size.worst_stage[0]) for size in sizes] == [0, 1]
+    assert float(sizes[1].buffers_bytes[0]) == 2 * 512 * HIDDEN_BYTES
     layout = replace(ONE_F_ONE_B, tensor_parallel_degree=2, sequence_parallel=True)
     few, many = (float(of(layout, demo(layout, m)).buffers_bytes[0]) for m in (8, 16))
     assert many - few == 8 * HIDDEN_BYTES / 2
+    kept, freed = (of(ONE_F_ONE_B, on_stack(demo(ONE_F_ONE_B, 8), keeps_receive_buffers=k)) for k in (True, False))
+    assert float(kept.buffers_bytes[0]) == 8 * HIDDEN_BYTES > 0.0 == float(freed.buffers_bytes[0])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +127,7 @@ def test_the_optimizer_step_costs_nothing_where_activations_outweigh_it_or_nothi
     assert float(of(half, long).buffers_bytes[0]) == float(of(whole, short).buffers_bytes[0]) == 0.0
 
 
-def test_a_long_vocabulary_makes_the_last_stage_the_worst() -> None:
+def test_the_last_stage_is_the_fullest_with_a_long_vocabulary_or_logits_that_layout_or_stack_gather() -> None:
     job = Job(
         model=tiny_model(vocab_size=1_000_000, tied_embeddings=True),
         cluster=cpu_cluster(2),
@@ -128,29 +136,21 @@ def test_a_long_vocabulary_makes_the_last_stage_the_worst() -> None:
     layout = Layout(pipeline_parallel_degree=2, precision=Precision.FP32, attention_kernel=AttentionKernel.MATH)
     assert int(of(layout, job).worst_stage[0]) == 1
     assert int(of(layout, replace(job, model=tiny_model())).worst_stage[0]) == 0
-
-
-def test_gathered_logits_make_the_last_stage_the_fullest() -> None:
     layout = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, recompute=Recompute.FULL)
     job = replace(eight_gpus(), workload=Workload(seq_len=2048, global_batch_size=16))
     assert [int(of(layout, on_stack(job, gathers_logits=g)).worst_stage[0]) for g in (False, True)] == [0, 1]
 
 
-def test_a_stack_without_receive_buffers_holds_none() -> None:
-    kept, freed = (of(ONE_F_ONE_B, on_stack(demo(ONE_F_ONE_B, 8), keeps_receive_buffers=k)) for k in (True, False))
-    assert float(kept.buffers_bytes[0]) == 8 * HIDDEN_BYTES > 0.0 == float(freed.buffers_bytes[0])
-
-
-def test_a_stack_holds_a_share_of_activations_and_an_amount_that_are_not_counted() -> None:
-    sizes = of(Layout(), on_stack(eight_gpus(), activation_overhead=0.25, allowance_bytes=10**9))
-    assert float(sizes.allowance_bytes[0]) == 1e9 + 0.25 * float(sizes.activations_bytes[0])
-
-
-def test_the_peak_is_the_sum_of_its_parts() -> None:
+def test_the_peak_is_the_sum_of_its_parts_and_of_the_allowance_of_a_stack() -> None:
     sizes = of(ONE_F_ONE_B, demo(ONE_F_ONE_B, 8))
     parts = [float(getattr(sizes, f.name)[0]) for f in fields(sizes) if f.name != "worst_stage"]
     assert len(parts) == 7
     assert float(sizes.total_bytes[0]) == pytest.approx(sum(parts), rel=1e-12)  # order of a sum
+    job, layout = one_core()
+    assert float(of(layout, job).allowance_bytes[0]) == 0.0
+    assert float(of(Layout(), gpt_22b()).allowance_bytes[0]) > GIB
+    sizes = of(Layout(), on_stack(eight_gpus(), activation_overhead=0.25, allowance_bytes=10**9))
+    assert float(sizes.allowance_bytes[0]) == 1e9 + 0.25 * float(sizes.activations_bytes[0])
 
 
 def test_one_kernel_per_operation_keeps_the_roots_of_all_second_moments_while_it_steps() -> None:
@@ -172,3 +172,131 @@ def test_a_rank_with_more_layers_than_an_end_is_the_fullest(ends: dict[str, int]
     layout = replace(GPIPE, pipeline_parallel_degree=4, **ends)  # type: ignore[arg-type]  # names of integer fields
     job = replace(demo(layout, 16), model=tiny_model(num_layers=15, vocab_size=16))
     assert int(of(layout, job).worst_stage[0]) in fullest
+
+
+REPLICAS = Layout(data_parallel_replicate_degree=8)
+MASTER, MOMENTS, MOMENTUM, ANCHOR = 4, 8, 4, 4
+"""Bytes per element."""
+
+
+def job() -> Job:
+    """A model whose activations are nothing beside its weights."""
+    return Job(
+        model=llama_70b(num_layers=4, hidden_size=4096, num_heads=32, num_kv_heads=32, ffn_size=8192),
+        cluster=h100_cluster(1),
+        workload=Workload(seq_len=64, global_batch_size=8),
+    )
+
+
+def num_elements() -> int:
+    """The model's, but for its last norm, which the cost model leaves out."""
+    return job().model.num_parameters - job().model.hidden_size
+
+
+def memory(sync: GradientSync, **changes: object) -> Memory:
+    layout = replace(REPLICAS, gradient_sync=sync, recompute=Recompute.FULL, **changes)  # type: ignore[arg-type]
+    return predict_one(layout, job()).memory
+
+
+@pytest.mark.parametrize(
+    ("sync", "sign", "remembered"),
+    [
+        (GradientSync.FULL, True, MASTER + MOMENTS),
+        (GradientSync.DEMO, True, MASTER + MOMENTUM),
+        (GradientSync.RANDOM, True, MASTER + MOMENTUM),
+        (GradientSync.STRIDING, False, MASTER + MOMENTS + MOMENTUM),
+        (GradientSync.DILOCO, True, MASTER + MOMENTS + ANCHOR),
+    ],
+)
+def test_an_optimizer_remembers_its_moments_a_momentum_or_an_anchor(
+    sync: GradientSync, sign: bool, remembered: int
+) -> None:
+    assert memory(sync, sync_sign=sign).optimizer_bytes == remembered * num_elements()
+
+
+def test_an_exchange_works_with_chunks_and_with_what_all_replicas_chose() -> None:
+    demo, random, full = (memory(sync) for sync in (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.FULL))
+    assert demo.buffers_bytes > random.buffers_bytes > full.buffers_bytes
+    # Eight of them, a component of sixteen each.
+    wide, narrow = (memory(GradientSync.DEMO, payload_precision=one) for one in PayloadPrecision)
+    gathered = 8 / 16 * num_elements()
+    # the step of the optimizer is the fullest moment of both, so nothing else hides the difference
+    assert wide.buffers_bytes - narrow.buffers_bytes == pytest.approx(2 * gathered, rel=1e-9)
+
+
+NONE, OPTIMIZER, GRADIENTS, PARAMETERS = ShardLevel
+
+
+def sharded(level: ShardLevel, *, reshard: bool = False) -> Layout:
+    return Layout(
+        data_parallel_shard_degree=1 if level == NONE else 8,
+        data_parallel_replicate_degree=8 if level == NONE else 1,
+        shard_level=level,
+        reshard_after_forward=reshard,
+    )
+
+
+def test_each_level_of_sharding_needs_less_and_ranks_share_the_state_that_they_shard() -> None:
+    peaks = [total(sharded(level, reshard=level == PARAMETERS), eight_gpus()) for level in ShardLevel]
+    assert peaks == sorted(peaks, reverse=True)
+    assert len(set(peaks)) == len(peaks)
+    job = on_stack(eight_gpus(), fills_buckets=False)
+    whole, split = of(sharded(NONE), job), of(sharded(PARAMETERS, reshard=True), job)
+    assert float(split.optimizer_bytes[0]) == float(whole.optimizer_bytes[0]) / 8
+    assert float(split.gradients_bytes[0]) == float(whole.gradients_bytes[0]) / 8
+    kept, dropped = (of(sharded(PARAMETERS, reshard=r), eight_gpus()) for r in (False, True))
+    # beside the gradients on their way, whole layers and tables there, two layers and the tables here
+    model = eight_gpus().model
+    more_layers = model.num_layer_parameters * (1 - 2 / model.num_layers)
+    assert float(kept.buffers_bytes[0]) - float(dropped.buffers_bytes[0]) == pytest.approx(2 * more_layers, rel=1e-3)
+    assert float(kept.gradients_bytes[0]) == float(dropped.gradients_bytes[0])
+
+
+@pytest.mark.parametrize(("batch", "whole"), [(16, True), (4, False)])
+def test_a_sharded_pipeline_sums_whole_gradients_over_its_micro_batches(batch: int, whole: bool) -> None:
+    steady = replace(sharded(PARAMETERS), data_parallel_shard_degree=4, pipeline_parallel_degree=2)
+    for reshards in (False, True):
+        layout = replace(steady, reshard_after_forward=reshards)
+        summed, alone = (float(of(layout, eight_gpus(b)).gradients_bytes[0]) for b in (batch, 4))
+        assert summed == (4 if whole else 1) * alone
+
+
+def test_replicas_hold_gradients_twice_where_they_sum_up_micro_batches_outside_of_buckets() -> None:
+    once, twice = (of(sharded(NONE), eight_gpus(batch)) for batch in (8, 16))
+    assert float(twice.gradients_bytes[0]) == 2 * float(once.gradients_bytes[0])
+
+
+def test_context_ranks_join_the_shard_group_and_share_the_optimizer() -> None:
+    job = on_stack(eight_gpus(), fills_buckets=False)
+    alone, joined = (Layout(context_parallel_degree=8, shard_level=level) for level in (NONE, OPTIMIZER))
+    assert float(of(joined, job).optimizer_bytes[0]) == float(of(alone, job).optimizer_bytes[0]) / 8
+    job = eight_gpus()
+    alone = Layout(data_parallel_shard_degree=4, data_parallel_replicate_degree=2, shard_level=OPTIMIZER)
+    joined = Layout(data_parallel_shard_degree=4, context_parallel_degree=2, shard_level=OPTIMIZER)
+    assert float(of(joined, job).optimizer_bytes[0]) == float(of(alone, job).optimizer_bytes[0]) / 2
+
+
+EXPERTS = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=8192)
+
+
+def test_experts_share_the_optimizer_by_their_ranks_and_leave_some_without_where_ranks_are_more() -> None:
+    # 8 ranks own everything once, whether experts are sharded over all of them or dealt out whole
+    job = replace(eight_gpus(), model=llama_70b(num_layers=8, experts=EXPERTS))
+    together = Layout(data_parallel_shard_degree=8, shard_level=OPTIMIZER)
+    apart = replace(together, expert_parallel_degree=8)
+    assert of(apart, job).optimizer_bytes[0] == pytest.approx(of(together, job).optimizer_bytes[0], rel=1e-12)
+    experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=1024)
+    layout = Layout(data_parallel_shard_degree=32, shard_level=ShardLevel.PARAMETERS)
+    base = replace(big_job(), model=llama_70b(experts=experts))
+    ranks = [
+        float(Sharding.of(columns(layout), replace(base, stack=Stack(shards_whole_experts=flag))).expert_ranks[0])
+        for flag in (True, False)
+    ]
+    assert ranks == [8, 32]
+
+
+def test_gradients_summed_in_fp32_are_twice_as_wide_and_need_no_widening() -> None:
+    half, whole = (of(Layout(), on_stack(eight_gpus(), sums_gradients_in_fp32=s)) for s in (False, True))
+    assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
+    # without them, the step widens the 16-bit gradients beside nothing that is larger
+    assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])

@@ -1,7 +1,8 @@
-"""Trials on an engine that says what a test has it say."""
+"""Trials on an engine that says what a test has it say, and engines as an operator registers them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from autotuner.core.codec import to_plain
+from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.launcher import job_name
+from autotuner.launch.engines.registration import EngineRegistration, ask_engines, check_engine_named, read_engines
 from autotuner.launch.fake import plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.reports import RankFailure
@@ -70,8 +73,8 @@ def test_a_rank_whose_peers_node_fell_silent_says_nothing_of_the_trial(tmp_path:
     assert watcher.jobs[-1].phase is EngineJobPhase.LOST
 
 
-def test_a_job_whose_nodes_somebody_else_ended_is_interrupted(tmp_path: Path) -> None:
-    """The nodes had time to report their end, and the engine says no more than that the job is over."""
+def test_nodes_that_somebody_else_ended_interrupt_the_trial(tmp_path: Path) -> None:
+    # The nodes had time to report their end, and the engine says no more than that the job is over.
     ended = JobStatus(phase=EngineJobPhase.ENDED, detail="FAILED: NonZeroExitCode")
     engine = Scripted(RUNNING, ended, printed=lambda _: told(type="node", exit_code=-15, told_to_end=True))
     watcher = Watcher()
@@ -79,24 +82,10 @@ def test_a_job_whose_nodes_somebody_else_ended_is_interrupted(tmp_path: Path) ->
     outcome = launcher(tmp_path, engine).run(trial(), watcher)
     assert outcome == Stopped(reason="infrastructure", detail=f"scripted lost the job: {why}")
     assert watcher.jobs[-1].phase is EngineJobPhase.LOST
-
-
-def test_a_trainer_that_leaves_in_good_order_because_it_is_told_to_is_interrupted(tmp_path: Path) -> None:
     engine = Scripted(RUNNING, ENDED, printed=lambda _: told(type="node", exit_code=0, told_to_end=True))
     outcome = launcher(tmp_path, engine).run(by_trainer(trial(), registered()), Watcher())
     assert isinstance(outcome, Stopped)
     assert outcome.reason == "infrastructure"
-
-
-def test_a_job_in_which_one_node_failed_by_itself_is_a_crash_though_its_engine_then_ended_the_others(
-    tmp_path: Path,
-) -> None:
-    def first_fails(node_rank: int) -> bytes:
-        return told(type="node", exit_code=1, told_to_end=node_rank > 0)
-
-    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=first_fails)).run(trial(), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert outcome.kind == FailureKind.CRASH
 
 
 def test_nodes_that_the_autotuner_itself_ends_are_not_interrupted(tmp_path: Path) -> None:
@@ -154,6 +143,51 @@ def test_an_engine_that_stays_away_is_given_up_and_the_trial_may_be_tried_again(
         assert outcome.reason == "infrastructure"
 
 
+def exits(text: str) -> Scripted:
+    """Every node prints that, and fails."""
+    died = told(type="printed", at=0.0, text=text) + told(type="node", exit_code=1)
+    return Scripted(RUNNING, ENDED, printed=lambda _: died)
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "said"),
+    [
+        # one node failed by itself, and the engine then ended the others
+        (
+            Scripted(RUNNING, ENDED, printed=lambda node: told(type="node", exit_code=1, told_to_end=node > 0)),
+            FailureKind.CRASH,
+            "",
+        ),
+        (
+            Scripted(RUNNING, ENDED, printed=lambda node: f"node {node}: No module named torch\n".encode()),
+            FailureKind.CRASH,
+            "node 1: No module named torch",
+        ),
+        (
+            Scripted(RUNNING, replace(ENDED, detail="OUT_OF_MEMORY", is_out_of_memory=True)),
+            FailureKind.OOM,
+            "scripted ended the job for its memory: OUT_OF_MEMORY",
+        ),
+        (exits("EADDRINUSE, Address already in use"), None, ""),
+        (exits("OSError: [Errno 28] No space left on device"), None, "the disk of a node is full"),
+        (exits("OSError: [Errno 122] Disk quota exceeded"), None, "the disk of a node is full"),
+    ],
+    ids=["a node failed", "no torch", "memory", "a port that somebody else has", "a full disk", "a full quota"],
+)
+def test_a_job_that_failed_by_itself_is_told_from_trouble_that_says_nothing_of_the_trial(
+    tmp_path: Path, engine: Scripted, kind: FailureKind | None, said: str
+) -> None:
+    outcome = launcher(tmp_path, engine).run(trial(), Watcher())
+    if kind is None:
+        assert isinstance(outcome, Stopped)
+        assert outcome.reason == "infrastructure"
+        assert said in outcome.detail
+    else:
+        assert isinstance(outcome, TrialFailure)
+        assert outcome.kind == kind
+        assert said in outcome.message + outcome.log_tail
+
+
 def test_a_job_that_the_engine_will_not_have_fails_with_its_words(tmp_path: Path) -> None:
     engine = Scripted(RUNNING)
     engine.refusal = EngineRefused("invalid partition specified")
@@ -161,39 +195,6 @@ def test_a_job_that_the_engine_will_not_have_fails_with_its_words(tmp_path: Path
     assert isinstance(outcome, TrialFailure)
     assert outcome.kind == FailureKind.INFRASTRUCTURE
     assert "invalid partition specified" in outcome.message
-
-
-def test_a_job_that_ended_without_a_word_fails_with_what_its_nodes_printed(tmp_path: Path) -> None:
-    def without_torch(node_rank: int) -> bytes:
-        return f"node {node_rank}: No module named torch\n".encode()
-
-    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=without_torch)).run(trial(), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert "node 1: No module named torch" in outcome.log_tail
-
-
-def test_a_port_that_somebody_else_has_says_nothing_of_the_trial(tmp_path: Path) -> None:
-    taken = told(type="printed", at=0.0, text="EADDRINUSE, Address already in use") + told(type="node", exit_code=1)
-    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=lambda _: taken)).run(trial(), Watcher())
-    assert isinstance(outcome, Stopped)
-    assert outcome.reason == "infrastructure"
-
-
-def test_a_job_that_its_engine_ended_for_its_memory_ran_out_of_memory(tmp_path: Path) -> None:
-    ended = replace(ENDED, detail="OUT_OF_MEMORY", is_out_of_memory=True)
-    outcome = launcher(tmp_path, Scripted(RUNNING, ended)).run(trial(), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert outcome.kind == FailureKind.OOM
-    assert outcome.message == "scripted ended the job for its memory: OUT_OF_MEMORY"
-
-
-@pytest.mark.parametrize("words", ["[Errno 28] No space left on device", "[Errno 122] Disk quota exceeded"])
-def test_a_full_disk_of_a_node_says_nothing_of_the_trial(tmp_path: Path, words: str) -> None:
-    died = told(type="printed", at=0.0, text=f"OSError: {words}") + told(type="node", exit_code=1)
-    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=lambda _: died)).run(trial(), Watcher())
-    assert isinstance(outcome, Stopped)
-    assert outcome.reason == "infrastructure"
-    assert "the disk of a node is full" in outcome.detail
 
 
 @pytest.mark.parametrize("reason", ["shutdown", "lease_lost"])
@@ -236,14 +237,11 @@ def test_runs_of_one_trial_are_jobs_of_their_own_and_their_waiting_costs_no_time
     assert list(engine.orders) == [job_name(trial().trial_id, run, 0) for run in (0, 1)]
 
 
-def test_a_trainer_for_several_nodes_has_to_say_where_it_runs(tmp_path: Path) -> None:
+def test_a_trainer_has_to_say_where_it_runs_and_have_a_peak_to_take_shares_of(tmp_path: Path) -> None:
     by_loop = replace(by_trainer(trial(), registered()), cluster=CLUSTER)
     outcome = launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher())
     assert isinstance(outcome, TrialFailure)
     assert "{torchrun} or {node_rank}" in outcome.message
-
-
-def test_a_trainer_without_a_peak_to_take_shares_of_is_told_how_to_get_one(tmp_path: Path) -> None:
     by_loop = replace(by_trainer(trial(), registered()), reference_flop_per_s=None)
     outcome = launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher())
     assert isinstance(outcome, TrialFailure)
@@ -265,3 +263,106 @@ def test_a_jobs_name_is_a_label_that_every_engine_takes(trial_id: str) -> None:
     assert all(letter.isalnum() or letter == "-" for letter in name)
     assert name[0].isalpha()
     assert name[-1].isalnum()
+
+
+# ---------------------------------------------------------------- known
+class Silent(Scripted):
+    """Does not answer."""
+
+    def check(self, queues: Sequence[str] = ()) -> str:
+        del queues
+        raise EngineUnavailable("connection refused")
+
+
+def test_an_engine_that_does_not_answer_is_listed_with_its_reason(tmp_path: Path) -> None:
+    engine = Silent(RUNNING)
+    registered = {"scripted": launcher(tmp_path, engine, queues=("gpu",)).registration}
+    *always, silent = ask_engines(registered, {"scripted": engine})
+    assert [(one.name, one.answers) for one in always] == [("local", True), ("simulated", True)]
+    assert (silent.name, silent.answers, silent.answer) == ("scripted", False, "connection refused")
+    assert silent.queues == ("gpu",)
+
+
+def test_an_engine_without_a_queue_that_it_was_registered_with_is_not_ready_and_names_the_nearest(
+    tmp_path: Path,
+) -> None:
+    engine = Scripted(RUNNING)
+    registered = {"scripted": launcher(tmp_path, engine, queues=("gpu", "gpuu")).registration}
+    *_, standing = ask_engines(registered, {"scripted": engine})
+    assert not standing.answers
+    assert standing.answer == "there is no queue gpuu; the nearest is gpu (there are: cpu, gpu)"
+
+
+@pytest.mark.parametrize(
+    ("engine", "queue", "field", "nearest"),
+    [
+        ("skripted", "", "engine", "scripted"),
+        ("scripted", "gpuu", "queue", "gpu"),
+        ("local", "gpu", "queue", None),
+        ("simulated", "flakey", "queue", "flaky"),
+    ],
+)
+def test_what_is_not_registered_is_refused_with_the_nearest_that_is(
+    tmp_path: Path, engine: str, queue: str, field: str, nearest: str | None
+) -> None:
+    registered = {"scripted": launcher(tmp_path, Scripted(RUNNING), queues=("cpu", "gpu")).registration}
+    with pytest.raises(InvalidInput) as refused:
+        check_engine_named(cpu_cluster(engine=engine, queue=queue), registered)
+    assert (refused.value.field, refused.value.nearest) == (field, nearest)
+
+
+def test_what_is_registered_may_be_named_with_and_without_a_queue(tmp_path: Path) -> None:
+    registered = {"scripted": launcher(tmp_path, Scripted(RUNNING), queues=("cpu", "gpu")).registration}
+    for engine, queue in (("local", ""), ("simulated", "flaky"), ("scripted", ""), ("scripted", "gpu")):
+        check_engine_named(cpu_cluster(engine=engine, queue=queue), registered)
+    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
+    assert registration.refuses(replace(cpu_cluster(), queue="long")) is None
+    assert registration.refuses(cpu_cluster()) is None
+    assert "no queue night" in str(registration.refuses(replace(cpu_cluster(), queue="night")))
+    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
+    assert registration.placed(cpu_cluster()).queue == "short"
+    assert registration.placed(replace(cpu_cluster(), queue="long")).queue == "long"
+    assert read(tmp_path, f"[nodes]\n{EMULATED}")["nodes"].placed(cpu_cluster()).queue == ""
+
+
+# ---------------------------------------------------------------- Engines as an operator registers them
+EMULATED = 'kind = "emulated"\nfolder = "/tmp/jobs"\n'
+
+
+def read(tmp_path: Path, text: str) -> dict[str, EngineRegistration]:
+    (tmp_path / "engines.toml").write_text(text)
+    return read_engines(tmp_path / "engines.toml")
+
+
+def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_path: Path) -> None:
+    said = f'[nodes]\n{EMULATED}num_nodes = 4\nmax_parallel_trials = 2\nqueues = ["short", "long"]\n'
+    registration = read(tmp_path, said)["nodes"]
+    assert (registration.kind, registration.settings.max_parallel_trials) == ("emulated", 2)
+    assert registration.own.num_nodes == 4
+    assert registration.engine().check() == "4 emulated nodes on this machine"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[a", "AUTOTUNER_ENGINES"),
+        ("a = " + "[" * 5_000, "AUTOTUNER_ENGINES"),
+        ("[a]", "a.kind.*must be one of"),
+        ('[a]\nkind = "slrum"', "slurm"),
+        ("a = 1", "must be a table"),
+        (f"[local]\n{EMULATED}", "local.name"),
+        (f"[simulated]\n{EMULATED}", "simulated.name"),
+        (f'["a b"]\n{EMULATED}', "a b.name"),
+        (f"[a]\n{EMULATED}max_parallel_trials = 0", "a.max_parallel_trials"),
+        (f"[a]\n{EMULATED}partitions = 1", "partitions"),
+        ('[a]\nkind = "emulated"\nfolder = ""', "a.folder"),
+    ],
+)
+def test_what_breaks_a_rule_is_named_with_its_engine(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        read(tmp_path, text)
+
+
+def test_a_file_of_engines_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"nowhere\.toml"):
+        read_engines(tmp_path / "nowhere.toml")

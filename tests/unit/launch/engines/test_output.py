@@ -51,7 +51,7 @@ def test_both_sides_begin_their_lines_alike() -> None:
     assert node.PREFIX.encode() == PREFIX
 
 
-def test_what_ranks_report_is_their_reports_as_if_they_ran_here(nodes: Printing) -> None:
+def test_what_ranks_report_is_kept_line_by_line_once_a_line_is_whole(nodes: Printing) -> None:
     nodes.tell(0, type="step", step=0)
     nodes.tell(0, type="step", step=1)
     assert nodes.files.reports.read_text() == '{"type": "step", "step": 0}\n{"type": "step", "step": 1}\n'
@@ -66,14 +66,11 @@ def test_a_line_that_is_still_being_written_waits(nodes: Printing) -> None:
     assert nodes.files.reports.read_text() == '{"type":"step"}\n'
 
 
-def test_a_trainers_lines_are_heard_with_the_nodes_clock_and_its_reports_lie_by_rank(nodes: Printing) -> None:
+def test_a_trainers_lines_and_reports_lie_by_rank_in_its_folder_alone(nodes: Printing) -> None:
     nodes.tell(1, type="printed", at=5.5, text="loss 1.0")
     nodes.tell(1, type="told", file="rank-4.jsonl", line='{"step":0}')
     assert nodes.heard == [("loss 1.0", 5.5)]
     assert (nodes.files.trainer_reports / "rank-4.jsonl").read_text() == '{"step":0}\n'
-
-
-def test_a_report_cannot_leave_its_folder(nodes: Printing) -> None:
     nodes.tell(1, type="told", file="../../elsewhere/rank-4.jsonl", line="x")
     assert [path.name for path in nodes.files.trainer_reports.iterdir()] == ["rank-4.jsonl"]
 
@@ -91,9 +88,12 @@ def test_last_words_of_a_rank_that_is_none_are_passed_over(nodes: Printing, rank
     assert not nodes.files.rank_logs.exists()
 
 
-def test_last_words_of_a_rank_are_found_by_its_rank_in_the_job(nodes: Printing) -> None:
+def test_last_words_of_a_rank_are_found_by_its_rank_in_the_job_and_what_is_no_report_is_kept(nodes: Printing) -> None:
     nodes.tell(1, type="log", local_rank=2, text="Traceback")
     assert nodes.files.read_rank_logs() == {6: "Traceback"}
+    nodes.printed[0] = b"srun: error: no such program\n"
+    nodes.output.pump()
+    assert nodes.output.text == "srun: error: no such program"
 
 
 def test_the_job_has_ended_when_every_node_has_said_how(nodes: Printing) -> None:
@@ -103,12 +103,6 @@ def test_the_job_has_ended_when_every_node_has_said_how(nodes: Printing) -> None
     assert [*ended, nodes.output.has_ended] == [False, True]
     assert nodes.output.ends[0].deaths == (Death(rank=5, exit_code=-9),)
     assert nodes.output.ends[1].timed_out
-
-
-def test_what_is_no_report_is_kept_for_a_person(nodes: Printing) -> None:
-    nodes.printed[0] = b"srun: error: no such program\n"
-    nodes.output.pump()
-    assert nodes.output.text == "srun: error: no such program"
 
 
 ANYTHING = st.recursive(

@@ -80,7 +80,9 @@ def test_what_is_measured_is_computed_as_for_our_own_trial(work_dir: Path) -> No
 
 
 def test_a_trainer_tells_its_versions_and_the_launcher_the_rest(work_dir: Path) -> None:
-    facts = measured(run(work_dir, registered(NCCL_ALGO="Tree", MY_TOKEN="told to nobody"))).environment
+    result = measured(run(work_dir, registered(NCCL_ALGO="Tree", MY_TOKEN="told to nobody", NO_LOSS="1")))
+    facts = result.environment
+    assert result.losses == ()  # which nobody told
     assert facts["torch"] == "2.13"
     assert (facts["host"], facts["kernel"]) == (host_hash(), platform.release())
     assert facts["NCCL_ALGO"] == "Tree"
@@ -99,15 +101,6 @@ def test_a_log_without_times_is_timed_by_its_lines(work_dir: Path) -> None:
     assert [step.step for step in watcher.steps] == [0, 1, 2]
     assert result.losses == pytest.approx([4.999, 4.998, 4.997])  # nothing tells what the first step took
     assert len(result.peak_bytes) == 1
-
-
-def test_losses_that_nobody_tells_are_none(work_dir: Path) -> None:
-    assert measured(run(work_dir, registered(NO_LOSS="1"))).losses == ()
-
-
-def test_a_run_beside_nothing_else_was_disturbed_by_nobody_much(work_dir: Path) -> None:
-    result = measured(run(work_dir, registered()))
-    assert 0.0 <= result.foreign_cpu_share <= 1.0
 
 
 # ---------------------------------------------------------------- failed
@@ -164,33 +157,30 @@ def test_a_trainer_that_ends_by_itself_after_enough_steps_is_measured(work_dir: 
     assert measured(run(work_dir, registration, settings)).num_steps == 3
 
 
-def test_tokens_of_another_batch_are_no_trial_of_this_one(work_dir: Path) -> None:
+def test_tokens_or_ranks_of_another_job_are_no_trial_of_this_one(work_dir: Path) -> None:
     failure = failed(run(work_dir, registered(TOKENS="256"), ENDLESS))
     assert failure.kind == FailureKind.CRASH
     assert "256 tokens" in failure.message
     assert "512" in failure.message
     assert isinstance(run(work_dir, registered(TOKENS="500")), Measurement)
-
-
-def test_processes_that_know_nothing_of_each_other_are_no_trial(work_dir: Path) -> None:
     failure = failed(run(work_dir, registered(ALONE="1"), ENDLESS))
     assert "rank 0 told of step" in failure.message
 
 
-def test_a_program_that_is_not_there_is_a_crash_that_names_it(work_dir: Path) -> None:
+def test_a_program_is_named_where_it_is_not_there_and_may_be_the_interpreter_of_the_service(work_dir: Path) -> None:
     registration = replace(registered(), command=("/no/such/program",))
     failure = failed(run(work_dir, registration))
     assert failure.kind == FailureKind.CRASH
     assert "/no/such/program" in failure.log_tail
+    registration = replace(registered(), command=("{python}", "-c", "import sys; print(sys.executable); sys.exit(5)"))
+    assert sys.executable in failed(run(work_dir, registration)).log_tail
+    assert os.access(sys.executable, os.X_OK)
 
 
-def test_a_folder_that_is_not_there_interrupts_the_trial_and_is_named(work_dir: Path) -> None:
+def test_a_folder_or_registration_that_is_not_there_interrupts_the_trial_and_is_named(work_dir: Path) -> None:
     outcome = run(work_dir, replace(registered(), working_directory=Path("/no/such/folder")))
     assert isinstance(outcome, Stopped)
     assert "/no/such/folder" in outcome.detail
-
-
-def test_a_trainer_that_is_not_registered_here_interrupts_the_trial_and_says_so(work_dir: Path) -> None:
     trial = by_trainer(spec("unknown"), registered("elsewhere"))
     outcome = LocalLauncher(work_dir, trainers={"loop": registered()}).run(trial, Watcher())
     assert isinstance(outcome, Stopped)
@@ -267,9 +257,3 @@ def test_names_that_a_caller_gave_reach_no_file_as_they_are(work_dir: Path) -> N
     trial = replace(trial, cluster=cpu_cluster(name=evil))
     failed(LocalLauncher(work_dir, trainers={"loop": registration}).run(trial, Watcher()))
     assert not marker.exists()
-
-
-def test_the_interpreter_of_the_service_can_be_named(work_dir: Path) -> None:
-    registration = replace(registered(), command=("{python}", "-c", "import sys; print(sys.executable); sys.exit(5)"))
-    assert sys.executable in failed(run(work_dir, registration)).log_tail
-    assert os.access(sys.executable, os.X_OK)

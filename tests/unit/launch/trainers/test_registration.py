@@ -40,13 +40,18 @@ command = ["{python}", "train.py", "--steps={steps}", "{arguments}"]
 """
 
 
-def test_a_trainer_needs_no_more_than_a_format_and_a_command(tmp_path: Path) -> None:
+def test_a_trainer_needs_a_format_and_a_command_and_each_run_has_a_reader_of_its_own(tmp_path: Path) -> None:
     mine = registered(tmp_path, MINE)["mine"]
     assert (mine.trainer.name, mine.trainer.format) == ("mine", ExportFormat.ARGUMENTS)
     assert mine.trainer.stack == "torch"
     assert mine.command == ("{python}", "train.py", "--steps={steps}", "{arguments}")
     assert mine.working_directory == tmp_path
     assert mine.new_reader(spec()) is None
+    mine = registered(tmp_path, MINE + 'reports = "loud"')["mine"]
+    assert mine.new_reader(spec()) is not mine.new_reader(spec())
+    assert list(registered(tmp_path, MINE + MINE.replace("[mine]", "[another]"))) == ["mine", "another"]
+    with pytest.raises(InvalidInput, match=r"nowhere\.toml"):
+        read_trainers(tmp_path / "nowhere.toml", TARGETS_OF_TESTS)
 
 
 def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
@@ -70,15 +75,6 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     assert mine.trainer.fixed == {"precision": "bf16"}
     assert mine.trainer.values == {"tensor_parallel_degree": (1, 2)}
     assert isinstance(mine.new_reader(spec()), Loud)
-
-
-def test_every_run_has_a_reader_of_its_own(tmp_path: Path) -> None:
-    mine = registered(tmp_path, MINE + 'reports = "loud"')["mine"]
-    assert mine.new_reader(spec()) is not mine.new_reader(spec())
-
-
-def test_several_trainers_stand_in_the_files_order(tmp_path: Path) -> None:
-    assert list(registered(tmp_path, MINE + MINE.replace("[mine]", "[another]"))) == ["mine", "another"]
 
 
 @pytest.mark.parametrize(
@@ -146,16 +142,6 @@ def test_every_other_key_is_held_to_its_rule(tmp_path: Path, line: str, key: str
 def test_a_trainers_name_can_stand_in_a_request(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match="letters, digits"):
         registered(tmp_path, MINE.replace("[mine]", f'["{name}"]'))
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"nowhere\.toml"):
-        read_trainers(tmp_path / "nowhere.toml", TARGETS_OF_TESTS)
-
-
-def test_brackets_in_brackets_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="must be a TOML file"):
-        registered(tmp_path, "a = " + "[" * 5_000)
 
 
 @given(text=st.text())

@@ -1,23 +1,30 @@
+"""Trainers: their commands, what they print and report, and the verdict on them."""
+
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from autotuner.core.measurement import StepReport
 from autotuner.core.measuring import Peak
+from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.launch.ranks import Death
-from autotuner.launch.trainers.processes import Output
+from autotuner.launch.ranks import ATTEMPT_ID, Death
+from autotuner.launch.trainers.processes import Output, TrainerProcesses
+from autotuner.launch.trainers.progress import Progress, ReportedMemory, ReportedStep
 from autotuner.launch.trainers.registration import (
     PLACEHOLDERS,
     Registration,
@@ -28,8 +35,9 @@ from autotuner.launch.trainers.registration import (
     rendered,
 )
 from autotuner.launch.trainers.told import CoreWatch, CpuTime, Symptoms, TrainerReports
+from autotuner.launch.trainers.verdict import trainer_verdict
 from tests.builders import cpu_layout
-from tests.trials.launching import SHORT, spec
+from tests.trials.launching import ENDLESS, SHORT, spec
 
 # ---------------------------------------------------------------- A trainer's command, filled in for one trial
 SPEC = Path("/trial/spec.json")
@@ -41,30 +49,18 @@ def vector(*command: str, arguments: tuple[str, ...] = (), file: Path | None = N
     return rendered(command, trial, on_this_machine(2), arguments=arguments, file=file, spec_file=SPEC)
 
 
-def test_every_placeholder_is_filled_in() -> None:
+def test_placeholders_are_filled_in_also_by_numbers_and_become_as_many_words_as_there_are() -> None:
     for name in PLACEHOLDERS:
         check_command(["train", f"{{{name}}}"])
         assert vector("train", f"{{{name}}}", arguments=("x",), file=Path("f")) != ["train", f"{{{name}}}"]
-
-
-def test_numbers_are_those_of_the_trial() -> None:
     words = "{world_size} {micro_batch_size} {num_micro_batches} {global_batch_size} {seq_len} {seed}"
     assert vector("train", *words.split()) == ["train", "2", "2", "2", "8", "64", "0"]
-
-
-def test_arguments_become_as_many_as_there_are() -> None:
+    assert vector("train", '{{"steps": {seed}}}') == ["train", '{"steps": 0}']
     arguments = ("--a", "b c; rm -rf /", "{steps}", "$(x)")
     assert vector("train", "{arguments}", "end", arguments=arguments) == ["train", *arguments, "end"]
     assert vector("train", "{arguments}", "end") == ["train", "end"]
-
-
-def test_files_are_paths_and_a_layout_without_one_leaves_it_empty() -> None:
     assert vector("{python}", "--file={file}", "{spec}") == [sys.executable, "--file=", str(SPEC)]
     assert vector("train", "--file={file}", file=Path("/trial/ds.json")) == ["train", "--file=/trial/ds.json"]
-
-
-def test_a_brace_that_is_meant_is_written_twice() -> None:
-    assert vector("train", '{{"steps": {seed}}}') == ["train", '{"steps": 0}']
 
 
 def test_a_trainer_is_asked_for_the_most_steps_that_a_trial_may_take_and_one_to_spare() -> None:
@@ -90,20 +86,11 @@ def cpu(busy_s: float, total_s: float, own_s: float) -> CpuTime:
     return CpuTime(busy_s=busy_s, total_s=total_s, own_s=own_s)
 
 
-def test_others_used_what_was_busy_and_not_the_trials() -> None:
+def test_others_used_what_was_busy_and_not_the_trials_by_counters_that_can_be_read() -> None:
     assert watch(cpu(10.0, 100.0, 5.0), cpu(18.0, 120.0, 9.0)).foreign_share == pytest.approx(4.0 / 20.0)
-
-
-def test_nobody_used_anything_where_one_look_was_all() -> None:
     assert watch(cpu(10.0, 100.0, 5.0)).foreign_share == 0.0
     assert watch().foreign_share == 0.0
-
-
-def test_processes_that_are_gone_take_no_time_back() -> None:
     assert watch(cpu(10.0, 100.0, 5.0), cpu(20.0, 120.0, 1.0)).foreign_share == 0.5
-
-
-def test_real_counters_can_be_read() -> None:
     real = CoreWatch(lambda: [psutil.Process()])
     real.look()
     assert 0.0 <= real.foreign_share <= 1.0
@@ -147,34 +134,26 @@ def heard(write: Callable[[int], object], hear: Callable[[str, float], None] | N
     return lines, output.text
 
 
-def test_lines_are_heard_whole_however_they_come() -> None:
+def test_lines_are_heard_whole_by_any_end_and_the_last_alone_are_kept() -> None:
     def write(pipe: int) -> None:
         os.write(pipe, b"one\ntw")
         time.sleep(0.02)
         os.write(pipe, b"o\nthree")
 
     assert heard(write) == (["one", "two", "three"], "one\ntwo\nthree")
-
-
-def test_a_progress_bar_ends_its_lines_by_returns() -> None:
     assert heard(lambda pipe: os.write(pipe, b" 5%| 1/20\r      \r{'loss': '6.25'}\n"))[0] == [
         " 5%| 1/20",
         "{'loss': '6.25'}",
     ]
-
-
-def test_what_is_no_text_is_replaced() -> None:
     assert heard(lambda pipe: os.write(pipe, b"\xff\n"))[0] == ["\ufffd"]
 
-
-def test_only_the_last_lines_are_kept_and_no_line_is_endless() -> None:
-    def write(pipe: int) -> None:
+    def write_much(pipe: int) -> None:
         for number in range(1000):
             os.write(pipe, b"%d\n" % number)
         for _ in range(50):
             os.write(pipe, b"x" * 10_000)
 
-    lines, text = heard(write)
+    lines, text = heard(write_much)
     assert lines[:2] == ["0", "1"]
     assert len(text) < 20_000
     assert max(map(len, text.splitlines())) == 2000
@@ -223,19 +202,15 @@ def test_ranks_tell_versions_and_nodes_the_rest(tmp_path: Path) -> None:
     assert (facts["host"], facts["driver"], facts["nodes"]) == ("a", "580.82", "a,b")
 
 
-def test_what_is_no_object_of_strings_is_passed_over(tmp_path: Path) -> None:
+def test_what_is_no_object_of_strings_is_passed_over_and_what_the_launcher_learns_later_is_said(tmp_path: Path) -> None:
     append(tmp_path, "node-0.jsonl", {"environment": "somewhere"}, {"environment": {"host": 3}})
-    for rank in range(TRIAL.layout.world_size):
-        append(tmp_path, f"rank-{rank}.jsonl", *steps(rank))
-    assert "host" not in environment(reports(tmp_path))
-
-
-def test_what_the_launcher_learns_later_is_said_too(tmp_path: Path) -> None:
     for rank in range(TRIAL.layout.world_size):
         append(tmp_path, f"rank-{rank}.jsonl", *steps(rank))
     told = reports(tmp_path)
     told.runs_on({"NCCL_ALGO": "Tree"})
-    assert environment(told)["NCCL_ALGO"] == "Tree"
+    facts = environment(told)
+    assert facts["NCCL_ALGO"] == "Tree"
+    assert "host" not in facts
 
 
 # ---------------------------------------------------------------- Lines of logs that tell of what a trainer died
@@ -262,12 +237,6 @@ def test_memory_that_has_run_out_is_known_by_its_words_and_its_rank(line: str) -
     assert complaint.rank == 1
 
 
-def test_where_memory_is_limited_a_thread_that_cannot_start_is_out_of_memory_too() -> None:
-    symptoms = symptoms_heard("RuntimeError: can't start new thread")
-    assert symptoms.out_of_memory is None
-    assert symptoms.out_of_limited_memory is not None
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -282,7 +251,7 @@ def test_a_lost_peer_is_communication_and_no_cause_of_its_own(line: str) -> None
     assert symptoms.error is None
 
 
-def test_the_first_error_that_is_none_of_communication_is_the_cause() -> None:
+def test_the_first_error_that_is_none_of_communication_is_the_cause_where_torchrun_names_no_rank() -> None:
     symptoms = symptoms_heard(
         "[rank0]: torch.distributed.DistBackendError: NCCL error",
         "Traceback (most recent call last):",
@@ -292,6 +261,10 @@ def test_the_first_error_that_is_none_of_communication_is_the_cause() -> None:
     )
     assert symptoms.error is not None
     assert (symptoms.error.rank, symptoms.error.text) == (1, 'KeyError: "lm_head"')
+    assert symptoms_heard(*SUMMARY.splitlines()).root == Death(rank=3, exit_code=-9)
+    symptoms = symptoms_heard("RuntimeError: can't start new thread")
+    assert symptoms.out_of_memory is None
+    assert symptoms.out_of_limited_memory is not None
 
 
 SUMMARY = """
@@ -318,10 +291,6 @@ Root Cause (first observed failure):
 """
 
 
-def test_torchruns_summary_names_the_rank_that_died_first() -> None:
-    assert symptoms_heard(*SUMMARY.splitlines()).root == Death(rank=3, exit_code=-9)
-
-
 @pytest.mark.parametrize(
     "line", ["2 CUDA errors were retried", "loss: 3.2 Error rate: 0.1", "DeprecationWarning: old", "KeyboardInterrupt"]
 )
@@ -330,6 +299,211 @@ def test_other_lines_name_no_cause(line: str) -> None:
     assert (symptoms.error, symptoms.out_of_memory, symptoms.communication, symptoms.root) == (None,) * 4
 
 
-@given(st.text())
-def test_any_line_is_heard(line: str) -> None:
-    symptoms_heard(line)
+# ---------------------------------------------------------------- Reports of ranks, joined to steps
+PEAK = Peak(flop_per_s=2e11, source="data sheet")
+
+
+def progress(**settings: Any) -> Progress:
+    return Progress(spec("progress", replace(ENDLESS, **settings)), PEAK)
+
+
+def step(number: int, rank: int | None = 0, **said: Any) -> ReportedStep:
+    return ReportedStep(step=number, rank=rank, **{"step_time_s": 1.0, **said})
+
+
+def told(heard: Progress, *reports: ReportedStep, at_s: float = 0.0) -> list[StepReport]:
+    for report in reports:
+        heard.heard(report, at_s)
+    return heard.whole_steps()
+
+
+def test_a_step_is_whole_when_every_rank_told_of_it_or_at_the_end() -> None:
+    heard = progress()
+    assert told(heard, step(0, 0, step_time_s=1.0)) == []
+    (report,) = told(heard, step(0, 1, step_time_s=3.0))
+    assert (report.step, report.step_time_s) == (0, 3.0)
+    heard = progress()
+    told(heard, step(0), step(1, 1))
+    assert [report.step for report in heard.whole_steps(is_over=True)] == [0, 1]
+    heard = progress()
+    reports = told(heard, step(1, 0), step(1, 1), step(2, 0), step(2, 1))
+    assert [report.step for report in reports] == [0, 1]
+
+
+def test_a_step_of_one_reporting_rank_is_whole_at_the_look_after_a_later_one_and_then_late_ones_are_left_out() -> None:
+    heard = progress()
+    assert told(heard, step(0)) == []
+    assert told(heard, step(1)) == []  # a rank that was read before may have told of step 0 since
+    assert [report.step for report in told(heard)] == [0]
+    heard = progress()
+    told(heard, step(0), step(1))
+    assert [report.step for report in told(heard)] == [0]
+    assert told(heard, step(0, 1)) == []
+
+
+def test_the_loss_is_the_mean_of_the_ranks_that_know_one() -> None:
+    (report,) = told(progress(), step(0, 0, loss=None), step(0, 1, loss=5.0))
+    assert report.loss == 5.0
+    (report,) = told(progress(), step(0, 0, loss=4.0), step(0, 1, loss=5.0))
+    assert report.loss == 4.5
+    heard = progress()
+    (report,) = told(heard, step(0, 0), step(0, 1))
+    assert math.isnan(report.loss)
+    assert heard.failure is None
+    assert not heard.tells_losses
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_ends_it(loss: float) -> None:
+    heard = progress()
+    assert told(heard, step(0, 0), step(0, 1, loss=loss)) == []
+    assert heard.failure is not None
+    assert (heard.failure.kind, heard.failure.rank) == (FailureKind.NUMERICS, 1)
+
+
+def test_a_step_takes_from_the_one_before_without_a_time_and_lines_that_no_rank_signed_are_joined() -> None:
+    heard = progress()
+    line = step(1, None, step_time_s=None)
+    heard.heard(line, 10.0)
+    heard.heard(replace(line, step=2), 10.5)
+    heard.heard(replace(line, step=4, num_steps=2), 12.5)
+    reports = heard.whole_steps(is_over=True)
+    assert [report.step_time_s for report in reports] == [0.5, 1.0]  # nothing tells what the first took
+    assert heard.num_heard == 4
+    heard = progress()
+    lines = (step(3, None, loss=2.0, step_time_s=None), step(3, None, step_time_s=0.5, tokens=512, peak_bytes=7))
+    for line in lines:
+        heard.heard(line, 1.0)
+    (report,) = heard.whole_steps(is_over=True)
+    assert (report.loss, report.step_time_s) == (2.0, 0.5)
+    assert heard.failure is None
+    assert heard.peak_bytes == {0: 7}
+
+
+def test_memory_is_the_most_that_each_rank_told_and_tokens_make_the_rate_and_mfu() -> None:
+    heard = progress()
+    told(heard, step(0, 1, peak_bytes=5), step(1, 1, peak_bytes=4))
+    heard.heard(ReportedMemory(rank=0, peak_bytes=9), 0.0)
+    heard.heard(ReportedMemory(rank=7, peak_bytes=9), 0.0)  # of no rank of this trial
+    assert heard.peak_bytes == {1: 5, 0: 9}
+    (usual,) = told(progress(), step(0, 0), step(0, 1))
+    (fewer,) = told(progress(), step(0, 0, tokens=480), step(0, 1, tokens=480))
+    assert usual.tokens_per_s == 512
+    assert fewer.tokens_per_s == 480
+    assert fewer.mfu == pytest.approx(usual.mfu * 480 / 512)
+
+
+@pytest.mark.parametrize(
+    ("reports", "said"),
+    [
+        ((step(0, 0, tokens=256), step(0, 1, tokens=256)), "256 tokens"),
+        ((step(0, 0), step(0, 0)), "twice"),
+        ((step(0, 0), step(0, 2)), "rank 2 told of step 0, and the trial has 2"),
+    ],
+    ids=["tokens of one rank alone", "a step that is told twice", "a rank that the trial does not have"],
+)
+def test_reports_that_contradict_the_trial_end_it(reports: tuple[ReportedStep, ...], said: str) -> None:
+    heard = progress()
+    told(heard, *reports)
+    assert heard.failure is not None
+    assert said in heard.failure.message
+
+
+@pytest.mark.parametrize(
+    "said", [{"step_time_s": 0.0}, {"step_time_s": -1.0}, {"step_time_s": math.nan}, {"num_steps": 0}, {"tokens": 0}]
+)
+def test_numbers_that_cannot_be_are_no_step(said: dict[str, Any]) -> None:
+    heard = progress()
+    heard.heard(step(0, 0, **said), 0.0)
+    assert heard.whole_steps(is_over=True) == []
+
+
+def test_enough_is_what_our_own_trial_would_call_enough() -> None:
+    heard = Progress(spec("progress", SHORT), PEAK)
+    for number in range(5):
+        told(heard, step(number, 0), step(number, 1))
+    assert [report.is_warmup for report in heard.steps] == [True, False, False]
+    assert heard.is_done
+    assert heard.is_enough
+
+
+# ---------------------------------------------------------------- verdict
+AGENT = """E0102 03:04:05 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code})
+Traceback (most recent call last):
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 7)
+"""
+
+
+def judged(tmp_path: Path, log: str, code: int, *, oom_killed: bool = False, budget: int | None = None) -> TrialFailure:
+    """The verdict on a command that printed the log and left with the code."""
+    trial = spec("judged", replace(SHORT, memory_budget_bytes=budget))
+    reports = TrainerReports(trial, Peak(flop_per_s=1.0, source="data sheet"), tmp_path, None, {})
+    printed = tmp_path / "log"
+    printed.write_text(log)
+    program = f"import sys; sys.stdout.write(open(sys.argv[1]).read()); sys.exit({code})"
+    processes = TrainerProcesses(
+        [sys.executable, "-S", "-c", program, str(printed)],
+        directory=tmp_path,
+        environment={ATTEMPT_ID: f"judged-{uuid4().hex}"},  # others run beside it
+        limit_bytes=None,
+        heard=reports.heard,
+    )
+    while not processes.ended():
+        time.sleep(0.01)
+    processes.end(grace_s=1.0)
+    outcome = trainer_verdict(trial, reports, processes, timed_out=False, oom_killed=oom_killed)
+    assert isinstance(outcome, TrialFailure)
+    return outcome
+
+
+def test_an_exit_code_comes_with_the_last_that_was_said_and_without_torchruns_traceback(tmp_path: Path) -> None:
+    failure = judged(tmp_path, "train.py: error: unrecognized arguments: --x\n" + AGENT.format(code=2), 1)
+    assert failure.kind == FailureKind.CRASH
+    assert failure.rank == 1
+    assert "rank 1 ended with exit code 2, before its first step" in failure.message
+    assert failure.message.endswith("train.py: error: unrecognized arguments: --x")
+    assert failure.log_tail == "train.py: error: unrecognized arguments: --x"
+
+
+def test_a_rank_that_torchrun_saw_killed_is_a_crash_and_out_of_memory_where_the_kernel_killed(tmp_path: Path) -> None:
+    lost_peer = "[rank0]: RuntimeError: Connection closed by peer\n" + AGENT.format(code=-9)
+    crash, oom = (judged(tmp_path, lost_peer, 1, oom_killed=killed) for killed in (False, True))
+    assert (crash.kind, crash.rank) == (FailureKind.CRASH, 1)
+    assert "SIGKILL" in crash.message
+    assert (oom.kind, oom.rank) == (FailureKind.OOM, 1)
+
+
+def test_a_lost_peer_alone_is_communication_and_beside_another_error_that_error(tmp_path: Path) -> None:
+    failure = judged(tmp_path, "[rank0]: RuntimeError: Connection closed by peer\n" + AGENT.format(code=1), 1)
+    assert (failure.kind, failure.rank) == (FailureKind.COMMUNICATION, 0)
+    log = "[rank0]: RuntimeError: Connection closed by peer\n[rank1]: ValueError: no\n" + AGENT.format(code=1)
+    failure = judged(tmp_path, log, 1)
+    assert (failure.kind, failure.rank, failure.message) == (FailureKind.CRASH, 1, "ValueError: no")
+
+
+def test_threads_that_cannot_start_are_out_of_memory_where_it_is_limited(tmp_path: Path) -> None:
+    log = "RuntimeError: can't start new thread\n"
+    assert judged(tmp_path, log, 1, budget=10**9).kind == FailureKind.OOM
+    assert judged(tmp_path, log, 1).kind == FailureKind.CRASH
+
+
+def test_an_end_without_an_error_is_told_by_its_signal_or_by_the_steps_that_are_missing(tmp_path: Path) -> None:
+    assert "SIGSEGV" in judged(tmp_path, "", 139).message  # as a shell tells it
+    failure = judged(tmp_path, "nothing to do\n", 0)
+    assert "after 0 steps" in failure.message
+    assert failure.log_tail == "nothing to do"
+
+
+def test_a_folder_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        TrainerProcesses(
+            ["true"],
+            directory=tmp_path / "nowhere",
+            environment={ATTEMPT_ID: f"x-{uuid4().hex}"},
+            limit_bytes=None,
+            heard=lambda line, at_s: None,
+        )

@@ -1,7 +1,10 @@
+"""The engine on a cluster that is no real one, with commands that take no time."""
+
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,19 +12,119 @@ import pytest
 from kubernetes.client import models
 
 from autotuner.core.trial import EngineJobPhase
-from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
+from autotuner.core.trial_spec import NodeTask
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.kubernetes.engine import KubernetesEngine
 from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from tests.builders import cpu_cluster
 from tests.kubernetes.cluster import FakeCluster
-from tests.unit.launch.engines.kubernetes.held import SLEEPS, Held, looked, order
+from tests.kubernetes.registered import table
+
+AGES_S = 30.0
+
+
+class Held:
+    """Makes engines on a cluster, and waits for what they say."""
+
+    def __init__(self, cluster: FakeCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self._folder = folder
+        self._made: list[KubernetesEngine] = []
+
+    def engine(self, more: str = "") -> KubernetesEngine:
+        """A new one, with more lines in its table."""
+        engine = self.registration(more).engine()
+        assert isinstance(engine, KubernetesEngine)
+        self._made.append(engine)
+        return engine
+
+    def registration(self, more: str = "") -> EngineRegistration:
+        """Read from a file, as an operator's is."""
+        path = self._folder / "engines.toml"
+        path.write_text(f"[held]\n{table(self.cluster, more)}")
+        return read_engines(path)["held"]
+
+    def close(self) -> None:
+        """Close all that were made."""
+        for engine in self._made:
+            engine.close()
+
+    def until(self, engine: KubernetesEngine, handle: str, *phases: EngineJobPhase) -> JobStatus:
+        """The first status of such a phase; an engine that does not answer is asked again."""
+        deadline = time.monotonic() + AGES_S
+        while time.monotonic() < deadline:
+            status = looked(engine, handle)
+            if status is not None and status.phase in phases:
+                return status
+            time.sleep(0.02)
+        raise AssertionError(f"{handle} is {looked(engine, handle)} still")
+
+    def printed(self, engine: KubernetesEngine, handle: str, text: str, node_rank: int = 0) -> bool:
+        """Whether a node has printed something by now, waiting for it for a while."""
+        deadline = time.monotonic() + AGES_S
+        while time.monotonic() < deadline:
+            if text.encode() in engine.read(handle, node_rank, 0):
+                return True
+            time.sleep(0.02)
+        return False
+
+
+def looked(engine: KubernetesEngine, handle: str) -> JobStatus | None:
+    """The status; None while the engine does not answer."""
+    try:
+        return engine.look(handle)
+    except EngineUnavailable:
+        return None
+
+
+def order(program: str, *, name: str = "t-1-0-0", num_nodes: int = 1) -> JobOrder:
+    """A job whose nodes run a Python program."""
+    task = NodeTask(
+        job_name=name,
+        num_nodes=num_nodes,
+        ranks_per_node=1,
+        time_limit_s=60.0,
+        command=("{python}", "-u", "-c", program),
+    )
+    cluster = cpu_cluster(num_nodes=num_nodes, accelerators_per_node=1)
+    return JobOrder(name=name, cluster=cluster, task=task, time_limit_s=120.0)
+
+
+SLEEPS = "print('begun')\nimport time\ntime.sleep(60)"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    """Two machines; no thread and no process is left of them."""
+    before = threading.active_count()
+    with FakeCluster(tmp_path) as cluster:
+        yield cluster
+    cluster.until(lambda: threading.active_count() <= before)
+
+
+@pytest.fixture
+def held(cluster: FakeCluster, tmp_path: Path) -> Iterator[Held]:
+    """Makes engines on the cluster."""
+    held = Held(cluster, tmp_path)
+    yield held
+    held.close()
+
+
+def running(held: Held) -> tuple[KubernetesEngine, str]:
+    """An engine, and its job that runs."""
+    engine = held.engine()
+    handle = engine.submit(order(SLEEPS))
+    held.until(engine, handle, EngineJobPhase.RUNNING)
+    return engine, handle
 
 
 def test_a_job_runs_from_its_order_to_its_last_word(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order("import os; print('variable', '$HOME $(HOME) $$')"))
-    assert held.printed(engine, handle)("variable $HOME $(HOME) $$")
+    assert held.printed(engine, handle, "variable $HOME $(HOME) $$")
     assert held.until(engine, handle, EngineJobPhase.ENDED).detail == ""
-    assert held.printed(engine, handle)('"exit_code":0')
+    assert held.printed(engine, handle, '"exit_code":0')
     engine.forget(handle)
     held.cluster.until(lambda: not held.cluster.objects.all("pods"))
     assert engine.find("t-1-0-0") is None
@@ -41,31 +144,28 @@ def test_a_job_of_that_name_that_somebody_else_made_is_left_alone(held: Held) ->
         engine.submit(order(SLEEPS))
 
 
-def test_a_conflict_while_a_job_is_made_is_tried_again(held: Held) -> None:
-    held.cluster.faults.refusals += [("POST .*/jobs", 409, "Conflict", "the object has been modified")] * 2
-    assert held.engine().submit(order(SLEEPS)) == "Job/t-1-0-0"
-
-
-@pytest.mark.parametrize(("status", "reason"), [(500, "InternalError"), (429, "TooManyRequests"), (503, "")])
-def test_a_server_in_trouble_is_no_refusal(held: Held, status: int, reason: str) -> None:
-    held.cluster.faults.refusals.append(("POST .*/jobs", status, reason, "etcdserver: leader changed"))
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "error"),
+    [
+        (500, "InternalError", "etcdserver: leader changed", EngineUnavailable),
+        (429, "TooManyRequests", "etcdserver: leader changed", EngineUnavailable),
+        (503, "", "etcdserver: leader changed", EngineUnavailable),
+        (403, "Forbidden", "exceeded quota: jobs, used: 5", EngineUnavailable),
+        (403, "Forbidden", "serviceaccount trials is not allowed", EngineRefused),
+        (422, "Invalid", "serviceaccount trials is not allowed", EngineRefused),
+        (400, "BadRequest", "serviceaccount trials is not allowed", EngineRefused),
+        (409, "Conflict", "the object has been modified", None),
+    ],
+)
+def test_trouble_and_a_full_quota_are_waited_for_a_conflict_is_tried_again_and_any_other_answer_refuses_the_job(
+    held: Held, status: int, reason: str, message: str, error: type[Exception] | None
+) -> None:
     engine = held.engine()
-    with pytest.raises(EngineUnavailable, match="leader changed"):
-        engine.submit(order(SLEEPS))
+    held.cluster.faults.refusals.append(("POST .*/jobs", status, reason, message))
+    if error is not None:
+        with pytest.raises(error, match=message):
+            engine.submit(order(SLEEPS))
     assert engine.submit(order(SLEEPS)) == "Job/t-1-0-0"
-
-
-@pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (422, "Invalid"), (400, "BadRequest")])
-def test_a_job_that_the_cluster_will_not_have_is_refused_in_its_words(held: Held, status: int, reason: str) -> None:
-    held.cluster.faults.refusals.append(("POST .*/jobs", status, reason, "serviceaccount trials is not allowed"))
-    with pytest.raises(EngineRefused, match="serviceaccount trials is not allowed"):
-        held.engine().submit(order(SLEEPS))
-
-
-def test_a_full_quota_is_waited_for(held: Held) -> None:
-    held.cluster.faults.refusals.append(("POST .*/jobs", 403, "Forbidden", "exceeded quota: jobs, used: 5"))
-    with pytest.raises(EngineUnavailable, match="exceeded quota"):
-        held.engine().submit(order(SLEEPS))
 
 
 def test_a_job_whose_maker_was_ended_before_it_named_the_pods_is_made_whole_when_it_is_found(held: Held) -> None:
@@ -89,9 +189,8 @@ def test_an_image_that_cannot_be_pulled_keeps_the_job_waiting_and_loses_it_in_th
 
 
 def test_an_evicted_pod_is_a_lost_job_and_what_it_printed_is_kept(held: Held) -> None:
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    assert held.printed(engine, handle)("begun")
+    engine, handle = running(held)
+    assert held.printed(engine, handle, "begun")
     held.cluster.evict(held.cluster.pod("t-1-0-0", 0))
     assert "EvictionByEvictionAPI" in held.until(engine, handle, EngineJobPhase.LOST).detail
     held.cluster.until(lambda: not held.cluster.objects.all("pods"))
@@ -99,40 +198,19 @@ def test_an_evicted_pod_is_a_lost_job_and_what_it_printed_is_kept(held: Held) ->
     assert b"begun" in engine.read(handle, 0, 0)
 
 
-def test_a_pod_that_is_deleted_while_it_runs_is_a_lost_job(held: Held) -> None:
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, EngineJobPhase.RUNNING)
-    held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
-    assert held.until(engine, handle, EngineJobPhase.LOST).detail.endswith("was deleted while it ran")
-
-
 def test_a_machine_that_vanishes_is_a_lost_job_and_cancelling_says_that_a_process_may_be_left(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("autotuner.launch.engines.kubernetes.engine._LEAVING_S", 0.5)
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, EngineJobPhase.RUNNING)
+    engine, handle = running(held)
     held.cluster.lose_node(held.cluster.pod("t-1-0-0", 0))
     assert "DeletionByTaintManager" in held.until(engine, handle, EngineJobPhase.LOST).detail
     held.cluster.mend_nodes()
     assert engine.cancel(handle)
 
 
-def test_watches_that_are_too_old_are_begun_anew_with_a_list(held: Held) -> None:
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, EngineJobPhase.RUNNING)
-    held.cluster.objects.forget_events()
-    held.cluster.evict(held.cluster.pod("t-1-0-0", 0))
-    assert held.until(engine, handle, EngineJobPhase.LOST)
-
-
 def test_a_watch_that_is_refused_as_too_old_is_begun_anew_too(held: Held) -> None:
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, EngineJobPhase.RUNNING)
+    engine, handle = running(held)
     held.cluster.faults.gone_as_status = True
     held.cluster.objects.forget_events()
     held.cluster.server.cut_connections()
@@ -141,9 +219,7 @@ def test_a_watch_that_is_refused_as_too_old_is_begun_anew_too(held: Held) -> Non
 
 
 def test_a_watch_goes_on_at_its_bookmark(held: Held) -> None:
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, EngineJobPhase.RUNNING)
+    engine, handle = running(held)
     num_lists = len([one for one in held.cluster.server.requests if "/pods?" in one and "watch" not in one])
     for _ in range(3):
         num_bookmarks = held.cluster.server.num_bookmarks
@@ -157,9 +233,7 @@ def test_a_watch_goes_on_at_its_bookmark(held: Held) -> None:
 
 
 def test_a_cluster_that_is_down_answers_nothing_and_jobs_are_as_they_were_when_it_is_back(held: Held) -> None:
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, EngineJobPhase.RUNNING)
+    engine, handle = running(held)
     held.cluster.faults.is_down = True
     held.cluster.server.cut_connections()
     held.cluster.until(lambda: looked(engine, handle) is None)
@@ -196,19 +270,8 @@ def test_logs_whose_connections_break_again_and_again_arrive_once_and_whole(held
     breaks.set()
     thread.join()
     held.cluster.faults.cut_logs_after = None
-    assert held.printed(engine, handle)('"exit_code":0')
+    assert held.printed(engine, handle, '"exit_code":0')
     assert numbers(engine.read(handle, 0, 0)) == list(range(100))
-
-
-def test_another_service_reads_the_same_bytes(held: Held) -> None:
-    first = held.engine()
-    handle = first.submit(order(COUNTS))
-    assert held.printed(first, handle)("number 5")
-    first.close()
-    second = held.engine()
-    assert second.find("t-1-0-0") == handle
-    assert held.printed(second, handle)('"exit_code":0')
-    assert numbers(second.read(handle, 0, 0)) == list(range(100))
 
 
 def test_a_job_that_is_cancelled_is_gone_with_its_service(held: Held) -> None:
@@ -222,21 +285,17 @@ def test_a_job_that_is_cancelled_is_gone_with_its_service(held: Held) -> None:
     assert engine.look(handle).phase is EngineJobPhase.ENDED
 
 
-def test_cancelling_what_is_not_there_is_done_at_once(held: Held) -> None:
+def test_what_the_cluster_does_not_know_is_lost_and_cancelled_at_once(held: Held) -> None:
+    assert held.engine().look("Job/t-9").phase is EngineJobPhase.LOST
     assert held.engine().cancel("Job/t-9")
 
 
-def test_what_the_cluster_does_not_know_is_lost(held: Held) -> None:
-    assert held.engine().look("Job/t-9").phase is EngineJobPhase.LOST
-
-
 def test_a_container_that_the_kernel_killed_for_memory_says_so_in_its_last_line(held: Held) -> None:
-    engine = held.engine()
-    handle = engine.submit(order(SLEEPS))
-    assert held.printed(engine, handle)("begun")
+    engine, handle = running(held)
+    assert held.printed(engine, handle, "begun")
     held.cluster.kill_for_memory(held.cluster.pod("t-1-0-0", 0))
     assert "OOMKilled" in held.until(engine, handle, EngineJobPhase.ENDED).detail
-    assert held.printed(engine, handle)('"oom_killed": true')
+    assert held.printed(engine, handle, '"oom_killed": true')
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2])
@@ -260,9 +319,12 @@ def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_take
     assert held.until(engine, handle, EngineJobPhase.LOST).detail
 
 
-def test_a_cluster_without_a_queue_is_refused_where_kueue_needs_one(held: Held) -> None:
-    assert "names none" in str(held.engine("kueue = true").refuses(cpu_cluster()))
+def test_kueue_needs_a_queue_and_takes_the_first_that_the_operator_lists(held: Held, tmp_path: Path) -> None:
     assert held.engine().refuses(cpu_cluster()) is None
+    assert "names none" in str(held.engine("kueue = true").refuses(cpu_cluster()))
+    launcher = EngineLauncher(held.registration('kueue = true\nqueues = ["research"]'), tmp_path)
+    assert launcher.refuses(cpu_cluster()) is None
+    launcher.close()
 
 
 def test_a_job_set_runs_and_is_gone_with_all_that_it_made(held: Held) -> None:
@@ -270,13 +332,13 @@ def test_a_job_set_runs_and_is_gone_with_all_that_it_made(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order("print('hello')", num_nodes=2))
     assert handle == "JobSet/t-1-0-0"
-    assert held.printed(engine, handle, 1)("hello")
+    assert held.printed(engine, handle, "hello", 1)
     assert held.until(engine, handle, EngineJobPhase.ENDED)
     assert engine.cancel(handle)
     held.cluster.until(lambda: not any(held.cluster.objects.all(kind) for kind in ("jobs", "jobsets", "services")))
 
 
-def test_a_cluster_without_job_sets_is_told_at_the_check_and_refuses_jobs(held: Held) -> None:
+def test_without_job_sets_in_the_cluster_the_check_says_so_and_jobs_are_refused(held: Held) -> None:
     held.cluster.workload, held.cluster.server.has_job_sets = "jobset", False
     engine = held.engine()
     with pytest.raises(EngineUnavailable, match="has no JobSet"):
@@ -332,18 +394,3 @@ def test_what_the_cluster_of_these_tests_serves_is_what_kubernetes_would(held: H
     for plural, model in (("jobs", models.V1Job), ("pods", models.V1Pod), ("services", models.V1Service)):
         for served in held.cluster.objects.all(plural):
             assert model.model_validate(served)
-
-
-def test_a_slow_cluster_is_waited_for(held: Held, cluster: FakeCluster) -> None:
-    cluster.faults.delay_s = 0.3
-    engine = held.engine()
-    handle = engine.submit(order("print('slowly')"))
-    assert held.printed(engine, handle)("slowly")
-    assert held.until(engine, handle, EngineJobPhase.ENDED)
-
-
-def test_the_first_of_its_queues_is_enough_for_kueue(held: Held, tmp_path: Path) -> None:
-    registration = held.registration('kueue = true\nqueues = ["research"]')
-    launcher = EngineLauncher(registration, tmp_path)
-    assert launcher.refuses(cpu_cluster()) is None
-    launcher.close()

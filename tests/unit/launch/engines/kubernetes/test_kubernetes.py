@@ -18,7 +18,6 @@ from autotuner.launch.engines.kubernetes.api import Gone, Kind, KubernetesApi, M
 from autotuner.launch.engines.kubernetes.engine import JOBSET_RIGHTS, KUEUE_RIGHTS, RIGHTS
 from autotuner.launch.engines.kubernetes.jobs import Watching
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
-from autotuner.launch.engines.kubernetes.states import Container, job_state, pod_state
 from autotuner.launch.engines.registration import read_engines
 
 # ---------------------------------------------------------------- documentation
@@ -31,7 +30,7 @@ def block(language: str) -> str:
     return found[1]
 
 
-def test_the_role_to_copy_holds_every_right_that_the_engine_asks_for_and_no_other() -> None:
+def test_what_there_is_to_copy_holds_every_right_can_be_read_and_documents_every_setting(tmp_path: Path) -> None:
     role, _ = yaml.safe_load_all(block("yaml"))
     given = {
         (group, *f"{resource}/".split("/")[:2]): tuple(rule["verbs"])
@@ -40,17 +39,11 @@ def test_the_role_to_copy_holds_every_right_that_the_engine_asks_for_and_no_othe
         for resource in rule["resources"]
     }
     assert given == RIGHTS | JOBSET_RIGHTS | KUEUE_RIGHTS
-
-
-def test_the_table_to_copy_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "engines.toml"
     path.write_text(block("toml"))
     registered = read_engines(path)["gpus"]
     assert registered.settings.queues == ("research", "urgent")
     assert registered.own.pod["priorityClassName"] == "batch"
-
-
-def test_every_setting_is_documented() -> None:
     assert [field.name for field in fields(KubernetesSettings) if f"`{field.name}`" not in PAGE] == []
 
 
@@ -103,9 +96,11 @@ def test_an_operator_describes_pods_in_kubernetes_own_words(tmp_path: Path) -> N
     assert own.container["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}]
 
 
-def test_what_the_engine_says_of_a_pod_itself_is_refused(tmp_path: Path) -> None:
+def test_what_the_engine_says_of_a_pod_itself_and_a_cluster_that_nothing_describes_are_refused(tmp_path: Path) -> None:
     assert "pod.restartPolicy" in refusal(tmp_path, 'pod = {restartPolicy = "Always"}')
     assert "container.command" in refusal(tmp_path, 'container = {command = ["bash"]}')
+    assert "kubeconfig" in refusal(tmp_path, f'kubeconfig = "{tmp_path}/nowhere"')
+    assert "kubeconfig" in refusal(tmp_path, "")  # no service account of a pod either
 
 
 @pytest.mark.parametrize(
@@ -124,11 +119,6 @@ def test_a_field_that_kubernetes_does_not_know_is_refused_when_the_engine_is_mad
     assert told in refusal(tmp_path, line)
 
 
-def test_a_cluster_that_nothing_describes_is_refused_when_the_engine_is_made(tmp_path: Path) -> None:
-    assert "kubeconfig" in refusal(tmp_path, f'kubeconfig = "{tmp_path}/nowhere"')
-    assert "kubeconfig" in refusal(tmp_path, "")  # no service account of a pod either
-
-
 @pytest.mark.parametrize("line", ['image = ""', 'namespace = "Mine"', "port = 80", "start_timeout_s = 0.0"])
 def test_values_that_no_cluster_would_take_are_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "engines.toml"
@@ -136,87 +126,6 @@ def test_values_that_no_cluster_would_take_are_refused(tmp_path: Path, line: str
     path.write_text(f'[gpus]\nkind = "kubernetes"\n{image}{line}\n')
     with pytest.raises(InvalidInput, match=line.split(" ", maxsplit=1)[0]):
         read_engines(path)
-
-
-# ---------------------------------------------------------------- states
-def pod(**status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "t-1-3-abcde"}, "spec": {}, "status": status}
-
-
-def main(**state: Any) -> Container:
-    return pod_state(pod(containerStatuses=[{"name": "sidecar"}, {"name": "node", "state": state}])).main
-
-
-def test_a_pod_that_was_just_made_waits_for_a_machine() -> None:
-    state = pod_state({"metadata": {"name": "t-1-3-abcde"}})
-    assert (state.phase, state.node, state.started_at, state.has_ended) == ("Pending", "", None, False)
-
-
-def test_a_pod_is_the_node_that_its_annotation_says() -> None:
-    document = pod()
-    document["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "3"}
-    assert pod_state(document).index == 3
-
-
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        ({"waiting": {"reason": "ContainerCreating"}}, Container(reason="ContainerCreating")),
-        ({"running": {"startedAt": "2026-11-22T12:00:00Z"}}, Container(has_started=True)),
-        (
-            {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
-            Container(has_started=True, exit_code=137, reason="OOMKilled"),
-        ),
-        (
-            {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}},
-            Container(exit_code=128, reason="StartError", message="no such file"),
-        ),
-        ({}, Container()),
-    ],
-)
-def test_a_container_waits_runs_or_has_ended(state: dict[str, Any], expected: Container) -> None:
-    assert main(**state) == expected
-
-
-def test_a_container_that_is_being_made_says_nothing_and_one_that_cannot_be_says_why() -> None:
-    assert main(waiting={"reason": "ContainerCreating"}).story == ""
-    assert main(waiting={"reason": "ErrImagePull", "message": "not found"}).story == "ErrImagePull: not found"
-    assert main(terminated={"exitCode": 1, "reason": "Error"}).story == "exit code 1, Error"
-
-
-def test_why_no_machine_has_room_is_the_scheduler_s_message() -> None:
-    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
-    assert pod_state(pod(conditions=[waits])).unschedulable == "0/4 nodes are available"
-    assert pod_state(pod(conditions=[{**waits, "status": "True"}])).unschedulable == ""
-
-
-def test_a_disruption_is_told_with_its_reason() -> None:
-    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempting"}
-    assert pod_state(pod(conditions=[taken])).disruption == "PreemptionByScheduler: preempting"
-    assert pod_state(pod(conditions=[{**taken, "status": "False"}])).disruption == ""
-
-
-def test_moments_are_read_with_their_zone() -> None:
-    document = pod(startTime="2026-11-22T12:00:00Z")
-    document["metadata"]["deletionTimestamp"] = "2026-11-22T14:00:30+02:00"
-    state = pod_state(document)
-    assert state.started_at == 1_795_348_800.0
-    assert state.leaves_by == state.started_at + 30.0
-
-
-@pytest.mark.parametrize("kind", ["Complete", "Completed", "Failed", "FailureTarget"])
-def test_jobs_and_job_sets_say_with_different_words_that_they_are_over(kind: str) -> None:
-    over = {"metadata": {}, "spec": {}, "status": {"conditions": [{"type": kind, "status": "True"}]}}
-    assert job_state(over).is_over
-    over["status"]["conditions"][0]["status"] = "False"
-    assert not job_state(over).is_over
-
-
-def test_a_job_is_as_suspended_and_as_deleted_as_the_job_set_above_it() -> None:
-    above: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}, "spec": {"suspend": True}}
-    state = job_state(above, {"metadata": {}, "spec": {}})
-    assert state.is_suspended
-    assert state.is_deleted
 
 
 # ---------------------------------------------------------------- watching
@@ -295,21 +204,17 @@ def followed(*watches: list[bytes] | Exception) -> tuple[Scripted, list[str]]:
     return api, kept.told
 
 
-def test_changes_are_told_in_their_order_after_a_list() -> None:
+def test_changes_are_told_in_their_order_though_a_watch_ends_or_an_event_is_torn() -> None:
     _, told = followed([event("ADDED", "p", 101), event("MODIFIED", "p", 102), event("DELETED", "p", 103)])
     assert told == ["Pod: 0", "Pod p changed", "Pod p changed", "Pod p deleted"]
-
-
-def test_a_watch_that_ends_is_opened_again_at_the_last_version() -> None:
     api, _ = followed([event("ADDED", "p", 101), event("BOOKMARK", "", 107)], [])
     assert api.versions == ["100", "107", "107"]
     assert api.num_lists == 1
-
-
-def test_an_event_that_is_torn_comes_with_the_next_watch() -> None:
     api, told = followed([event("ADDED", "p", 101), event("ADDED", "q", 102)[:40]], [event("ADDED", "q", 102)])
     assert api.versions == ["100", "101", "102"]
     assert told == ["Pod: 0", "Pod p changed", "Pod q changed"]
+    api, _ = followed([event("ADDED", "bug", 101)])
+    assert api.num_lists == 2
 
 
 @pytest.mark.parametrize(
@@ -328,11 +233,6 @@ def test_other_trouble_is_waited_out_where_the_watch_was(trouble: list[bytes] | 
     api, _ = followed([event("ADDED", "p", 101)], trouble)
     assert api.versions == ["100", "101", "101"]
     assert api.num_lists == 1
-
-
-def test_an_object_that_nobody_can_read_begins_with_a_list_and_ends_no_thread() -> None:
-    api, _ = followed([event("ADDED", "bug", 101)])
-    assert api.num_lists == 2
 
 
 def test_a_cluster_that_never_answers_is_told() -> None:
@@ -420,49 +320,31 @@ def test_no_line_is_lost_and_none_comes_twice_when_the_connection_breaks(num_lin
     assert whole(Server(broken, Answer(LINES))) == PRINTED
 
 
-def test_a_line_that_was_torn_comes_again_whole() -> None:
+def test_lines_that_are_torn_equal_or_out_of_order_come_once_and_whole() -> None:
     assert whole(Server(Answer([*LINES[:3], LINES[3][:20]]), Answer(LINES))) == PRINTED
-
-
-def test_lines_whose_moments_are_out_of_order_are_neither_lost_nor_doubled() -> None:
-    """Standard output and standard error are stamped by two threads."""
+    # Standard output and standard error are stamped by two threads.
     swapped = [LINES[1], LINES[0], *LINES[2:]]
     log = whole(Server(Answer(swapped[:2], EngineUnavailable("broke")), Answer(swapped)))
     assert log == b"line 1\nline 0\n" + PRINTED[14:]
-
-
-def test_equal_lines_of_the_same_nanosecond_are_both_kept() -> None:
     twice = [LINES[0], LINES[0]]
     assert whole(Server(Answer(twice[:1], EngineUnavailable("broke")), Answer(twice))) == b"line 0\nline 0\n"
-
-
-def test_what_the_kubelet_says_of_the_log_itself_is_left_out() -> None:
     assert whole(Server(Answer([b"unable to retrieve container logs for containerd://17\n", *LINES]))) == PRINTED
 
 
-def test_a_clean_end_is_believed_only_once_the_container_has_ended() -> None:
+def test_a_log_ends_once_its_container_has_and_keeps_what_was_heard_and_said_last() -> None:
     server = Server(Answer(LINES[:2]), Answer(LINES[:4]), Answer(LINES))
     assert whole(server) == PRINTED
     assert server.num_asked == 3
+    assert whole(Server(Answer(LINES[:3]), Missing("404"))) == b"".join(LINES[n][31:] for n in range(3))
+    assert whole(Server(Answer(LINES)), lambda printed: b"killed after %d bytes\n" % len(printed)).endswith(
+        b"line 5\nkilled after 42 bytes\n"
+    )
+    assert whole(Server(RuntimeError("a bug"), Answer(LINES))) == PRINTED
 
 
 @pytest.mark.parametrize("error", [EngineUnavailable("500"), EngineRefused("400: ContainerCreating")])
 def test_a_log_that_is_not_to_be_had_yet_is_asked_for_again(error: Exception) -> None:
     assert whole(Server(error, error, Answer(LINES))) == PRINTED
-
-
-def test_a_pod_that_is_gone_keeps_what_was_heard_of_it() -> None:
-    assert whole(Server(Answer(LINES[:3]), Missing("404"))) == b"".join(LINES[n][31:] for n in range(3))
-
-
-def test_last_words_of_others_stand_after_the_container_s_own() -> None:
-    assert whole(Server(Answer(LINES)), lambda printed: b"killed after %d bytes\n" % len(printed)).endswith(
-        b"line 5\nkilled after 42 bytes\n"
-    )
-
-
-def test_a_bug_in_one_answer_does_not_end_the_thread() -> None:
-    assert whole(Server(RuntimeError("a bug"), Answer(LINES))) == PRINTED
 
 
 def test_a_log_that_is_stopped_ends_at_once() -> None:

@@ -1,3 +1,5 @@
+"""A job as the objects that Kubernetes is given."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -17,10 +19,11 @@ SETTINGS = KubernetesSettings(image="registry.example/trials:1", namespace="trai
 
 TASK = NodeTask(job_name="t-1-0-0", num_nodes=2, ranks_per_node=8, time_limit_s=600.0, command=("echo", "$(HOME) $$"))
 
+CLUSTER = h100_cluster(num_nodes=2, accelerators_per_node=8)
+
 
 def order(**changes: Any) -> JobOrder:
-    cluster = h100_cluster(num_nodes=2, accelerators_per_node=8)
-    return replace(JobOrder(name="t-1-0-0", cluster=cluster, task=TASK, time_limit_s=720.0), **changes)
+    return replace(JobOrder(name="t-1-0-0", cluster=CLUSTER, task=TASK, time_limit_s=720.0), **changes)
 
 
 def pod_of(document: dict[str, Any]) -> dict[str, Any]:
@@ -28,39 +31,31 @@ def pod_of(document: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def test_a_job_is_as_many_pods_as_nodes_at_once_and_tries_once() -> None:
-    spec = job("gpus", SETTINGS, order())["spec"]
+def test_a_job_is_as_many_pods_as_nodes_at_once_tries_once_and_tells_a_pod_taken_away_from_one_that_failed() -> None:
+    document = job("gpus", SETTINGS, order())
+    spec, pod = document["spec"], pod_of(document)
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
-    assert spec["backoffLimit"] == 0
-    assert spec["ttlSecondsAfterFinished"] == 86_400
-    assert pod_of({"spec": spec})["restartPolicy"] == "Never"
-
-
-def test_a_pod_that_is_taken_away_is_told_from_one_that_failed() -> None:
-    (rule,) = job("gpus", SETTINGS, order())["spec"]["podFailurePolicy"]["rules"]
+    assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 86_400)
+    (rule,) = spec["podFailurePolicy"]["rules"]
     assert rule == {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert pod["restartPolicy"] == "Never"
+    assert pod["automountServiceAccountToken"] is False  # unless the operator says so
+    assert models.V1Job.model_validate(document)
+    assert models.V1Job.model_config["extra"] == "forbid", "or it would take anything"
 
 
-def test_every_pod_asks_for_the_accelerators_of_a_node() -> None:
+def test_a_node_is_given_its_accelerators_its_number_where_the_first_one_is_and_its_task() -> None:
     (container,) = pod_of(job("gpus", SETTINGS, order()))["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "8"}}
-
-
-def test_a_node_is_told_its_number_and_where_the_first_one_is() -> None:
-    (container,) = pod_of(job("gpus", SETTINGS, order()))["containers"]
     assert container["command"] == ["python", "-m", "trials.process.node"]
     assert container["args"] == [
         *("--node-rank", "$(JOB_COMPLETION_INDEX)"),
         *("--master-address", "t-1-0-0-0.t-1-0-0", "--master-port", "29500"),
     ]
-
-
-def test_the_task_travels_in_a_variable_whose_dollars_kubernetes_leaves_alone() -> None:
-    (container,) = pod_of(job("gpus", SETTINGS, order()))["containers"]
     image, variable = container["env"]
     assert image == {"name": "AUTOTUNER_CONTAINER_IMAGE", "value": SETTINGS.image}
     assert variable["name"] == "AUTOTUNER_TASK"
-    assert "$$(HOME) $$$$" in variable["value"]
+    assert "$$(HOME) $$$$" in variable["value"]  # Kubernetes leaves these dollars alone
     assert loads(NodeTask, variable["value"].replace("$$", "$")) == TASK
 
 
@@ -75,15 +70,12 @@ def test_a_pod_s_time_limit_counts_from_its_start_and_waiting_in_the_queue_is_fr
     assert pod_of(document)["activeDeadlineSeconds"] == 900 + 720 + 60
 
 
-def test_pods_wait_for_each_other_before_a_node_starts() -> None:
+def test_pods_of_several_nodes_wait_for_each_other_before_a_node_starts() -> None:
     (waits,) = pod_of(job("gpus", SETTINGS, order()))["initContainers"]
     assert waits["command"] == ["python", "-m", "trials.process.gathering"]
     assert waits["args"][-1] == "29501"
-
-
-def test_one_node_waits_for_nobody() -> None:
-    document = job("gpus", SETTINGS, order(cluster=h100_cluster(num_nodes=1, accelerators_per_node=8)))
-    assert "initContainers" not in pod_of(document)
+    alone = job("gpus", SETTINGS, order(cluster=h100_cluster(num_nodes=1, accelerators_per_node=8)))
+    assert "initContainers" not in pod_of(alone)
 
 
 def test_what_the_operator_says_of_pods_is_joined_with_what_the_engine_does() -> None:
@@ -105,36 +97,24 @@ def test_what_the_operator_says_of_pods_is_joined_with_what_the_engine_does() ->
     document = job("gpus", settings, order())
     pod = pod_of(document)
     (container,) = pod["containers"]
-    assert [toleration["key"] for toleration in pod["tolerations"]] == [
-        *("nvidia.com/gpu", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"),
-    ]
+    tolerated = ["nvidia.com/gpu", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    assert [toleration["key"] for toleration in pod["tolerations"]] == tolerated
     assert [volume["name"] for volume in pod["volumes"]] == ["data", "shared-memory"]
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/data", "/dev/shm"]
     assert container["resources"]["limits"] == {"rdma/ib": "1", "nvidia.com/gpu": "8"}
     assert container["resources"]["requests"] == {"memory": "64Gi"}
-    assert [variable["name"] for variable in container["env"]] == [
-        *("NCCL_DEBUG", "AUTOTUNER_CONTAINER_IMAGE", "AUTOTUNER_TASK"),
-    ]
+    variables = ["NCCL_DEBUG", "AUTOTUNER_CONTAINER_IMAGE", "AUTOTUNER_TASK"]
+    assert [variable["name"] for variable in container["env"]] == variables
     assert pod["automountServiceAccountToken"] is True
     assert document["metadata"]["labels"] == {"team": "llm", "autotuner/engine": "gpus", "autotuner/job": "t-1-0-0"}
 
 
-def test_pods_are_given_no_token_of_the_cluster_unless_the_operator_says_so() -> None:
-    assert pod_of(job("gpus", SETTINGS, order()))["automountServiceAccountToken"] is False
-
-
-def test_a_job_for_kueue_is_suspended_and_names_its_queue() -> None:
-    cluster = replace(h100_cluster(num_nodes=2, accelerators_per_node=8), queue="research")
-    document = job("gpus", replace(SETTINGS, kueue=True), order(cluster=cluster))
-    assert document["spec"]["suspend"] is True
-    assert document["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
-
-
-def test_without_kueue_a_queue_is_no_label() -> None:
-    cluster = replace(h100_cluster(num_nodes=2, accelerators_per_node=8), queue="research")
-    document = job("gpus", SETTINGS, order(cluster=cluster))
-    assert document["spec"]["suspend"] is False
-    assert "kueue.x-k8s.io/queue-name" not in document["metadata"]["labels"]
+def test_a_job_for_kueue_is_suspended_and_names_its_queue_which_is_no_label_without_kueue() -> None:
+    wanted = order(cluster=replace(CLUSTER, queue="research"))
+    queued, plain = job("gpus", replace(SETTINGS, kueue=True), wanted), job("gpus", SETTINGS, wanted)
+    assert (queued["spec"]["suspend"], plain["spec"]["suspend"]) == (True, False)
+    assert queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert "kueue.x-k8s.io/queue-name" not in plain["metadata"]["labels"]
 
 
 def test_a_headless_service_names_the_pods_before_they_are_ready_and_goes_with_the_job() -> None:
@@ -159,8 +139,3 @@ def test_a_job_set_is_one_replicated_job_whose_first_pod_has_a_name_of_its_own()
     assert "t-1-0-0-n-0-0.t-1-0-0" in container["args"]
     assert template["metadata"]["labels"]["autotuner/job"] == "t-1-0-0"
     assert models.V1JobTemplateSpec.model_validate(template)
-
-
-def test_every_object_is_one_of_the_client_s_models_without_a_field_that_these_do_not_know() -> None:
-    assert models.V1Job.model_validate(job("gpus", SETTINGS, order()))
-    assert models.V1Job.model_config["extra"] == "forbid", "or it would take anything"

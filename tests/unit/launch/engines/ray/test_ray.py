@@ -15,7 +15,7 @@ from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.ray.jobs_api import JobLog, JobsApi, JobState, RaySettings
-from tests.builders import h100_cluster
+from tests.builders import cpu_cluster, h100_cluster
 from tests.unit.launch.engines.ray.scripted import NAME, Job, ScriptedRay, order
 
 
@@ -24,11 +24,24 @@ def line(mark: str = "5f3c", **document: object) -> str:
     return f"#{mark} {json.dumps(document)}\n"
 
 
-def test_nothing_is_known_of_a_driver_that_has_said_nothing() -> None:
+def test_lines_that_are_unfinished_cut_off_or_not_of_this_job_say_nothing() -> None:
     log = JobLog("5f3c")
     log.take("Runtime env is setting up.\n")
     assert log.status is None
     assert not log.has_begun
+    begun = JobLog("5f3c")
+    begun.take(line("older", phase="lost", detail="") + "(raylet) warning" + line(phase="running", detail=""))
+    assert begun.status == JobStatus(phase=EngineJobPhase.RUNNING)
+    assert begun.has_begun
+    ended = JobLog("5f3c")
+    others = '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c ' + "[" * 5_000 + "\n"
+    ended.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
+    assert ended.status == JobStatus(phase=EngineJobPhase.ENDED)
+    unfinished, whole = JobLog("5f3c"), line(phase="queued", detail="no room")
+    unfinished.take(whole[:-1])
+    assert unfinished.status is None
+    unfinished.take(whole)
+    assert unfinished.status == JobStatus(phase=EngineJobPhase.QUEUED, detail="no room")
 
 
 def test_what_nodes_print_is_put_together_byte_by_byte_however_it_was_cut() -> None:
@@ -43,28 +56,6 @@ def test_what_nodes_print_is_put_together_byte_by_byte_however_it_was_cut() -> N
     assert log.printed(0, 0) == b""
 
 
-def test_a_line_that_is_still_being_written_waits() -> None:
-    log, whole = JobLog("5f3c"), line(phase="queued", detail="no room")
-    log.take(whole[:-1])
-    assert log.status is None
-    log.take(whole)
-    assert log.status == JobStatus(phase=EngineJobPhase.QUEUED, detail="no room")
-
-
-def test_lines_of_an_older_job_of_that_name_and_of_ray_say_nothing() -> None:
-    log = JobLog("5f3c")
-    log.take(line("older", phase="lost", detail="") + "(raylet) warning" + line(phase="running", detail=""))
-    assert log.status == JobStatus(phase=EngineJobPhase.RUNNING)
-    assert log.has_begun
-
-
-def test_a_line_that_was_cut_off_says_nothing_and_does_no_harm() -> None:
-    log = JobLog("5f3c")
-    others = '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c ' + "[" * 5_000 + "\n"
-    log.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
-    assert log.status == JobStatus(phase=EngineJobPhase.ENDED)
-
-
 # ---------------------------------------------------------------- jobs api
 VERSION = "GET /api/version"
 
@@ -74,11 +65,10 @@ def ray() -> ScriptedRay:
     return ScriptedRay()
 
 
-def test_a_check_names_the_version_and_the_address(ray: ScriptedRay) -> None:
+def test_a_check_names_the_version_the_address_and_a_queue_that_has_no_resources_where_others_have(
+    ray: ScriptedRay,
+) -> None:
     assert ray.engine().check() == "Ray 2.60.0 at http://head:8265"
-
-
-def test_a_check_names_a_queue_that_has_no_resources_where_others_have(ray: ScriptedRay) -> None:
     engine = ray.engine(queue_resources={"a100": {"a100": 1.0}, "h100": {"h100": 1.0}})
     assert engine.check(("a100", "h100"))
     with pytest.raises(EngineRefused, match="for the queue h10; the nearest is h100"):
@@ -128,19 +118,16 @@ def test_every_request_bears_the_token_that_the_operators_variable_holds_then(
     assert ray.tokens == ["Bearer old", "Bearer new"]
 
 
-def test_a_state_that_ray_may_get_some_day_is_no_answer(ray: ScriptedRay) -> None:
+def test_a_state_that_ray_may_get_some_day_is_no_answer_and_only_jobs_that_wait_or_run_have_a_driver(
+    ray: ScriptedRay,
+) -> None:
     ray.jobs[NAME] = Job({"metadata": {}}, status="SUSPENDED")
     with pytest.raises(EngineUnavailable, match="SUSPENDED"):
         ray.engine().find(NAME)
-
-
-def test_only_jobs_that_wait_or_run_have_a_driver() -> None:
     assert [state for state in JobState if not state.is_terminal] == [JobState.PENDING, JobState.RUNNING]
 
 
 # ---------------------------------------------------------------- settings
-def test_an_address_is_enough() -> None:
-    assert RaySettings(address="http://head:8265").env_vars == {}
 
 
 @pytest.mark.parametrize(
@@ -172,19 +159,18 @@ SUBMIT = "POST /api/jobs/"
 LOGS = f"GET /api/jobs/{NAME}/logs"
 
 
-def test_a_job_is_a_driver_that_is_told_of_nodes_and_task(ray: ScriptedRay) -> None:
-    wanted = order()
-    ray.engine(python="/opt/trials/bin/python").submit(wanted)
-    assert ray.job.wish["entrypoint"] == "exec /opt/trials/bin/python -m trials.process.ray_driver"
-    assert ray.job.order["num_nodes"] == 2
-    assert ray.job.order["bundle"] == {"CPU": 1.0}
-    assert codec.loads(NodeTask, ray.job.order["task"]) == wanted.task
-
-
-def test_nothing_of_a_request_is_in_the_line_that_ray_hands_to_a_shell(ray: ScriptedRay) -> None:
-    cluster = replace(h100_cluster(num_nodes=2), name="$(reboot)", queue="; reboot")
-    ray.engine(python="/opt/my python").submit(order(cluster=cluster, command=("`reboot`",)))
+def test_a_job_is_a_driver_that_is_told_of_nodes_and_task_and_nothing_of_it_is_in_the_line_for_a_shell(
+    ray: ScriptedRay,
+) -> None:
+    runtime_env = {"working_dir": "s3://trials.zip", "env_vars": {"A": "b"}}
+    cluster = cpu_cluster(num_nodes=2, accelerators_per_node=1, name="$(reboot)", queue="; reboot")
+    wanted = order(cluster=cluster, command=("`reboot`",))
+    ray.engine(python="/opt/my python", runtime_env=runtime_env).submit(wanted)
     assert ray.job.wish["entrypoint"] == "exec '/opt/my python' -m trials.process.ray_driver"
+    assert ray.job.wish["runtime_env"]["working_dir"] == "s3://trials.zip"
+    assert ray.job.wish["runtime_env"]["env_vars"]["A"] == "b"
+    assert (ray.job.order["num_nodes"], ray.job.order["bundle"]) == (2, {"CPU": 1.0})
+    assert codec.loads(NodeTask, ray.job.order["task"]) == wanted.task
 
 
 def test_nodes_give_accelerators_cores_and_what_tells_their_queue_from_others(ray: ScriptedRay) -> None:
@@ -202,21 +188,12 @@ def test_a_queue_without_resources_of_its_own_is_refused_where_others_have_some(
     assert "quick" in refusal
 
 
-def test_the_operators_runtime_env_goes_along(ray: ScriptedRay) -> None:
-    ray.engine(runtime_env={"working_dir": "s3://trials.zip", "env_vars": {"A": "b"}}).submit(order())
-    assert ray.job.wish["runtime_env"]["working_dir"] == "s3://trials.zip"
-    assert ray.job.wish["runtime_env"]["env_vars"]["A"] == "b"
-
-
-def test_a_job_of_that_name_is_found_and_not_started_twice(ray: ScriptedRay) -> None:
+def test_a_job_is_found_and_not_started_twice_also_where_nobody_answered_its_submission(ray: ScriptedRay) -> None:
     handle = ray.engine().submit(order())
     another = ray.engine()
     assert another.find(NAME) == handle
     assert another.submit(order()) == handle
     assert another.find("t-18-0-0") is None
-
-
-def test_a_job_whose_submission_was_answered_by_nobody_is_found(ray: ScriptedRay) -> None:
     engine = ray.engine()
     handle = engine.submit(order())
     ray.failing[SUBMIT] = httpx.ReadTimeout("no answer")
@@ -225,13 +202,10 @@ def test_a_job_whose_submission_was_answered_by_nobody_is_found(ray: ScriptedRay
         engine.submit(order("t-18-0-0"))
 
 
-def test_what_ray_calls_a_bad_request_is_refused(ray: ScriptedRay) -> None:
+def test_a_job_that_ray_or_no_variable_takes_is_refused(ray: ScriptedRay) -> None:
     ray.failing[SUBMIT] = httpx.Response(400, text="ValueError: unknown field of runtime_env: pipp")
     with pytest.raises(EngineRefused, match="pipp"):
         ray.engine().submit(order())
-
-
-def test_a_job_that_no_variable_can_hold_is_refused(ray: ScriptedRay) -> None:
     noise = Random(0).randbytes(100_000).hex()  # nothing makes it shorter than its bytes
     with pytest.raises(EngineRefused, match="bytes"):
         ray.engine().submit(order(files={"noise": noise}))

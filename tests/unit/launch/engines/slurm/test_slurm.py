@@ -1,5 +1,8 @@
+"""Slurm: its commands, its scripts, and the engine on a scripted one."""
+
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -10,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.codec import loads
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
-from autotuner.launch.engines.engine import EngineUnavailable
+from autotuner.core.trial_spec import NodeTask
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.slurm.commands import (
     CommandFailed,
     JobRow,
@@ -21,9 +26,10 @@ from autotuner.launch.engines.slurm.commands import (
     read_sacct,
     read_squeue,
 )
+from autotuner.launch.engines.slurm.engine import SlurmEngine
 from autotuner.launch.engines.slurm.job import SlurmSettings, batch_script, sbatch_options
 from tests.builders import h100_cluster
-from tests.unit.launch.engines.slurm.scripted import order
+from tests.unit.launch.engines.slurm.scripted import NAME, ScriptedSlurm, engine, order
 
 
 # ---------------------------------------------------------------- commands
@@ -32,32 +38,29 @@ def commands() -> SlurmCommands:
     return SlurmCommands(timeout_s=20.0, slurm_conf="/etc/here/slurm.conf")
 
 
-def test_what_a_command_printed_comes_back(commands: SlurmCommands) -> None:
+def test_what_a_command_printed_or_the_words_or_code_of_its_error_come_back(commands: SlurmCommands) -> None:
     assert commands("echo", "$HOME; rm -rf /") == "$HOME; rm -rf /\n"
+    with pytest.raises(CommandFailed, match="sh: sbatch: error: invalid partition specified: nowhere"):
+        commands("sh", "-c", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
+    with pytest.raises(CommandFailed, match="it left with code 3"):
+        commands("sh", "-c", "exit 3")
+    with pytest.raises(EngineUnavailable, match=r"has not answered for 0\.2 s"):
+        SlurmCommands(timeout_s=0.2)("sleep", "60")
+    with pytest.raises(EngineUnavailable, match="cannot run squeue-of-nowhere"):
+        commands("squeue-of-nowhere")
 
 
-def test_a_command_gets_none_of_the_services_secrets(commands: SlurmCommands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_gets_the_configuration_and_none_of_the_services_secrets(
+    commands: SlurmCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AUTOTUNER_DATABASE_URL", "postgresql://user:secret@host/db")
     monkeypatch.setenv("SBATCH_PARTITION", "elsewhere")
     printed = commands("env")
     assert "secret" not in printed
     assert "SBATCH" not in printed
     assert "SLURM_CONF=/etc/here/slurm.conf" in printed
-
-
-def test_without_one_of_the_operators_the_services_own_configuration_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", "/etc/there/slurm.conf")
     assert "SLURM_CONF=/etc/there/slurm.conf" in SlurmCommands(timeout_s=20.0)("env")
-
-
-def test_a_command_that_hangs_is_ended() -> None:
-    with pytest.raises(EngineUnavailable, match=r"has not answered for 0\.2 s"):
-        SlurmCommands(timeout_s=0.2)("sleep", "60")
-
-
-def test_a_command_that_is_missing_is_an_engine_that_cannot_be_had(commands: SlurmCommands) -> None:
-    with pytest.raises(EngineUnavailable, match="cannot run squeue-of-nowhere"):
-        commands("squeue-of-nowhere")
 
 
 @pytest.mark.parametrize(
@@ -76,19 +79,7 @@ def test_a_controller_that_is_away_or_full_may_answer_later(commands: SlurmComma
     assert said in str(raised.value)
 
 
-def test_any_other_error_is_an_answer(commands: SlurmCommands) -> None:
-    with pytest.raises(CommandFailed, match="sh: sbatch: error: invalid partition specified: nowhere"):
-        commands("sh", "-c", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
-
-
-def test_an_error_without_a_word_has_its_code(commands: SlurmCommands) -> None:
-    with pytest.raises(CommandFailed, match="it left with code 3"):
-        commands("sh", "-c", "exit 3")
-
-
 # ---------------------------------------------------------------- settings
-def test_a_shared_folder_is_enough() -> None:
-    assert SlurmSettings(shared="/shared").python == "python3"
 
 
 @pytest.mark.parametrize(
@@ -110,12 +101,9 @@ def test_what_cannot_be_meant_is_refused_by_name(said: dict[str, Any], field: st
     assert raised.value.field == field
 
 
-def test_the_nearest_option_is_named() -> None:
+def test_every_setting_is_on_the_page_of_slurm_and_what_cannot_be_meant_names_the_nearest() -> None:
     with pytest.raises(InvalidInput, match="nearest legal value: --exclusive"):
         SlurmSettings(shared="/shared", sbatch_lines=("#SBATCH --exclusive",))
-
-
-def test_every_setting_is_on_the_page_of_slurm() -> None:
     page = (Path(__file__).parents[5] / "docs/engines-slurm.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     assert {one.name for one in fields(SlurmSettings)} <= set(re.findall(r"`(\w+)`", " ".join(rows)))
@@ -138,15 +126,12 @@ FROM_SACCT = """\
 """
 
 
-def test_squeue_is_read_line_by_line() -> None:
+def test_squeue_is_read_line_by_line_and_of_sacct_jobs_and_not_their_steps() -> None:
     assert list(read_squeue(FROM_22_05)) == [
         JobRow(number=2, name="|odd", state="PENDING", reason="Priority", nodes="bar"),
         JobRow(number=1, name="foo", state="RUNNING", nodes="n[1-2]"),
         JobRow(number=3, name="t-1-0-0", state="FAILED", reason="NonZeroExitCode", nodes="n1"),
     ]
-
-
-def test_of_what_sacct_lists_the_jobs_count_and_not_their_steps() -> None:
     rows = list(read_sacct(FROM_SACCT))
     assert [(row.number, row.state, row.nodes) for row in rows] == [
         (41, "CANCELLED", ""),
@@ -155,38 +140,22 @@ def test_of_what_sacct_lists_the_jobs_count_and_not_their_steps() -> None:
     ]
 
 
-def test_words_that_are_no_job_are_passed_over() -> None:
-    assert (
-        list(
-            read_squeue(
-                "squeue: warning: something\n\n|||\nx|y|z\n²|RUNNING|None|n1|t\n" + "9" * 5000 + "|RUNNING|None|n1|t\n"
-            )
-        )
-        == []
-    )
+@pytest.mark.parametrize("words", ["squeue: warning: something", "", "|||", "x|y|z", "²|RUNNING|None|n1|t"])
+def test_words_that_are_no_job_are_passed_over(words: str) -> None:
+    assert list(read_squeue(f"{words}\n{9 * '9' * 600}|RUNNING|None|n1|t\n")) == []
 
 
 @pytest.mark.parametrize(
-    ("state", "phase"),
+    ("phase", "states"),
     [
-        ("PENDING", EngineJobPhase.QUEUED),
-        ("REQUEUED", EngineJobPhase.QUEUED),
-        ("RUNNING", EngineJobPhase.RUNNING),
-        ("COMPLETING", EngineJobPhase.RUNNING),
-        ("SUSPENDED", EngineJobPhase.RUNNING),
-        ("STAGE_OUT", EngineJobPhase.RUNNING),
-        ("COMPLETED", EngineJobPhase.ENDED),
-        ("DEADLINE", EngineJobPhase.ENDED),
-        ("REVOKED", EngineJobPhase.LOST),
-        ("LAUNCH_FAILED", EngineJobPhase.LOST),
+        (EngineJobPhase.QUEUED, "PENDING REQUEUED"),
+        (EngineJobPhase.RUNNING, "RUNNING COMPLETING SUSPENDED STAGE_OUT EXPEDITING"),  # nobody knows the last yet
+        (EngineJobPhase.ENDED, "COMPLETED DEADLINE"),
+        (EngineJobPhase.LOST, "REVOKED LAUNCH_FAILED"),
     ],
 )
-def test_every_state_has_its_meaning(state: str, phase: EngineJobPhase) -> None:
-    assert phase_of(state) is phase
-
-
-def test_a_state_that_nobody_knows_yet_is_no_end() -> None:
-    assert phase_of("EXPEDITING") is EngineJobPhase.RUNNING
+def test_every_state_has_its_meaning(phase: EngineJobPhase, states: str) -> None:
+    assert {state: phase_of(state) for state in states.split()} == dict.fromkeys(states.split(), phase)
 
 
 # ---------------------------------------------------------------- script
@@ -204,45 +173,26 @@ def srun(said: SlurmSettings) -> list[str]:
     return shlex.split(last)
 
 
-def test_a_job_asks_for_its_nodes_its_cores_and_minutes_rounded_up() -> None:
+def test_a_script_asks_for_what_the_job_needs_and_its_operator_said_where_sbatch_reads_it() -> None:
     asked = options(settings(), queue="short")
     assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--time=2", "--partition=short"} <= set(asked)
     assert {"--parsable", "--no-requeue"} <= set(asked)
-
-
-def test_what_nobody_said_is_left_to_slurm() -> None:
     names = {option.split("=")[0] for option in options(settings())}
     assert names.isdisjoint({"--partition", "--account", "--qos", "--constraint", "--gres"})
-
-
-def test_the_operators_words_reach_sbatch() -> None:
     asked = options(settings(account="ml", qos="high", constraint="h100&ib"))
     assert {"--account=ml", "--qos=high", "--constraint=h100&ib"} <= set(asked)
-
-
-def test_gpus_are_asked_for_as_the_operator_calls_them_and_cores_are_left_to_slurm() -> None:
     given = replace(order(), cluster=h100_cluster(num_nodes=2))
     asked = sbatch_options(settings(gres="gpu:h100"), given, Path("/shared/x"))
     assert "--gres=gpu:h100:8" in asked
     assert not any(option.startswith("--cpus-per-task") for option in asked)
-
-
-def test_cores_beside_gpus_are_asked_for_where_the_operator_says_how_many() -> None:
-    given = replace(order(), cluster=h100_cluster(num_nodes=2))
     assert "--cpus-per-task=96" in sbatch_options(settings(cpus_per_accelerator=12), given, Path("/shared/x"))
-
-
-def test_extra_lines_stand_where_sbatch_reads_them() -> None:
     lines = batch_script(settings(sbatch_lines=("--exclusive", "--mem=0")), order(), Path("/x")).splitlines()
     assert lines[:3] == ["#!/bin/bash", "#SBATCH --exclusive", "#SBATCH --mem=0"]
-
-
-def test_the_operators_lines_run_before_the_nodes_start() -> None:
     script = batch_script(settings(setup=("module load cuda/12",)), order(), Path("/x"))
     assert script.index("\nmodule load cuda/12\n") < script.index("srun")
 
 
-def test_srun_starts_one_process_per_node_each_with_a_file_of_its_own() -> None:
+def test_srun_starts_one_process_per_node_in_a_container_that_sees_the_jobs_folder() -> None:
     words = srun(settings(python="/opt/venv/bin/python", srun_arguments=("--mpi=none",)))
     assert words[:5] == ["exec", "srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1"]
     assert "--output=/shared/t-17-0-0/node-%t.out" in words
@@ -255,15 +205,9 @@ def test_srun_starts_one_process_per_node_each_with_a_file_of_its_own() -> None:
         "--master-port",
         "$port",
     ]
-
-
-def test_a_container_sees_the_jobs_folder() -> None:
     words = srun(settings(container_image="nvcr.io#nvidia/pytorch:25.09-py3", container_mounts=("/data:/data:ro",)))
     assert "--container-image=nvcr.io#nvidia/pytorch:25.09-py3" in words
     assert "--container-mounts=/shared/t-17-0-0:/shared/t-17-0-0,/data:/data:ro" in words
-
-
-def test_without_an_image_nobody_speaks_of_containers() -> None:
     assert not any("container" in word for word in srun(settings()))
 
 
@@ -317,17 +261,357 @@ def test_jobs_that_share_a_machine_begin_at_ports_of_their_own(tmp_path: Path, p
     assert all(20000 <= port < 32768 for port in ports)  # the kernel hands out ports from there
 
 
-def test_a_second_job_of_the_same_name_leaves_at_once(tmp_path: Path, programs: Path) -> None:
+def test_a_second_job_of_the_same_name_leaves_at_once_and_one_that_slurm_starts_again_says_so(
+    tmp_path: Path, programs: Path
+) -> None:
+    """A controller that loses power forgets the jobs that it started in its last seconds."""
     script = batch_script(settings(str(tmp_path), python=str(programs / "node")), order(), tmp_path)
     assert run(script, programs, 17)
     assert run(script, programs, 18) == ""
     assert (tmp_path / "claim").read_text().strip() == "17"
     assert not (tmp_path / "restarted").exists()
-
-
-def test_a_job_that_slurm_starts_again_leaves_at_once_and_says_so(tmp_path: Path, programs: Path) -> None:
-    """A controller that loses power forgets the jobs that it started in its last seconds."""
-    script = batch_script(settings(str(tmp_path), python=str(programs / "node")), order(), tmp_path)
-    assert run(script, programs, 17)
     assert run(script, programs, 17) == ""
     assert (tmp_path / "restarted").exists()
+
+
+RUNNING, ENDED, LOST = EngineJobPhase.RUNNING, EngineJobPhase.ENDED, EngineJobPhase.LOST
+
+
+class Submitted:
+    """A job of two nodes that was submitted, with its folder."""
+
+    def __init__(self, shared: Path, slurm: ScriptedSlurm, *, num_nodes: int = 2) -> None:
+        self.slurm = slurm
+        self.folder = shared / NAME
+        self.engine = engine(shared, slurm)
+        self.handle = self.engine.submit(order(num_nodes=num_nodes))
+
+    def look(self) -> JobStatus:
+        return self.engine.look(self.handle)
+
+    def cancel(self) -> bool:
+        return self.engine.cancel(self.handle)
+
+    def says(self, *documents: dict[str, object], nodes: tuple[int, ...] = (0,)) -> None:
+        """Have nodes print these lines."""
+        for node_rank in nodes:
+            with (self.folder / f"node-{node_rank}.out").open("a") as file:
+                file.writelines(f"#autotuner {json.dumps(document)}\n" for document in documents)
+
+    def end(self, *nodes: int) -> None:
+        self.says({"type": "node", "exit_code": 0}, nodes=nodes)
+
+
+@pytest.fixture
+def slurm() -> ScriptedSlurm:
+    return ScriptedSlurm()
+
+
+@pytest.fixture
+def made(tmp_path: Path, slurm: ScriptedSlurm) -> SlurmEngine:
+    return engine(tmp_path, slurm)
+
+
+@pytest.fixture
+def job(tmp_path: Path, slurm: ScriptedSlurm) -> Submitted:
+    return Submitted(tmp_path, slurm)
+
+
+# ------------------------------------------------------------------ submit
+def test_a_job_is_handed_to_sbatch_with_its_task_in_a_file(
+    tmp_path: Path, slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    given = order()
+    assert made.submit(given) == f"41:{NAME}"
+    assert loads(NodeTask, (tmp_path / NAME / "task.json").read_text()) == given.task
+    (command,) = slurm.asked_of("sbatch")
+    assert command[-1] == str(tmp_path / NAME / "job.sh")
+    assert f"--job-name={NAME}" in command
+    assert made.submit(order()) == engine(tmp_path, slurm).submit(order()) == f"41:{NAME}"
+    assert len(slurm.asked_of("sbatch")) == 1, "another submit of the same name starts nothing"
+
+
+def test_a_job_whose_number_nobody_noted_is_found_by_its_name(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    """As where the service was killed between sbatch's answer and its note of it."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    slurm.at_sbatch = die
+    with pytest.raises(KeyboardInterrupt):
+        engine(tmp_path, slurm).submit(order())
+    assert engine(tmp_path, slurm).find(NAME) == f"41:{NAME}"
+    assert engine(tmp_path, slurm).submit(order()) == f"41:{NAME}"
+    assert len(slurm.asked_of("sbatch")) == 1
+
+
+def test_a_job_that_was_about_to_be_submitted_and_was_not_is_submitted_again(
+    slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    slurm.failing["sbatch"] = EngineUnavailable("sbatch has not answered for 30 s")
+    with pytest.raises(EngineUnavailable):
+        made.submit(order())
+    slurm.failing.clear()
+    assert made.find(NAME) is None
+    slurm.federation = ";east"  # a job's number has the name of its cluster behind it
+    assert made.submit(order()) == f"41:{NAME}"
+
+
+def test_of_two_jobs_of_a_name_the_one_that_started_is_followed(job: Submitted) -> None:
+    job.slurm.list_as(41, "COMPLETED")
+    job.slurm.list_as(99, "RUNNING", nodes="n[1-2]")
+    (job.folder / "claim").write_text("99\n")
+    assert job.look() == JobStatus(phase=RUNNING, detail="RUNNING on n[1-2]")
+    assert job.engine.find(NAME) == f"99:{NAME}"
+
+
+def test_what_sbatch_refuses_is_refused_in_its_words_and_leaves_nothing(
+    tmp_path: Path, slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    slurm.failing["sbatch"] = CommandFailed("sbatch: error: invalid partition specified: lrage")
+    with pytest.raises(EngineRefused, match="invalid partition specified: lrage"):
+        made.submit(order(queue="lrage"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineUnavailable, match="shared folder"):
+        engine(tmp_path / "file", slurm).submit(order())
+
+
+# ------------------------------------------------------------------ look
+@pytest.mark.parametrize(
+    ("state", "reason", "phase", "detail"),
+    [
+        ("PENDING", "Resources", EngineJobPhase.QUEUED, "Resources"),
+        ("PENDING", "ReqNodeNotAvail, Unavailable:n2", EngineJobPhase.QUEUED, "ReqNodeNotAvail, Unavailable:n2"),
+        ("CONFIGURING", "None", EngineJobPhase.QUEUED, "CONFIGURING"),
+        ("COMPLETING", "None", RUNNING, "COMPLETING"),
+        ("SUSPENDED", "None", LOST, "SUSPENDED"),  # its time limit and its step times go on
+        ("TIMEOUT", "TimeLimit", LOST, "TIMEOUT: TimeLimit"),
+        ("OUT_OF_MEMORY", "OutOfMemory", ENDED, "OUT_OF_MEMORY: OutOfMemory"),
+        ("NODE_FAIL", "NodeDown", LOST, "NODE_FAIL: NodeDown"),
+        ("PREEMPTED", "None", LOST, "PREEMPTED"),
+        ("BOOT_FAIL", "None", LOST, "BOOT_FAIL"),
+    ],
+)
+def test_a_job_stands_as_squeue_says_in_its_words(
+    job: Submitted, state: str, reason: str, phase: EngineJobPhase, detail: str
+) -> None:
+    job.says({"type": "node_started"})
+    job.slurm.list_as(41, state, reason)
+    assert job.look() == JobStatus(phase=phase, detail=detail, is_out_of_memory=state == "OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "phase", "detail"),
+    [
+        ("COMPLETING", "None", RUNNING, "COMPLETING"),
+        ("CANCELLED", "None", LOST, "CANCELLED: not by the autotuner"),
+        ("PREEMPTED", "None", LOST, "PREEMPTED"),
+        ("NODE_FAIL", "NodeDown", LOST, "NODE_FAIL: NodeDown"),
+        ("FAILED", "NonZeroExitCode", ENDED, "FAILED: NonZeroExitCode"),
+        ("PENDING", "BeginTime", LOST, "job 41 was requeued, and not by the autotuner: BeginTime"),
+    ],
+)
+def test_slurm_says_why_nodes_were_told_to_end(
+    job: Submitted, state: str, reason: str, phase: EngineJobPhase, detail: str
+) -> None:
+    """Nodes have the time to report that they end, so their report alone says nothing of the trial."""
+    job.says({"type": "node", "exit_code": -15, "told_to_end": True}, nodes=(0, 1))
+    job.slurm.list_as(41, state, reason)
+    assert job.look() == JobStatus(phase=phase, detail=detail)
+
+
+def test_nodes_that_all_said_how_they_ended_are_believed_while_the_controller_is_away(job: Submitted) -> None:
+    job.end(0)
+    job.slurm.goes_away()
+    with pytest.raises(EngineUnavailable):
+        job.look()
+    with pytest.raises(EngineUnavailable):
+        job.cancel()
+    job.end(1)
+    assert job.look().phase is ENDED
+    assert job.cancel()
+
+
+def test_nodes_that_we_told_to_end_are_believed_and_slurm_is_not_asked(job: Submitted) -> None:
+    assert job.cancel()
+    job.says({"type": "node", "exit_code": -15, "told_to_end": True}, nodes=(0, 1))
+    job.slurm.goes_away()
+    assert job.look() == JobStatus(phase=ENDED)
+
+
+@pytest.mark.parametrize(
+    "printed", ['#autotuner {"type":"node","exit_code":0}', '#autotuner ["node"]\n#autotuner {torn\nnode\n']
+)
+def test_a_line_that_is_still_being_written_or_no_word_of_the_node_is_no_end(
+    tmp_path: Path, slurm: ScriptedSlurm, printed: str
+) -> None:
+    job = Submitted(tmp_path, slurm, num_nodes=1)
+    slurm.list_as(41, "RUNNING")
+    (job.folder / "node-0.out").write_text(printed)
+    assert job.look().phase is RUNNING
+
+
+def test_a_job_that_slurm_has_forgotten_is_lost_unless_its_nodes_said_that_they_ended(job: Submitted) -> None:
+    job.slurm.listed = []
+    assert job.look() == JobStatus(phase=LOST, detail="Slurm has forgotten job 41")
+    job.end(0, 1)
+    assert job.look().phase is ENDED
+
+
+def test_a_job_that_slurm_started_again_is_lost(job: Submitted) -> None:
+    job.end(0)
+    job.slurm.list_as(41, "COMPLETED")
+    (job.folder / "restarted").touch()
+    assert job.look() == JobStatus(phase=LOST, detail="Slurm forgot that job 41 ran, and started it again")
+
+
+def test_accounting_remembers_what_the_controller_has_forgotten(job: Submitted) -> None:
+    job.says({"type": "node_started"})
+    job.slurm.listed = []
+    job.slurm.accounted = f"41|CANCELLED by 1000|None|None assigned|{NAME}\n"
+    assert job.look() == JobStatus(phase=LOST, detail="CANCELLED: not by the autotuner")
+
+
+def test_a_number_that_now_belongs_to_somebody_elses_job_is_not_ours(job: Submitted) -> None:
+    """A controller that lost its state begins to count again."""
+    job.slurm.listed = []
+    job.slurm.list_as(41, "RUNNING", name="somebody-elses")
+    job.slurm.accounted = "41|COMPLETED|None|n1|somebody-elses\n"
+    assert job.look().phase is LOST
+
+
+@pytest.mark.parametrize(
+    ("has_started", "file", "words"),
+    [
+        (False, "batch.log", "bash: line 3: module: command not found"),  # before any node said a word
+        (True, "node-0.err", "OSError: [Errno 28] No space left on device"),  # each node says how its program ended
+    ],
+)
+def test_a_job_that_failed_without_a_word_of_how_its_nodes_ended_is_lost_with_what_was_written(
+    job: Submitted, has_started: bool, file: str, words: str
+) -> None:
+    if has_started:
+        job.says({"type": "node_started"})
+    (job.folder / file).write_text(f"{words}\n")
+    job.slurm.list_as(41, "FAILED", "NonZeroExitCode")
+    assert job.look() == JobStatus(phase=LOST, detail=f"FAILED: NonZeroExitCode: {words}")
+
+
+def test_a_job_that_we_cancelled_has_ended_and_one_that_somebody_else_did_is_lost(job: Submitted) -> None:
+    job.says({"type": "node_started"})
+    job.slurm.list_as(41, "CANCELLED")
+    assert job.look().phase is LOST
+    assert job.cancel()
+    job.slurm.list_as(41, "CANCELLED")
+    assert job.look() == JobStatus(phase=ENDED, detail="CANCELLED")
+
+
+def test_a_job_of_which_one_node_ended_and_another_is_down_is_lost(job: Submitted) -> None:
+    job.slurm.list_as(41, "RUNNING", nodes="n[1-2]")
+    job.end(0)
+    job.slurm.nodes = ["n1 allocated", "n2 allocated"]
+    assert job.look().phase is RUNNING
+    job.slurm.nodes = ["n1 allocated", "n2 down*"]
+    assert job.look() == JobStatus(phase=LOST, detail="n2 down*")
+
+
+def test_many_who_ask_at_once_are_answered_by_one_squeue(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm, fresh_s=60.0)
+    handles = [made.submit(order(f"t-{number}-0-0")) for number in range(5)]
+    slurm.listed = [f"{handle.split(':')[0]}|PENDING|Priority||{handle.split(':')[1]}" for handle in handles]
+    assert {made.look(handle).detail for handle in handles} == {"Priority"}
+    assert len(slurm.asked_of("squeue")) == 1
+
+
+def test_a_controller_that_is_away_is_not_asked_again_at_once(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    """To find out takes seconds, in which no step of any trial would be read."""
+    made = engine(tmp_path, slurm, fresh_s=60.0)
+    handle = made.submit(order())
+    slurm.goes_away()
+    for _ in range(3):
+        with pytest.raises(EngineUnavailable, match="Unable to contact"):
+            made.look(handle)
+    assert len(slurm.asked_of("squeue")) == 1
+
+
+# ------------------------------------------------------------------ read, cancel, forget, check
+def test_what_a_node_printed_is_read_from_a_byte_on(job: Submitted) -> None:
+    assert job.engine.read(job.handle, 1, 0) == b""
+    (job.folder / "node-1.out").write_bytes(b"one\ntwo\n")
+    assert [job.engine.read(job.handle, node_rank, 4) for node_rank in (1, 0)] == [b"two\n", b""]
+
+
+def test_cancel_ends_every_job_of_the_name_and_no_other_users(job: Submitted) -> None:
+    assert job.cancel()
+    ((program, whose, which),) = job.slurm.asked_of("scancel")
+    assert program == "scancel"
+    assert whose.startswith("--user=")
+    assert which == f"--name={NAME}"
+    job.end(0, 1)
+    job.slurm.list_as(41, "PENDING", "BeginTime")  # requeued, though its nodes have ended
+    assert job.cancel()
+    assert job.slurm.listed == []
+
+
+def test_cancel_says_so_where_the_job_will_not_end(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm, cancel_s=0.01)
+    handle = made.submit(order())
+    slurm.failing["scancel"] = CommandFailed("scancel: error: Kill job error on job id 41: Invalid job id specified")
+    slurm.list_as(41, "COMPLETING")
+    assert not made.cancel(handle)
+
+
+def test_a_job_that_was_forgotten_is_unknown_and_may_be_forgotten_again(job: Submitted) -> None:
+    for _ in range(2):
+        job.engine.forget(job.handle)
+    num_asked = len(job.slurm.asked)
+    assert job.engine.find(NAME) is None
+    assert job.engine.read(job.handle, 0, 0) == b""
+    assert list(job.folder.parent.iterdir()) == []
+    assert len(job.slurm.asked) == num_asked, "of a name that nobody submitted Slurm is not asked"
+
+
+def test_check_says_the_version_and_how_the_partitions_stand_and_names_the_nearest(
+    slurm: ScriptedSlurm, made: SlurmEngine
+) -> None:
+    slurm.nodes = ["short up, 2 nodes", "closed down, 2 nodes"]
+    assert made.check(("closed", "short")) == "slurm 24.11.1; short up, 2 nodes; closed down, 2 nodes"
+    with pytest.raises(EngineRefused, match="no partition shrot; the nearest is short"):
+        made.check(("short", "shrot"))
+
+
+def test_check_fails_without_a_controller_and_without_the_shared_folder(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    with pytest.raises(EngineUnavailable, match="nowhere is not there"):
+        engine(tmp_path / "nowhere", slurm).check()
+    slurm.goes_away()
+    with pytest.raises(EngineUnavailable, match="Unable to contact"):
+        engine(tmp_path, slurm).check()
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refused"),
+    [
+        ("allocation failure: Invalid account or account/partition combination specified", True),
+        ("allocation failure: Invalid qos specification", True),
+        ("allocation failure: Required partition not available (inactive or drain)", False),
+    ],
+)
+def test_check_has_sbatch_judge_account_and_qos(
+    tmp_path: Path, slurm: ScriptedSlurm, said: str, is_refused: bool
+) -> None:
+    slurm.nodes = ["short up, 2 nodes"]
+    slurm.failing["sbatch"] = CommandFailed(f"sbatch: error: {said}")
+    assert engine(tmp_path, slurm).check(("short",)), "nothing is asked where neither is set"
+    with_account = engine(tmp_path, slurm, account="m1", qos="high")
+    if not is_refused:
+        assert with_account.check(("short",))
+        return
+    with pytest.raises(EngineRefused, match=f"--account=m1 --qos=high: .*{said}.*may use: ml normal,high"):
+        with_account.check(("short",))
+    options = ("--test-only", "--account=m1", "--qos=high", "--partition=short", "--wrap=true")
+    assert slurm.asked_of("sbatch")[-1] == ("sbatch", *options)
+
+
+def test_every_cluster_can_be_tried(made: SlurmEngine) -> None:
+    assert made.refuses(replace(order().cluster, num_nodes=4096)) is None
