@@ -121,8 +121,16 @@ def own_page(browser: Browser, address: str, complaints: list[str]) -> Iterator[
     assert complaints == []
 
 
-def new_page(browser: Browser, address: str) -> Page:
-    page = browser.new_context(base_url=address, viewport=VIEWPORT).new_page()
+@pytest.fixture
+def plain_page(browser: Browser, address: str) -> Iterator[Page]:
+    """A page where no script runs."""
+    page = new_page(browser, address, java_script_enabled=False)
+    yield page
+    page.context.close()
+
+
+def new_page(browser: Browser, address: str, **options: bool) -> Page:
+    page = browser.new_context(base_url=address, viewport=VIEWPORT, **options).new_page()
     page.set_default_timeout(1000 * PATIENCE_S)
     expect.set_options(timeout=1000 * PATIENCE_S)
     return page

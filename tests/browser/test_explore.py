@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on, serve
@@ -107,15 +107,12 @@ def test_the_timeline_is_looked_into_without_leaving_the_layout(page: Page) -> N
     expect(page.get_by_role("link", name="Whole step")).to_be_visible()
 
 
-def test_without_a_script_a_button_sends_the_form(browser: Browser, address: str) -> None:
-    context = browser.new_context(base_url=address, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(TP8)
-    page.locator("#seq_len").fill("4096")
-    page.get_by_role("button", name="Predict").click()
-    expect(page).to_have_url(re.compile(r"/explore\?model=llama-3-70b.*seq_len=4096.*layout="))
-    expect(page.locator("#verdict")).to_contain_text("legal, fits")
-    context.close()
+def test_without_a_script_a_button_sends_the_form(plain_page: Page) -> None:
+    plain_page.goto(TP8)
+    plain_page.locator("#seq_len").fill("4096")
+    plain_page.get_by_role("button", name="Predict").click()
+    expect(plain_page).to_have_url(re.compile(r"/explore\?model=llama-3-70b.*seq_len=4096.*layout="))
+    expect(plain_page.locator("#verdict")).to_contain_text("legal, fits")
 
 
 def test_on_a_phone_nothing_sticks_out(page: Page) -> None:

@@ -18,7 +18,16 @@ from autotuner.launch.ranks import free_port
 from autotuner.ports import Store
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
-from tests.chaos.account import Account, account_of, announced, completed, differences, lost_or_twice, run_again
+from tests.chaos.account import (
+    Account,
+    account_of,
+    announced,
+    completed,
+    differences,
+    lost_or_twice,
+    run_again,
+    undisturbed,
+)
 from tests.chaos.client import create_sweep, unexpected_answer
 from tests.chaos.databases import Database, StoreName, database
 from tests.chaos.disk import Disk, small_disk
@@ -27,7 +36,6 @@ from tests.chaos.jobs import Job
 from tests.chaos.members import Kind, Member, MemberSpec, context
 from tests.chaos.processes import orphans
 from tests.chaos.scene import Scene
-from tests.chaos.undisturbed import undisturbed
 from tests.system.service import until
 
 _MEMBERS: tuple[tuple[str, Kind], ...] = (("service", "service"), ("worker", "worker"))

@@ -19,7 +19,7 @@ from tests.trials.launching import left_over
 TRAINERS = Path(__file__).parents[2] / "examples/trainers.toml"
 
 ROUNDING = 5e-6
-"""See tests/examples/test_train.py."""
+"""See tests/examples/test_examples.py."""
 
 SHORT = {"warmup_steps": 1, "max_warmup_steps": 1, "measured_steps": 3, "max_measured_steps": 3, "max_repeats": 0}
 ENDLESS = {"warmup_steps": 0, "max_warmup_steps": 0, "measured_steps": 100_000, "max_measured_steps": 100_000}

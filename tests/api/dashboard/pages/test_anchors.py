@@ -11,7 +11,7 @@ import pytest
 
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
-from tests.browser.screenshots import PAGES, stocked
+from tests.browser.pages import PAGES, stocked
 from tests.builders import failure
 
 _COSTLY = {"explore-nodes", "explore-lengths", "explore-network", "new-slow", "phases-short", "plan"}

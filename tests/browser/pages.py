@@ -1,31 +1,18 @@
-"""Every page as people see it: ``python -m tests.browser.screenshots FOLDER`` writes a PNG of each.
-
-In light, dark and on a phone, with 0, 1, 12 and 1,000 trials, with failures and very long names. They are there to be
-looked at; what a program can tell of a page is tested beside this file.
-"""
+"""Every page of the dashboard by its address, and a store in which all of them have something to show."""
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-from playwright.sync_api import Browser, sync_playwright
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.topology.read import read_topology
 from autotuner.catalog.topology.topology import on_cluster
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.ports import Page as Window
-from autotuner.store.sql import memory_store
 from tests.announcements import webhook
-from tests.api.service import NOW, FixedClock, StoreDriver, app_on, serve
-from tests.browser.in_use import DAY_S, finished_gate, finished_run, retune
+from tests.api.service import StoreDriver
+from tests.browser.in_use import finished_gate, finished_run, retune
 from tests.browser.judged import gated_trial, sweep_with_front, tried_study
 from tests.browser.large import large_sweep
 from tests.browser.slow import slow_sweep
@@ -33,12 +20,6 @@ from tests.builders import cpu_cluster
 from tests.unit.catalog.topology import published
 
 _LONG = "nightly-retune-of-the-incumbent-layout-of-llama-3-70b-with-a-very-long-name-2026-11-21"
-
-_LOOKS: Mapping[str, Mapping[str, Any]] = {
-    "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "device_scale_factor": 2},
-}
 
 PAGES: Mapping[str, str] = {
     "home": "/",
@@ -94,23 +75,6 @@ PAGES: Mapping[str, str] = {
 }
 """Pages by name; names in braces are those of ``stocked``."""
 
-_COMPUTED_MS = 120_000.0
-"""Plans take seconds, and longer where three of them are computed beside each other."""
-
-_OF_TRIALS = (
-    "home",
-    "sweep",
-    "sweep-running",
-    "sweep-front",
-    "trial",
-    "trial-failed",
-    "layers",
-    "compare",
-    "find",
-    "study",
-)
-"""Pages that look otherwise with another number of trials; the others are taken once."""
-
 
 def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     """Fill the store for every page; what their addresses name."""
@@ -147,45 +111,3 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
         "other": ranked[-1].id if ranked else best,
         "failed": failed[0].id if failed else best,
     }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Take the pictures; how many there are is printed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.browser.screenshots", description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="*", choices=PAGES, default=list(PAGES), help="which pages; all by default")
-    parser.add_argument("--trials", nargs="*", type=int, default=[0, 1, 12, 1000])
-    parser.add_argument("--looks", nargs="*", choices=_LOOKS, default=list(_LOOKS))
-    chosen = parser.parse_args(arguments)
-    chosen.folder.mkdir(parents=True, exist_ok=True)
-    executable = shutil.which("chromium") or shutil.which("google-chrome")
-    with ExitStack() as stack:
-        playwright = stack.enter_context(sync_playwright())
-        browser = playwright.chromium.launch(executable_path=executable, args=["--headless", "--no-sandbox"])
-        stack.callback(browser.close)
-        taken = [path for number in chosen.trials for path in _taken(browser, number, chosen)]
-    sys.stdout.write(f"{len(taken)} pictures in {chosen.folder}\n")
-    return 0
-
-
-def _taken(browser: Browser, num_trials: int, chosen: argparse.Namespace) -> Iterator[Path]:
-    driver = StoreDriver(store=memory_store())
-    names = stocked(driver, num_trials)
-    is_first = num_trials == chosen.trials[0]
-    pages = [name for name in chosen.only if is_first or name in _OF_TRIALS]
-    with serve(app_on(driver.store, clock=FixedClock(NOW + 13 * DAY_S))) as address:
-        for look in chosen.looks:
-            context = browser.new_context(base_url=address, **_LOOKS[look])
-            page = context.new_page()
-            for name in pages:
-                page.goto(PAGES[name].format(**names))
-                page.wait_for_timeout(400)  # what a script fetches is there by then
-                page.wait_for_selector("#computing", state="detached", timeout=_COMPUTED_MS)
-                path = chosen.folder / f"{name}-{num_trials}-{look}.png"
-                page.screenshot(path=path, full_page=True)
-                yield path
-            context.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
