@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import ast
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+import trials.model
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import AttentionKernel, ContextExchange, Precision, Recompute, ShardLevel
 from autotuner.core.layout import Layout
@@ -436,3 +440,21 @@ def test_an_expert_has_the_same_values_on_whichever_rank_it_lies() -> None:
     assert len(torch.unique(whole["routed.experts.up"][:, 0, 0])) == 4
     assert torch.equal(whole["routed.router.weight"], half["routed.router.weight"])
     assert torch.equal(whole["routed.balance"], torch.zeros(4))
+
+
+# ---------------------------------------------------------------- imports
+
+MODULES = sorted(Path(next(iter(trials.model.__path__))).glob("*.py"))
+
+
+def imported(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_no_module_of_the_model_knows_ranks(module: Path) -> None:
+    assert [name for name in imported(module) if name.startswith("torch.distributed")] == []
