@@ -54,19 +54,6 @@ def stored(client: httpx.Client, **changes: object) -> httpx.Response:
     return client.put("/clusters/pair", json=to_plain(PAIR) | changes)
 
 
-def test_engines_are_listed_with_their_queues_and_their_answers(client: httpx.Client) -> None:
-    local, simulated, two = client.get("/engines").json()["items"]
-    assert [local["name"], simulated["name"]] == ["local", "simulated"]
-    assert two == {
-        "name": "two",
-        "kind": "emulated",
-        "answers": True,
-        "answer": "2 emulated nodes on this machine",
-        "queues": ["short", "long"],
-        "max_parallel_trials": 3,
-    }
-
-
 def test_nothing_of_how_an_engine_is_reached_leaves_the_service(client: httpx.Client) -> None:
     stored(client)
     check = client.post("/clusters/pair/checks", json={})
@@ -99,12 +86,6 @@ def test_where_trials_run_elsewhere_engines_are_left_to_who_runs_them(store: Sto
     with serve(elsewhere) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         assert stored(client, engine="only-there", queue="gpu").status_code == 200
         assert client.post("/clusters/pair/checks", json={}).status_code == 201
-
-
-@pytest.mark.parametrize("name", ["local", "profile:mine"])
-def test_a_name_that_means_this_machine_is_not_given_to_a_cluster(client: httpx.Client, name: str) -> None:
-    problem = client.put(f"/clusters/{name}", json=to_plain(replace(PAIR, name=name)))
-    assert (problem.status_code, problem.json()["field"]) == (422, "name")
 
 
 def test_a_running_check_shows_what_it_found_by_now(client: httpx.Client, store: Store) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 
 from tests.api.service import StoreDriver
-from tests.builders import measurement
 
 
 @dataclass(frozen=True)
@@ -32,24 +31,6 @@ def stream(client: httpx.Client, sweep_id: str, after: int | None = None) -> Ite
             elif fields:
                 yield Received(int(fields["id"]), fields["event"], json.loads(fields["data"]))
                 fields = {}
-
-
-def test_the_history_of_a_finished_sweep_is_streamed_to_its_end(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    driver.ended(sweep, 0, measurement(mfu=0.3))
-    driver.finish(sweep)
-    events = list(stream(client, sweep.id))
-    assert [event.kind for event in events] == [
-        "sweep.created",
-        "sweep.started",
-        "trial.started",
-        "trial.step",
-        "trial.finished",
-        "sweep.finished",
-    ]
-    assert [event.id for event in events] == sorted({event.id for event in events})
-    assert events[4].data["number"] == 0
-    assert events[4].data["at"] > 0
 
 
 def test_events_arrive_while_they_happen(client: httpx.Client, driver: StoreDriver) -> None:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import csv
-import io
-
 import httpx
 import pytest
 
@@ -13,7 +10,7 @@ from autotuner.ports import Store
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune
 from tests.builders import cpu_layout, measurement, sweep_request
-from tests.contracts.acts import claim_sweep, lease_of
+from tests.contracts.acts import claim_sweep
 from tests.unit.catalog.topology import published
 
 
@@ -66,9 +63,7 @@ REASON = "waits until trials that run on this machine have ended (process 17 has
 def waiting(driver: StoreDriver) -> Trial:
     """A trial that has waited for devices for 35 s."""
     trial = driver.start(driver.sweep(), 0)
-    return driver.store.set_waiting(
-        trial.id, REASON, lease=lease_of(driver.store, trial.id, driver.owner), now=NOW - 35
-    )
+    return driver.store.set_waiting(trial.id, REASON, lease=driver.lease(trial.id), now=NOW - 35)
 
 
 def test_a_trial_that_waits_says_why_and_takes_no_accelerator_hours(client: httpx.Client, waiting: Trial) -> None:
@@ -127,12 +122,6 @@ def test_a_table_has_pages(client: httpx.Client, sweep_id: str) -> None:
     assert answer["total"] == 3
 
 
-def test_the_same_table_comes_as_csv_with_every_row(client: httpx.Client, sweep_id: str) -> None:
-    answer = client.get(f"/sweeps/{sweep_id}/table.csv", params={"sort": "mfu", "columns": "trial,mfu"})
-    assert answer.headers["content-type"].startswith("text/csv")
-    assert [row["trial"] for row in csv.DictReader(io.StringIO(answer.text))] == ["0", "2", "1"]
-
-
 def test_untried_layouts_are_the_best_by_prediction_without_those_that_were_tried(
     client: httpx.Client, sweep_id: str
 ) -> None:
@@ -165,11 +154,6 @@ def test_what_a_table_cannot_be_asked_for_is_refused(
 
 
 # ---------------------------------------------------------------- topologies
-def test_networks_are_listed_with_their_sources(client: httpx.Client) -> None:
-    items = client.get("/catalog/networks").json()["items"]
-    pod = next(each for each in items if each["network"]["name"] == "llama3-roce")
-    assert "arXiv 2407.21783" in pod["source"]
-    assert pod["network"]["tiers"][1]["oversubscription"] == 7.0
 
 
 def test_files_are_read_and_said_and_stored_with_a_cluster(client: httpx.Client) -> None:

@@ -17,8 +17,8 @@ from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
+from tests.api.bodies import CPU
 from tests.api.service import NOW, FixedClock, StoreDriver, serve
-from tests.api.test_sweeps import BODY
 from tests.builders import measurement, sweep_request
 from tests.contracts.acts import claim_sweep
 
@@ -57,7 +57,7 @@ def request_of(name: str) -> SweepRequest:
 
 
 def create(client: httpx.Client, **body: Any) -> httpx.Response:
-    return client.post("/sweeps", json=BODY | body)
+    return client.post("/sweeps", json=CPU | body)
 
 
 def test_trainers_are_listed_with_what_a_sweep_may_search(client: httpx.Client) -> None:

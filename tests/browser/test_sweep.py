@@ -190,20 +190,6 @@ def test_a_whole_layout_is_a_column_where_one_click_marks_it(page: Page, driver:
     assert page.evaluate("getSelection().toString()").strip() == str(layout) == shown.inner_text()
 
 
-def test_trials_that_cannot_be_told_from_the_first_are_marked(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    for number, step_time_s in enumerate((0.5, 0.501, 0.8)):
-        found = measurement(step_time_s=step_time_s, mfu=0.125 / step_time_s, step_time_interval_s=0.005)
-        driver.ended(sweep, number, found, layout=cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number))
-    page.goto(f"/sweeps/{sweep.id}?columns=rank,likely,trial")
-    ranks = page.locator(".ranking td.rankno")
-    expect(ranks.nth(0)).to_have_text("1")
-    expect(ranks.nth(1)).to_contain_text("tied with the first")
-    expect(ranks.nth(2)).to_have_text("3")
-    expect(page.locator(".filters")).to_contain_text("not distinguishable from 1")
-    assert len(cells(page, "likely best, %")) == 3
-
-
 def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_failed(
     page: Page, driver: StoreDriver
 ) -> None:
@@ -259,19 +245,6 @@ def test_rows_with_many_choices_take_three_lines_at_most_and_the_table_fits_a_de
 
 
 # ---------------------------------------------------------------- what else it tells
-
-
-def test_what_measured_pairs_say_is_on_the_page(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    driver.ended(sweep, 0, measurement(step_time_s=0.5))
-    driver.ended(
-        sweep, 1, measurement(step_time_s=0.75), cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
-    )
-    page.goto(f"/sweeps/{sweep.id}")
-    section = page.locator("section").filter(has=page.get_by_role("heading", name="What mattered"))
-    section.get_by_text("The same as a table").click()
-    expect(section.get_by_role("row").nth(1)).to_contain_text("recompute full → none")
-    expect(section.get_by_role("row").nth(1)).to_contain_text("+50.0 %")
 
 
 def test_two_choices_at_a_time_are_those_that_are_asked_for(page: Page, driver: StoreDriver) -> None:
@@ -428,17 +401,6 @@ def test_a_page_follows_a_sweep_that_was_opened_again_past_its_first_end(page: P
     expect(page.locator("#standing .state")).to_have_text("paused")
     driver.store.request_cancel(sweep.id, now=NOW + 99)
     expect(page.locator("#connection")).to_have_text("Finished")
-
-
-def test_a_finished_sweep_is_shown_whole(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    driver.ended(sweep, 0, measurement(mfu=0.25))
-    driver.finish(sweep)
-    page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator("#standing")).to_contain_text("complete")
-    expect(page.locator("#live")).to_contain_text("4 of 4 trials ran")
-    for heading in ("Best so far", "MFU against memory", "Were the predictions right?"):
-        expect(page.get_by_role("heading", name=heading)).to_be_visible()
 
 
 def test_an_open_log_and_the_focus_stay_while_the_page_changes(page: Page, driver: StoreDriver) -> None:

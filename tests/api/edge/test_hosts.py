@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from autotuner.store.sql import memory_store
+from tests.api.bodies import CPU
 from tests.api.edge.sockets import sent
 from tests.api.service import app_on, serve
 from tests.api.test_problems import problem
-from tests.api.test_sweeps import BODY
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_two_hosts_in_one_request_are_none(client: httpx.Client) -> None:
 )
 def test_a_page_of_another_site_changes_nothing(client: httpx.Client, fields: dict[str, str]) -> None:
     before = client.get("/sweeps").json()
-    refused = client.post("/sweeps", json=BODY, headers={"Host": "localhost:8000"} | fields)
+    refused = client.post("/sweeps", json=CPU, headers={"Host": "localhost:8000"} | fields)
     problem(refused, 403, "cross-site")
     assert client.get("/sweeps").json() == before
 
@@ -77,4 +77,4 @@ def test_a_page_of_another_site_changes_nothing(client: httpx.Client, fields: di
     ],
 )
 def test_the_services_own_pages_and_programs_do(client: httpx.Client, fields: dict[str, str]) -> None:
-    assert client.post("/sweeps", json=BODY, headers=fields).status_code == 201
+    assert client.post("/sweeps", json=CPU, headers=fields).status_code == 201

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from autotuner.store.sql import memory_store
+from tests.api.bodies import CPU
 from tests.api.service import app_on, serve
-from tests.api.test_sweeps import BODY
 from tests.patience import PATIENCE_S
 
 BROWSER = {"Accept": "text/html"}
@@ -53,7 +53,7 @@ def test_every_answer_is_what_it_says_and_tells_other_sites_nothing(
 
 def test_answers_are_kept_by_no_cache_but_files_are(address: str) -> None:
     assert httpx.get(f"{address}/api/v1/sweeps", timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
-    assert httpx.post(f"{address}/api/v1/sweeps", json=BODY, timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
+    assert httpx.post(f"{address}/api/v1/sweeps", json=CPU, timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
     assert "Cache-Control" not in httpx.get(f"{address}/static/live.js", timeout=PATIENCE_S).headers
 
 

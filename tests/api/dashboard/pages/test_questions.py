@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import time
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -11,14 +12,11 @@ from api.dashboard.views.address import Permalink
 from autotuner.core.layout import Layout
 from tests.api.service import StoreDriver
 from tests.builders import cpu_cluster, sweep_request, tiny_model
+from tests.patience import PATIENCE_S
+
+# ---------------------------------------------------------------- explore
 
 TP8 = "layout=zero2+tp8+pp4+1f1b+mb1+sp+flash+bf16"
-
-
-@pytest.fixture
-def browser(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, headers={"Accept": "text/html"}, timeout=60) as client:
-        yield client
 
 
 def text_of(browser: httpx.Client, address: str) -> str:
@@ -142,3 +140,90 @@ def test_slow_links_are_an_input_and_the_step_is_drawn_with_and_without_them(bro
 
 def test_lengths_that_say_nothing_are_told_beside_their_input(browser: httpx.Client) -> None:
     assert "must be tokens, or tokens:weight" in browser.get("/explore?lengths=many").text
+
+
+# ---------------------------------------------------------------- job phases
+
+JOB = "model=llama-3-8b&cluster=h100:16&global_batch_size=256"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("phases=main:+80+%25", "must sum to 1"),
+        ("phases=main", "must be name: share %"),
+        ("tokens=many", "must be a number"),
+        ("model=llama-9", "llama-9"),
+        ("global_batch_size=0", "global_batch_size"),
+    ],
+)
+def test_what_is_wrong_with_a_question_stands_in_the_place_of_the_answer(
+    browser: httpx.Client, asked: str, said: str
+) -> None:
+    assert said in text_of(browser, f"/phases?{asked}")
+
+
+def test_the_input_that_is_wrong_is_marked_with_its_value_and_the_nearest_and_keeps_what_was_typed(
+    browser: httpx.Client,
+) -> None:
+    page = text_of(browser, "/phases?tokens=many&storage=12&phases=main:+100+%25")
+    assert 'name="tokens" value="many"' in page
+    assert 'aria-describedby="wrong-tokens"' in page
+    assert "&#39;many&#39;: must be a number" in page
+    assert "nearest: 2T" in page
+    assert 'name="storage" value="12"' in page
+
+
+def test_each_input_that_is_wrong_is_named_at_once(browser: httpx.Client) -> None:
+    page = text_of(browser, "/phases?tokens=many&seq_len=long&restart=soon&phases=main")
+    assert "aria-invalid" in page
+    for name in ("tokens", "seq_len", "restart", "phases"):
+        assert f'id="wrong-{name}"' in page
+        assert f'<a href="#{name}">' in page
+    assert 'id="wrong-storage"' not in page
+
+
+# ---------------------------------------------------------------- plan
+
+SMALL = "model=llama-3-8b&tokens=100B&deadline=20d&seq_len=4096&global_batch_size=256&accelerators=h100&sizes=16,32"
+
+
+def planned(browser: httpx.Client, query: str) -> str:
+    """The page once its plan is computed."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while "Comparing clusters" in (page := browser.get(f"/plan?{query}").text):
+        assert time.monotonic() < give_up_at, "the plan was not computed in time"
+        time.sleep(0.2)
+    return page
+
+
+def test_a_plan_says_what_to_take_and_shows_the_front(browser: httpx.Client) -> None:
+    page = planned(browser, SMALL)
+    assert re.search(r"Take h100-sxm:(16|32)", page)
+    assert "It keeps the deadline of 20 days in" in page
+    assert "Predicted time against cost of 2 clusters" in page
+    assert "twice the network" in page
+    assert "Modal price list, per second times 3,600, 2026-05-07" in page
+    assert "data-ended" in page
+
+
+def test_while_it_is_computed_the_page_asks_again(browser: httpx.Client) -> None:
+    page = browser.get("/plan?model=llama-3-70b&tokens=2T&deadline=60d&accelerators=h100").text
+    assert 'data-every-s="1"' in page
+    assert 'http-equiv="refresh"' in page  # without a script
+
+
+def test_an_input_that_is_wrong_says_so_beside_itself(browser: httpx.Client) -> None:
+    page = browser.get("/plan?model=llama-3-8b&tokens=100B&deadline=20").text
+    assert 'id="wrong-deadline"' in page
+    assert "nearest: 20d" in page
+    page = browser.get("/plan?model=llama-3-8b&tokens=100B&accelerators=h10").text
+    assert 'id="wrong-accelerators"' in page
+    page = planned(browser, SMALL.replace("sizes=16,32", "sizes=12"))
+    assert 'id="wrong-sizes"' in page
+
+
+def test_what_is_left_out_is_as_usual_but_for_limits(browser: httpx.Client) -> None:
+    page = planned(browser, "model=llama-3-8b&tokens=100B&accelerators=h100&sizes=16")
+    assert 'id="deadline" name="deadline" value=""' in page
+    assert 'id="seq_len" name="seq_len" value="8192"' in page

@@ -1,21 +1,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from autotuner.core.access import Quota, Scope
+from autotuner.core.access import Caller, Quota, Scope
+from autotuner.core.run import RunState
 from autotuner.ports import Store
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
-from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
-from tests.api.service import StoreDriver, app_on, serve
+from tests.api.service import NOW, StoreDriver, serve
 from tests.api.test_login import csrf_on, logged_in
 from tests.builders import cpu_cluster, sweep_request
+from tests.patience import PATIENCE_S
+
+# ---------------------------------------------------------------- new sweep
 
 FORM: dict[str, Any] = {
     "model.from": "name",
@@ -29,12 +31,6 @@ FORM: dict[str, Any] = {
     "uses_history": "on",
     "once": "a form",
 }
-
-
-@pytest.fixture
-def browser(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, headers={"Accept": "text/html"}, timeout=60) as client:
-        yield client
 
 
 def text_of(html: str) -> str:
@@ -198,12 +194,6 @@ def test_a_form_that_nobody_touched_can_be_started_and_says_that_its_trials_are_
 
 
 # ---------------------------------------------------------------------- who may
-@pytest.fixture(scope="module")
-def people() -> Iterator[People]:
-    """One service for all, and somebody else in each test: what one has queued counts for nobody else's quota."""
-    app = app_on(memory_store(), login="tokens")
-    with serve(app) as address:
-        yield People(app=app, address=address)
 
 
 def test_who_may_only_read_may_check_and_is_told_why_there_is_no_button(people: People) -> None:
@@ -239,3 +229,59 @@ def test_more_hours_than_a_quota_ever_has_are_refused_beside_the_budget(people: 
         page = client.post("/new", data=FORM | {"budget.accelerator_hours": "5"})
     assert page.status_code == 422
     assert re.search(r'id="wrong-budget.accelerator_hours">must be at most the 2 accelerator-hours', page.text)
+
+
+# ---------------------------------------------------------------- sweep actions
+
+PAGE = {"Accept": "text/html"}
+
+
+def asked_by(people: People, name: str) -> str:
+    """Id of a queued sweep of that caller."""
+    caller = Caller(name=name, scope=Scope.RUN)
+    return people.app.store.create_sweep(sweep_request(), now=NOW, caller=caller)[0].id
+
+
+def post(people: People, path: str, *, name: str, scope: Scope = Scope.RUN) -> httpx.Response:
+    headers = bearing(people.token(scope, name)) | PAGE
+    return httpx.post(f"{people.address}{path}", headers=headers, data={"num_trials": "7"}, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("action", "state"),
+    [("pause", RunState.PAUSED), ("resume", RunState.QUEUED), ("cancel", RunState.CANCELLED)],
+)
+def test_a_form_changes_a_sweep_and_leads_back_to_it(people: People, action: str, state: RunState) -> None:
+    sweep_id = asked_by(people, "ada")
+    answer = post(people, f"/sweeps/{sweep_id}/{action}", name="ada")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/sweeps/{sweep_id}")
+    assert people.app.store.get_sweep(sweep_id).state is state
+
+
+def test_what_cannot_be_done_is_said_on_the_page(people: People) -> None:
+    sweep_id = asked_by(people, "ada")
+    people.app.store.request_cancel(sweep_id, now=NOW)
+    answer = post(people, f"/sweeps/{sweep_id}/pause", name="ada")
+    assert answer.status_code == 409
+    assert 'role="alert"' in answer.text
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel", "budget"])
+@pytest.mark.parametrize(("name", "scope"), [("bob", Scope.RUN), ("ada", Scope.READ)])
+def test_nobody_but_its_owner_and_admins_changes_a_sweep(people: People, action: str, name: str, scope: Scope) -> None:
+    sweep_id = asked_by(people, "ada")
+    assert post(people, f"/sweeps/{sweep_id}/{action}", name=name, scope=scope).status_code == 403
+    assert people.app.store.get_sweep(sweep_id).state is RunState.QUEUED
+
+
+def test_who_may_not_change_it_reads_who_may_instead_of_buttons(people: People) -> None:
+    sweep_id = asked_by(people, "ada")
+    pages = {
+        name: httpx.get(
+            f"{people.address}/sweeps/{sweep_id}", headers=bearing(people.token(scope, name)) | PAGE, timeout=PATIENCE_S
+        ).text
+        for name, scope in (("ada", Scope.RUN), ("bob", Scope.RUN))
+    }
+    assert f'action="/sweeps/{sweep_id}/pause"' in pages["ada"]
+    assert f'action="/sweeps/{sweep_id}/' not in pages["bob"]
+    assert "Ada, who asked for it, and admins may" in pages["bob"]
