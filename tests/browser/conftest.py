@@ -129,8 +129,9 @@ def plain_page(browser: Browser, address: str) -> Iterator[Page]:
     page.context.close()
 
 
-def new_page(browser: Browser, address: str, **options: bool) -> Page:
-    page = browser.new_context(base_url=address, viewport=VIEWPORT, **options).new_page()
+def new_page(browser: Browser, address: str, *, java_script_enabled: bool = True) -> Page:
+    context = browser.new_context(base_url=address, viewport=VIEWPORT, java_script_enabled=java_script_enabled)
+    page = context.new_page()
     page.set_default_timeout(1000 * PATIENCE_S)
     expect.set_options(timeout=1000 * PATIENCE_S)
     return page

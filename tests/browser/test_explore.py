@@ -100,13 +100,6 @@ def test_a_change_that_would_help_is_applied_with_a_click(page: Page) -> None:
     expect(page.locator("#verdict")).to_contain_text("legal, fits")
 
 
-def test_the_timeline_is_looked_into_without_leaving_the_layout(page: Page) -> None:
-    page.goto(TP8)
-    page.get_by_role("link", name="Closer").click()
-    expect(page).to_have_url(re.compile("zoom="))
-    expect(page.get_by_role("link", name="Whole step")).to_be_visible()
-
-
 def test_without_a_script_a_button_sends_the_form(plain_page: Page) -> None:
     plain_page.goto(TP8)
     plain_page.locator("#seq_len").fill("4096")
@@ -129,9 +122,3 @@ def test_a_layout_on_several_nodes_has_a_bandwidth_curve_that_follows_its_change
     expect(page).to_have_url(re.compile("mb2"))
     expect(page.locator("#bandwidth-section[aria-busy]")).to_have_count(0)
     expect(page.locator("#bandwidth-section")).to_contain_text("Shortest predicted step")
-
-
-def test_a_layout_on_one_node_has_no_bandwidth_curve(page: Page) -> None:
-    page.goto("/explore?model=llama-3-8b&cluster=h100:8")
-    expect(page.locator("#verdict")).to_be_visible()
-    expect(page.locator("#bandwidth-section")).to_have_count(0)

@@ -209,13 +209,6 @@ def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_
     expect(page.locator("#unranked")).to_contain_text("loss gate failed: not shown to be within 2 %")
 
 
-def test_a_trial_that_was_extrapolated_is_marked_in_the_ranking(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    driver.ended(sweep, 0, measurement(extrapolated_from=(2, 4)))
-    page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator(".ranking tbody")).to_contain_text("extrapolated from 2 and 4 layers per stage")
-
-
 def test_rows_with_many_choices_take_three_lines_at_most_and_the_table_fits_a_desk(
     page: Page, driver: StoreDriver
 ) -> None:
@@ -324,16 +317,6 @@ def test_what_a_caller_wrote_is_shown_and_never_run(page: Page, driver: StoreDri
     expect(page.locator(".ended li").nth(1)).to_contain_text(attack)
     assert page.locator("main script[src=x], main img").count() == 0
     assert "taken" not in page.title().replace(attack, "")
-
-
-def test_an_unknown_sweep_is_a_page_that_leads_back(page: Page, complaints: list[str]) -> None:
-    answer = page.goto("/sweeps/sw-none")
-    assert answer is not None
-    assert answer.status == 404
-    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
-    page.get_by_role("link", name="All sweeps").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Sweeps")
-    complaints.clear()  # the browser reports the 404 that this test is about
 
 
 def test_nothing_is_loaded_from_elsewhere(own_page: Page, driver: StoreDriver, address: str) -> None:

@@ -10,20 +10,6 @@ from tests.api.service import StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job
 
 
-def test_every_part_of_a_trial_s_page_stands_on_it_in_order(page: Page, driver: StoreDriver) -> None:
-    trial = driver.ended(driver.sweep(), 0, measurement(mfu=0.25))
-    page.goto(f"/trials/{trial.id}")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Trial 0: tp2mb1")
-    expect(page.locator("#standing")).to_contain_text("rank 1 of 1")
-    expect(page.locator(".trial-figures dd").first).to_contain_text("25.0 %")
-    expect(page.locator(".standing .notice")).to_contain_text("of the step computes")
-    headings = page.locator("main h2").all_inner_texts()
-    first = ["Where a step’s time goes", "Timeline of a step", "Memory per stage", "One step away", "Ranks on nodes"]
-    assert [heading for heading in headings if heading in first] == first
-    assert headings[-1] == "Launch flags"
-    expect(page.locator("#memory ~ p")).to_contain_text("below the limit of 4 GB")
-
-
 def test_a_change_of_one_step_leads_to_its_layout_by_hand(page: Page, driver: StoreDriver) -> None:
     trial = driver.ended(driver.sweep(), 0, measurement())
     page.goto(f"/trials/{trial.id}")

@@ -25,9 +25,8 @@ from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 from tests.builders import cpu_layout, tiny_job
 from tests.patience import PATIENCE_S
-from tests.trials.agreement import TOLERANCES
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
-from tests.trials.specs import fsdp, trial_spec
+from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines
 
 # ---------------------------------------------------------------- local launcher
@@ -100,17 +99,6 @@ def measured(spec: TrialSpec, folder: Path, *launcher: str) -> Measurement:
     *_, last = read_lines(folder / "reports.jsonl")
     assert last.pop("type") == "measurement"
     return codec.from_plain(Measurement, last)
-
-
-@pytest.mark.oracle
-def test_torchrun_ranks_train_as_one_process_does(tmp_path: Path) -> None:
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "together").mkdir()
-    alone = measured(trial_spec(), tmp_path / "alone")
-    layout = fsdp(2, micro_batch_size=4)
-    together = measured(trial_spec(layout), tmp_path / "together", *TORCHRUN, "2")
-    assert len(together.peak_bytes) == 2
-    assert together.losses == pytest.approx(alone.losses, rel=TOLERANCES[layout.precision].loss)
 
 
 def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Path) -> None:

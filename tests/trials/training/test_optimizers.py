@@ -456,11 +456,6 @@ def test_each_bucket_of_the_whole_model_is_clipped_to_its_part_of_the_norm(
     assert_close(found.gradients, halves.clipped_by_tensor())
 
 
-def test_one_bucket_is_the_whole_gradient(trainer: Trainer) -> None:
-    runs = [trainer.train(clipping(MAX_NORM, ddp(2, **clip, micro_batch_size=4))) for clip in (PRE, BUCKET)]
-    assert_close(runs[0].gradients, runs[1].gradients)
-
-
 @for_each(
     [(TIED, ddp(2, **BUCKET, **SMALL, **TENSOR, micro_batch_size=4))],
     oracle=[
