@@ -17,35 +17,22 @@ from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
 from autotuner.store.sql import SqlStore, open_store
 from tests.announcements import receiver, status
-from tests.builders import cpu_cluster, tiny_model
-from tests.system.service import Service, until
+from tests.api.bodies import CPU
+from tests.builders import tiny_model
+from tests.system.service import Service, measuring, until
 from tests.trials.launching import left_over
 
 # ---------------------------------------------------------------- crash
 
 BODY = {
-    "model": to_plain(tiny_model()),
-    "cluster": to_plain(cpu_cluster(2)),
-    "workload": {"seq_len": 64, "global_batch_size": 8},
+    **CPU,
     "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
-    "trial": {
-        "warmup_steps": 1,
-        "max_warmup_steps": 1,
-        "measured_steps": 2,
-        "max_measured_steps": 2,
-        "profiled_steps": 0,
-        "max_repeats": 0,
-    },
+    "trial": measuring(2),
 }
 
 
-def trials(service: Service, sweep_id: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = service.get(f"/sweeps/{sweep_id}/trials")["items"]
-    return items
-
-
 def states(service: Service, sweep_id: str) -> list[str]:
-    return [trial["state"] for trial in trials(service, sweep_id)]
+    return [trial["state"] for trial in service.trials(sweep_id)]
 
 
 @pytest.mark.oracle  # half a minute
@@ -53,13 +40,13 @@ def test_a_service_killed_in_a_trial_finishes_the_sweep_after_a_restart_with_not
     with Service(tmp_path) as service:
         sweep_id = service.post("/sweeps", BODY)["id"]
         until("a second trial", lambda: states(service, sweep_id) == ["complete", "running"])
-        before = trials(service, sweep_id)
+        before = service.trials(sweep_id)
         until("processes of the trial", lambda: left_over(before[1]["id"]))
         service.kill()
         until("no process of the trial is left", lambda: not left_over(before[1]["id"]))
         with service:
             until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete")
-            after = trials(service, sweep_id)
+            after = service.trials(sweep_id)
             events = service.get(f"/sweeps/{sweep_id}")
     assert after[0] == before[0]
     assert [trial["number"] for trial in after] == [0, 1, 2]
@@ -77,7 +64,7 @@ def test_a_service_told_to_stop_ends_its_trial_and_gives_the_sweep_back_at_once(
     assert left_over(sweep_id) == []
     with service:  # an hour's lease has not lapsed: only one that was given back can be taken again
         until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete")
-        assert [trial["attempts"] for trial in trials(service, sweep_id)] == [1, 1, 1]
+        assert [trial["attempts"] for trial in service.trials(sweep_id)] == [1, 1, 1]
 
 
 # ---------------------------------------------------------------- interrupt
@@ -133,7 +120,7 @@ def test_a_pause_an_extension_and_a_rerun_outlive_the_service_and_lose_nothing(t
         until("a second trial", lambda: states(service, sweep_id)[:1] == ["complete"])
         service.post(f"/sweeps/{sweep_id}/pause", {})  # heard within seconds, in the middle of whichever trial
         until("the pause", lambda: state(service, sweep_id) == "paused")
-        before = trials(service, sweep_id)
+        before = service.trials(sweep_id)
         number = len(before)
         assert states(service, sweep_id)[:-1] == ["complete"] * (number - 1)
         assert not left_over(before[-1]["id"])
@@ -151,7 +138,7 @@ def test_a_pause_an_extension_and_a_rerun_outlive_the_service_and_lose_nothing(t
                 service.post(f"/trials/{before[0]['id']}/rerun", {})
                 until("the repeat", lambda: states(service, sweep_id) == ["complete"] * (number + 2))
                 until("the last end", lambda: state(service, sweep_id) == "complete")
-                after = trials(service, sweep_id)
+                after = service.trials(sweep_id)
     assert after[0] == before[0]
     assert [trial["number"] for trial in after] == list(range(number + 2))
     assert [trial["repeats"] for trial in after] == [*[None] * (number + 1), 0]

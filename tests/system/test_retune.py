@@ -20,7 +20,8 @@ from autotuner.ports import Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
-from tests.builders import cpu_cluster, cpu_layout, tiny_model
+from tests.api.bodies import CPU
+from tests.builders import cpu_layout
 from tests.databases import postgres_database
 from tests.system.service import Service, until
 from tests.trainers.registered import LOOP
@@ -42,9 +43,7 @@ BODY = {
     "name": "every-minute",
     "cron": "* * * * *",
     "sweep": {
-        "model": to_plain(tiny_model()),
-        "cluster": to_plain(cpu_cluster(2)),
-        "workload": {"seq_len": 64, "global_batch_size": 8},
+        **CPU,
         "trial": {"measuring_budget_s": 0.5, "max_measured_steps": 8, "max_repeats": 0},
         "trainer": "paced",
     },
