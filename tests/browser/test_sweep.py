@@ -74,17 +74,20 @@ def test_a_layout_that_was_only_simulated_and_not_gated_is_not_what_to_train_wit
 
 
 def test_before_anything_ran_the_page_shows_what_is_predicted_in_pencil(page: Page, driver: StoreDriver) -> None:
-    path = f"/sweeps/{driver.sweep().id}"
-    first_sight = page.request.get(path).text()  # what takes long to predict comes after it
-    assert "data-later" in first_sight
-    assert "Predicted, not tried" not in first_sight
-    page.goto(path)
+    page.goto(f"/sweeps/{driver.sweep().id}")
     expect(page.locator(".answer.pencil")).to_contain_text("Predicted best; no trial is complete yet")
     expect(page.get_by_role("heading", name="Predicted, not tried")).to_be_visible()
     expect(page.locator(".ranking.pencil tbody tr").first).to_be_visible()
     expect(page.locator(".measured")).to_have_count(0)
     page.locator(".ranking").get_by_role("link", name="explore").first.click()
     expect(page).to_have_url(re.compile(r"/explore\?model=sweep:"))
+
+
+def test_what_takes_long_to_predict_comes_after_the_first_sight(page: Page, driver: StoreDriver) -> None:
+    path = f"/sweeps/{ranked(driver, 0.2).id}"
+    assert "data-later" in page.request.get(path).text()
+    page.request.get(f"{path}?part=live")
+    assert "data-later" not in page.request.get(path).text()
 
 
 # ---------------------------------------------------------------- the ranking

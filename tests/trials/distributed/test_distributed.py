@@ -20,7 +20,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.placement import place_of
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
-from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp, hsdp, zero
+from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp, zero
 from trials.clipping import Overlap
 from trials.distributed.block_attention import (
     BLOCK_KERNELS,
@@ -122,39 +122,10 @@ def pipeline(schedule: PipelineSchedule, virtual: int = 1, **changes: Any) -> di
     return {**ranks, "micro_batch_size": 2, **changes}
 
 
-SCHEDULES = (
-    cpu_layout(**pipeline(INTERLEAVED, 2)),
-    cpu_layout(**pipeline(ZERO_BUBBLE)),
-    cpu_layout(**pipeline(ZERO_BUBBLE, micro_batch_size=1, pipeline_parallel_degree=4)),
-    cpu_layout(**pipeline(ZERO_BUBBLE, 2)),
-    cpu_layout(**pipeline(ZBV, 2, micro_batch_size=4)),  # fewer micro-batches than the V is long
-    cpu_layout(**pipeline(DUALPIPEV, 2)),
-)
-
 UNEVEN = (
     cpu_layout(**pipeline(ONE_F_ONE_B, first_stage_less_layers=1, last_stage_less_layers=1)),
     cpu_layout(**pipeline(INTERLEAVED, 2, first_stage_less_layers=1, last_stage_less_layers=1)),
     cpu_layout(**pipeline(ZBV, 2, first_stage_less_layers=1, last_stage_less_layers=1)),
-)
-
-BESIDE_DATA_PARALLELISM = (
-    ddp(2, **pipeline(INTERLEAVED, 2)),
-    ddp(2, **pipeline(ZERO_BUBBLE)),
-    ddp(2, **pipeline(ZBV, 2)),
-    ddp(2, **pipeline(DUALPIPEV, 2, micro_batch_size=1)),
-    fsdp(2, **pipeline(INTERLEAVED, 2)),
-    fsdp(2, **pipeline(ZERO_BUBBLE)),
-    fsdp(2, **pipeline(ZBV, 2)),
-    fsdp(2, **pipeline(DUALPIPEV, 2, micro_batch_size=1)),
-    hsdp(2, 2, **pipeline(ZBV, 2, micro_batch_size=1)),
-    zero(2, **pipeline(GPIPE)),
-    zero(2, **pipeline(INTERLEAVED, 2)),
-    zero(2, **pipeline(ZBV, 2)),
-    fsdp(2, **pipeline(ONE_F_ONE_B, reshard_after_forward=True)),
-    fsdp(2, **pipeline(INTERLEAVED, 2, reshard_after_forward=True)),
-    ddp(2, **SEQUENCE, **pipeline(ZBV, 2)),
-    fsdp(2, **SEQUENCE, **pipeline(INTERLEAVED, 2)),
-    zero(2, **SEQUENCE, **pipeline(ZBV, 2)),
 )
 
 TIED_TABLES = (
@@ -163,14 +134,6 @@ TIED_TABLES = (
     ddp(2, **pipeline(ONE_F_ONE_B)),
     ddp(2, **TENSOR, micro_batch_size=4),
     fsdp(2, **SEQUENCE, **pipeline(INTERLEAVED, 2)),
-)
-
-DELEGATES = (
-    cpu_layout(**pipeline(ONE_F_ONE_B, **DELEGATED)),
-    cpu_layout(**pipeline(INTERLEAVED, 2, **DELEGATED)),
-    cpu_layout(**pipeline(ZBV, 2, **DELEGATED)),
-    cpu_layout(**pipeline(DUALPIPEV, 2, **DELEGATED)),
-    fsdp(2, **SEQUENCE, **pipeline(ADAPTIVE, **DELEGATED, num_delegates=2)),
 )
 
 PLACES = (
@@ -186,12 +149,12 @@ ALWAYS = (
     (TIED, zero(2, **pipeline(ZBV, 2))),
 )
 MORE = (
-    *((tiny_model(), layout) for layout in SCHEDULES),
+    (tiny_model(), cpu_layout(**pipeline(ZERO_BUBBLE, micro_batch_size=1, pipeline_parallel_degree=4))),
+    (tiny_model(), cpu_layout(**pipeline(ZBV, 2, micro_batch_size=4))),  # fewer micro-batches than the V is long
     *((SIX_LAYERS, layout) for layout in UNEVEN),
-    *((tiny_model(), layout) for layout in BESIDE_DATA_PARALLELISM),
     *((TIED, layout) for layout in (*TIED_TABLES, *PLACES)),
-    *((tiny_model(), layout) for layout in DELEGATES),
 )
+"""Beside what ``tests/oracle`` trains: every pair of a schedule with shards, senders and whatever else there is."""
 
 
 @for_each(ALWAYS, oracle=MORE)

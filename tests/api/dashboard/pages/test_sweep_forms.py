@@ -37,16 +37,6 @@ def text_of(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
 
 
-def test_the_form_says_at_once_what_a_sweep_of_a_known_job_would_search(browser: httpx.Client) -> None:
-    page = browser.get("/new")
-    assert page.status_code == 200
-    said = text_of(page.text)
-    assert "Predicted best, nothing was measured" in said
-    assert "legal, a trial can run them" in said
-    assert "8 kv heads do not split over 16 tensor ranks" in said
-    assert "<option selected>llama-3-70b</option>" in page.text
-
-
 def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, store: Store) -> None:
     page = browser.post("/new/check", data=FORM | {"name": "<ours>", "budget.num_trials": "many"})
     assert page.status_code == 200
@@ -111,14 +101,6 @@ def test_a_sweep_that_cannot_be_started_is_refused_on_the_form(browser: httpx.Cl
     assert "Nothing was started" in text_of(page.text)
     assert "the degrees multiply to 6 ranks, the cluster has 8" in text_of(page.text)
     assert store.list_sweeps()[1] == 0
-
-
-def test_a_clone_opens_the_form_filled_in(browser: httpx.Client, driver: StoreDriver) -> None:
-    sweep = driver.sweep(sweep_request(name="first <of> many", seed=7))
-    page = browser.get("/new", params={"clone": sweep.id})
-    assert 'value="first &lt;of&gt; many"' in page.text
-    assert 'name="seed" value="7"' in page.text
-    assert re.search(r'name="space.recompute" value="chosen" checked', page.text)
 
 
 def test_a_clone_of_nothing_says_so_and_shows_a_form(browser: httpx.Client) -> None:
