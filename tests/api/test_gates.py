@@ -76,13 +76,6 @@ def read(client: httpx.Client, gate: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def test_without_a_baseline_nothing_is_passed_that_does_not_set_it(client: httpx.Client, store: Store) -> None:
-    gate = ask(client)
-    run(store, (1000.0, 1001.0, 999.0))
-    assert (read(client, gate)["outcome"], read(client, gate)["is_passed"]) == ("no_baseline", False)
-    assert client.get("/baselines").json()["items"] == []
-
-
 def test_runs_of_the_same_content_are_taken_again_and_finish_a_gate_at_once(client: httpx.Client, store: Store) -> None:
     first = with_baseline(client, store)
     again = ask(client)
@@ -100,11 +93,6 @@ def test_runs_of_another_content_are_not(client: httpx.Client, store: Store, cha
     assert ask(client, **changes)["outcome"] is None
 
 
-def test_a_gate_of_another_job_has_no_baseline_under_the_same_name(client: httpx.Client, store: Store) -> None:
-    with_baseline(client, store)
-    assert ask(client, workload={"seq_len": 64, "global_batch_size": 16})["held_to"] is None
-
-
 def test_the_badge_of_a_branch_is_that_of_its_last_finished_gate(client: httpx.Client, store: Store) -> None:
     assert client.get("/badges/main").status_code == 404
     with_baseline(client, store)
@@ -119,24 +107,6 @@ def test_a_baseline_is_forgotten_so_that_the_next_begins_anew(client: httpx.Clie
     assert client.delete(path).json() == baseline
     assert client.delete(path).status_code == 404
     assert ask(client)["held_to"] is None
-
-
-def test_a_gate_is_concluded_once(client: httpx.Client, store: Store) -> None:
-    gate = with_baseline(client, store)
-    assert not conclude(store)
-    assert read(client, gate)["finished_at"] == NOW + 61
-    told, _ = store.announcements.feed()
-    assert [one.subject_id for one in told].count(gate["id"]) == 1
-
-
-def test_a_gate_whose_sweep_is_cancelled_is_cancelled_and_told_of_once(client: httpx.Client, store: Store) -> None:
-    gate = ask(client)
-    assert client.post(f"/gates/{gate['id']}/cancel").json()["outcome"] is None
-    assert conclude(store)
-    assert read(client, gate)["outcome"] == "cancelled"
-    assert client.post(f"/gates/{gate['id']}/cancel").json() == read(client, gate)
-    told, _ = store.announcements.feed()
-    assert [one.subject_id for one in told] == [gate["id"]]
 
 
 def test_a_cancel_that_comes_after_the_last_run_changes_nothing(client: httpx.Client, store: Store) -> None:

@@ -196,17 +196,6 @@ def preview(client: httpx.Client, **changes: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_preview_says_what_a_sweep_would_search_and_starts_nothing(client: httpx.Client) -> None:
-    found = preview(client)
-    predicted = found["predicted"]
-    assert found["num_candidates"] - sum(fall["num_layouts"] for fall in found["falls"]) == predicted["num_legal"]
-    assert 0 < predicted["num_fitting"] < predicted["num_legal"]
-    assert len(predicted["items"]) == 3
-    assert found["space"]["recompute"] == ["none", "selective", "full"]
-    assert (found["refusal"], found["small_trials"]) == (None, None)
-    assert client.get("/sweeps").json()["total"] == 0
-
-
 def test_where_nothing_fits_a_preview_says_what_would_help(client: httpx.Client) -> None:
     found = preview(client, model="llama-3-70b", space={"precision": ["bf16"]})
     assert found["predicted"]["num_fitting"] == 0

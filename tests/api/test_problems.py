@@ -59,11 +59,6 @@ def test_a_name_that_others_read_is_one_line_without_control_characters(client: 
     assert problem(client.post("/gates", json=gate), 422, "invalid-input")["field"] == "software"
 
 
-def test_a_missing_field_is_named(client: httpx.Client) -> None:
-    found = problem(client.post("/sweeps", json={"model": "llama-3-8b", "cluster": "h100:8"}), 422, "invalid-input")
-    assert (found["field"], found["rule"]) == ("workload", "is required")
-
-
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -158,16 +153,6 @@ def test_a_body_that_is_no_json_is_a_bad_request(client: httpx.Client, body: byt
 def test_every_bad_parameter_is_listed(client: httpx.Client) -> None:
     found = problem(client.get("/sweeps", params={"limit": 0, "offset": -1, "state": "done"}), 422, "invalid-input")
     assert {error["field"]: error["nearest"] for error in found["errors"]} == {"limit": 1, "offset": 0, "state": None}
-
-
-def test_every_reason_against_a_layout_is_listed(client: httpx.Client) -> None:
-    layout = {"tensor_parallel_degree": 3, "micro_batch_size": 5, "precision": "fp8"}
-    job = {name: CPU[name] for name in ("model", "cluster", "workload")}
-    found = problem(client.post("/predictions", json=job | {"layout": layout}), 422, "invalid-input")
-    fields = {error["field"] for error in found["errors"]}
-    assert {"layout.tensor_parallel_degree", "layout.micro_batch_size", "layout.precision"} <= fields
-    precision = next(error for error in found["errors"] if error["field"] == "layout.precision")
-    assert (precision["value"], precision["nearest"]) == ("fp8", "bf16")
 
 
 def test_an_unknown_route_and_a_wrong_method_are_problems_too(client: httpx.Client) -> None:

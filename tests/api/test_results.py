@@ -8,7 +8,7 @@ import pytest
 
 from autotuner.core.choices import Recompute
 from autotuner.core.link import LinkHealth
-from autotuner.core.sweep import Prospects, Sweep
+from autotuner.core.sweep import Sweep
 from autotuner.core.trial_spec import TrialSettings
 from tests.api.bodies import EIGHT
 from tests.api.service import StoreDriver
@@ -17,7 +17,6 @@ from tests.builders import (
     cpu_layout,
     failure,
     measurement,
-    prediction,
     sweep_request,
     tiny_job,
 )
@@ -44,24 +43,6 @@ def test_a_sweep_without_a_rank_has_no_answer(client: httpx.Client, driver: Stor
     assert client.get(f"/sweeps/{made.id}/failures").json() == {"items": []}
     assert client.get(f"/sweeps/{made.id}/accuracy").json()["trials"] == []
     assert client.get(f"/sweeps/{made.id}/choices").json()["grid"]["cells"] == []
-
-
-def test_what_the_search_expects_stands_beside_the_answer_and_the_trial(
-    client: httpx.Client, driver: StoreDriver
-) -> None:
-    made = driver.sweep()
-    prospects = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.25)
-    trial = driver.store.add_trial(
-        made.id,
-        lease=driver.lease(made.id),
-        number=0,
-        layout=PLAIN,
-        prediction=prediction(),
-        prospects=prospects,
-    )
-    answer = client.get(f"/sweeps/{made.id}/answer").json()
-    assert answer["prospects"] == {"num_candidates": 12, "num_fitting": 9, "expected_gain": 0.25}
-    assert client.get(f"/trials/{trial.id}").json()["expected_gain"] == 0.25
 
 
 def test_choices_show_the_two_that_were_asked_for(client: httpx.Client, sweep: Sweep) -> None:

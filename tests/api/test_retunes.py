@@ -57,16 +57,6 @@ def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(clien
     assert (refused.status_code, refused.json()["field"]) == (422, "layout.data_parallel_replicate_degree")
 
 
-@pytest.mark.usefixtures("nightly")
-def test_a_retune_is_forgotten_with_its_runs_and_its_sweeps_stay(client: httpx.Client, store: Store) -> None:
-    run = client.post("/retunes/nightly/runs").json()
-    outcome = RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=BETTER)
-    conclude(store, run, outcome)
-    assert client.delete("/retunes/nightly").json()["name"] == "nightly"
-    assert client.get(f"/retune-runs/{run['id']}").status_code == 404
-    assert client.get(f"/sweeps/{run['sweep_id']}").status_code == 200
-
-
 @pytest.mark.parametrize("path", ["/retunes/nihgtly", "/retunes/nihgtly/runs", "/retunes/nihgtly/trend"])
 @pytest.mark.usefixtures("nightly")
 def test_a_name_that_is_not_stored_is_told_the_nearest(client: httpx.Client, path: str) -> None:

@@ -7,17 +7,14 @@ import httpx
 import pytest
 
 from api.schemas import SweepSummary
-from autotuner.core.choices import Precision
-from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import Stopped
 from autotuner.launch import this_machine
 from autotuner.launch.this_machine import forget_cluster
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
-from tests.api.bodies import CPU, LARGE
-from tests.api.service import NOW, StoreDriver, app_on, loss_gate_result, serve
+from tests.api.bodies import CPU, LARGE, STUDY
+from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import (
     cpu_cluster,
     cpu_layout,
@@ -70,47 +67,20 @@ def test_a_sweep_on_this_machine_has_its_measured_peaks(client: httpx.Client, me
     assert measurings == ["cores"]
 
 
-def test_a_repeated_idempotency_key_returns_the_first_sweep_and_creates_none(client: httpx.Client) -> None:
-    first = client.post("/sweeps", json=CPU, headers={"Idempotency-Key": "run-1"})
-    again = client.post("/sweeps", json=CPU, headers={"Idempotency-Key": "run-1"})
+@pytest.mark.parametrize(
+    ("path", "body", "changed"),
+    [("/sweeps", CPU, {"seed": 7}), ("/optimizer-studies", STUDY, {"target_loss": 4.0})],
+)
+def test_a_key_creates_one_run_and_is_a_conflict_with_another_request(
+    client: httpx.Client, path: str, body: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    key = {"Idempotency-Key": "run-1"}
+    first, again = (client.post(path, json=body, headers=key) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.json() == first.json()
     assert again.headers["Location"] == first.headers["Location"]
-    assert client.get("/sweeps").json()["total"] == 1
-
-
-def test_an_idempotency_key_of_another_request_is_a_conflict(client: httpx.Client) -> None:
-    client.post("/sweeps", json=CPU, headers={"Idempotency-Key": "run-1"})
-    other = client.post("/sweeps", json=CPU | {"seed": 7}, headers={"Idempotency-Key": "run-1"})
-    assert other.status_code == 409
-    assert other.json()["type"] == "urn:autotuner:problem:conflict"
-
-
-def test_sweeps_are_listed_newest_first_in_pages_and_by_state(client: httpx.Client, driver: StoreDriver) -> None:
-    done = driver.finish(driver.sweep(sweep_request(name="done")))
-    running = driver.sweep(sweep_request(name="running"))
-    page = client.get("/sweeps", params={"limit": 1, "offset": 1}).json()
-    assert (page["total"], page["limit"], page["offset"], len(page["items"])) == (2, 1, 1, 1)
-    only = client.get("/sweeps", params={"state": "complete"}).json()
-    assert [item["id"] for item in only["items"]] == [done.id]
-    assert {item["id"] for item in client.get("/sweeps").json()["items"]} == {done.id, running.id}
-
-
-def test_sweeps_are_searched_filtered_by_owner_and_ordered(client: httpx.Client, driver: StoreDriver) -> None:
-    for name, mfu in (("slow", 0.2), ("fast", 0.4)):
-        sweep = driver.sweep(sweep_request(name=name))
-        driver.ended(sweep, 0, measurement(mfu=mfu))
-        driver.finish(sweep)
-
-    def names(**asked: str) -> list[str]:
-        return [item["name"] for item in client.get("/sweeps", params=asked).json()["items"]]
-
-    assert names(q="FAST tiny") == ["fast"]
-    assert names(owner="nobody") == []
-    assert names(sort="mfu") == ["fast", "slow"]
-    assert names(sort="mfu", order="ascending") == ["slow", "fast"]
-    assert names(sort="name") == ["fast", "slow"]
-    assert client.get("/sweeps", params={"sort": "luck"}).status_code == 422
+    other = client.post(path, json=body | changed, headers=key)
+    assert (other.status_code, other.json()["type"]) == (409, "urn:autotuner:problem:conflict")
 
 
 def test_a_running_sweep_says_how_long_the_budget_nearest_its_end_will_last(
@@ -128,13 +98,6 @@ def test_a_running_sweep_says_how_long_the_budget_nearest_its_end_will_last(
     assert SweepSummary.of(ended, NOW + 60).progress.remaining_s is None
 
 
-def test_accelerator_hours_are_run_time_times_ranks(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    driver.ended(sweep, 0, layout=cpu_layout(tensor_parallel_degree=2))
-    hours = client.get(f"/sweeps/{sweep.id}").json()["progress"]["accelerator_hours"]
-    assert hours == pytest.approx(30 * 2 / 3600)
-
-
 def test_trials_are_listed_by_number_in_pages_and_by_filter(client: httpx.Client, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.ended(sweep, 0, layout=cpu_layout(tensor_parallel_degree=2))
@@ -150,14 +113,6 @@ def test_trials_are_listed_by_number_in_pages_and_by_filter(client: httpx.Client
     assert numbers(tensor_parallel_degree=2) == [0]
     assert numbers(pipeline_parallel_degree=2) == [1]
     assert numbers(micro_batch_size=4) == [2]
-
-
-def test_a_failed_trial_has_its_kind_and_log_and_no_measurement(client: httpx.Client, driver: StoreDriver) -> None:
-    trial = driver.ended(driver.sweep(), 0, failure(log_tail="out of memory"))
-    read = client.get(f"/trials/{trial.id}").json()
-    assert read["state"] == "failed"
-    assert read["measured"] is None
-    assert (read["failure"]["kind"], read["failure"]["log_tail"]) == ("oom", "out of memory")
 
 
 def test_a_loss_that_is_no_number_reads_as_null(client: httpx.Client, driver: StoreDriver) -> None:
@@ -179,13 +134,6 @@ def test_a_ranking_is_by_measured_mfu_and_keeps_its_ranks_from_page_to_page(
     assert second["total"] == 3
 
 
-def test_trials_beyond_one_batch_are_counted_too(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    for number in range(501):  # one more than a batch of the summary
-        driver.queued(sweep, number)
-    assert client.get(f"/sweeps/{sweep.id}").json()["trials"]["queued"] == 501
-
-
 def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_loss_gate(client: httpx.Client) -> None:
     asked = {"objective": {"metric": "tokens_per_s"}, "max_parallel_trials": 4, "loss_gate": {"num_seeds": 5}}
     created = client.post("/sweeps", json=CPU | asked).json()
@@ -196,47 +144,10 @@ def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_los
     assert [error["field"] for error in refused["errors"]] == ["max_parallel_trials", "loss_gate.num_seeds"]
 
 
-def test_a_ranking_says_which_trials_cannot_be_told_from_the_first(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    for number, step_time_s in enumerate((0.5, 0.501, 0.8)):
-        layout = cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number)
-        driver.ended(sweep, number, measured_in(step_time_s), layout=layout)
-    rows = client.get(f"/sweeps/{sweep.id}/ranking").json()["items"]
-    assert [(row["rank"], row["number"], row["tied_with_best"]) for row in rows] == [
-        (1, 0, True),
-        (2, 1, True),
-        (3, 2, False),
-    ]
-    chances = [row["probability_best"] for row in rows]
-    assert sum(chances) == pytest.approx(1.0)
-    assert chances == sorted(chances, reverse=True)
-    assert [row["tied_with_best"] for row in client.get("/ranking").json()["items"]] == [None] * 3
-
-
-def measured_in(step_time_s: float) -> Measurement:
-    """A measurement of the tiny model's step, its median known within 1 %."""
-    return measurement(step_time_s=step_time_s, mfu=0.125 / step_time_s, step_time_interval_s=0.01 * step_time_s)
-
-
 def test_a_trial_that_was_ended_says_why(client: httpx.Client, driver: StoreDriver) -> None:
     sentence = "its steps take 1.4 s, the best 0.5 s"
     trial = driver.ended(driver.sweep(), 0, Stopped(reason="pruned", detail=sentence))
     assert client.get(f"/trials/{trial.id}").json()["stopped"] == {"reason": "pruned", "detail": sentence}
-
-
-def test_a_loss_gate_is_told_with_both_curves_and_takes_a_rank_where_it_failed(
-    client: httpx.Client, driver: StoreDriver
-) -> None:
-    sweep = driver.sweep()
-    trials = [
-        driver.ended(sweep, n, layout=cpu_layout(precision=Precision.FP8, micro_batch_size=2**n)) for n in range(2)
-    ]
-    driver.gated(trials[0], loss_gate_result(outcome=GateOutcome.FAILED, candidate_losses=((5.0, float("nan")),)))
-    read = client.get(f"/trials/{trials[0].id}").json()
-    assert (read["gate_outcome"], read["gate"]["outcome"]) == ("failed", "failed")
-    assert read["gate"]["candidate_losses"] == [[5.0, None]]
-    (row,) = client.get(f"/sweeps/{sweep.id}/ranking").json()["items"]
-    assert (row["id"], row["gate_outcome"]) == (trials[1].id, "not_gated")
 
 
 def test_the_utilization_of_the_precision_in_use_stands_beside_mfu(client: httpx.Client, driver: StoreDriver) -> None:

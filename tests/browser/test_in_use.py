@@ -241,11 +241,11 @@ def test_figures_that_were_not_measured_are_never_called_so(page: Page, driver: 
     simulated = sweep_request(job=tiny_job(cluster=cpu_cluster(engine="simulated", queue="flaky")))
     sweep = driver.sweep(simulated)
     driver.ended(sweep, 0, measurement(mfu=0.25, is_simulated=True))
+    small = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
+    driver.estimated(small, 0)
     retune(driver, template=simulated)
     finished_run(driver, Verdict.UNCHANGED, 1000.0, "the incumbent reached 1 ktoken/s")
     gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "within 2 % of main", sweep=simulated)
-    small = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
-    driver.estimated(small, 0)
     tried_as = ("tried on cpu:2 (2 of these)", "stimated from a trial on 2 of 8 ranks", "18.8± 2.3", "tried as tp2 mb1")
     for path, says in {
         f"/sweeps/{sweep.id}": ("simulated, queue flaky", "nothing ran", "simulated, 95 % interval"),
