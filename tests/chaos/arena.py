@@ -28,13 +28,10 @@ from tests.chaos.account import (
     run_again,
     undisturbed,
 )
-from tests.chaos.client import create_sweep, unexpected_answer
-from tests.chaos.databases import Database, StoreName, database
-from tests.chaos.disk import Disk, small_disk
+from tests.chaos.databases import Database, Disk, StoreName, database, small_disk
 from tests.chaos.faults import Fault
 from tests.chaos.jobs import Job
-from tests.chaos.members import Kind, Member, MemberSpec, context
-from tests.chaos.processes import orphans
+from tests.chaos.members import Kind, Member, MemberSpec, context, create_sweep, orphans, unexpected_answer
 from tests.chaos.scene import Scene
 from tests.system.service import until
 
