@@ -11,19 +11,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from autotuner.core.access import Scope
-from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
-from tests.api.service import app_on, serve
 from tests.patience import PATIENCE_S
 
 # ---------------------------------------------------------------- login
-
-
-@pytest.fixture(scope="module")
-def people() -> Iterator[People]:
-    app = app_on(memory_store(), login="tokens")
-    with serve(app) as address:
-        yield People(app=app, address=address)
 
 
 @pytest.fixture
