@@ -49,12 +49,18 @@ def test_the_jobs_of_a_trial_say_where_they_stand_and_how_long_they_waited(page:
 
 def test_the_page_of_a_measured_trial_says_how_it_was_measured(page: Page, driver: StoreDriver) -> None:
     careful = measurement(
-        num_steps=12, noise_floor=0.02, num_disturbed=1, compile_s=18.0, power_w=612.0, precision_flop_per_s=100e9
+        num_warmup_steps=4,
+        num_steps=12,
+        noise_floor=0.02,
+        num_disturbed=1,
+        compile_s=18.0,
+        power_w=612.0,
+        precision_flop_per_s=100e9,
     )
     trial = driver.ended(driver.sweep(), 0, careful, cpu_layout(precision=Precision.FP8))
     page.goto(f"/trials/{trial.id}")
     expect(page.locator(".trial-figures")).to_contain_text("of its fp8 peak")
-    for said in ("12 measured after", "2 %", "1, thrown away", "18 s", "612 W"):
+    for said in ("12 measured after 4 to warm up", "2 %", "1, thrown away", "18 s", "612 W"):
         expect(page.locator("#measured + dl")).to_contain_text(said)
 
 
