@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from autotuner.store.sql import Store, memory_store
-from tests.api.service import PlainService, StoreDriver, serve_plain
+from tests.api.access import People
+from tests.api.service import PlainService, StoreDriver, app_on, serve, serve_plain
 
 
 @pytest.fixture
@@ -42,3 +43,19 @@ def certificates() -> ssl.SSLContext:
 def client(address: str, certificates: ssl.SSLContext) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=f"{address}/api/v1", timeout=60, verify=certificates) as client:
         yield client
+
+
+@pytest.fixture
+def browser(address: str, certificates: ssl.SSLContext) -> Iterator[httpx.Client]:
+    """Somebody who asks for pages."""
+    page = {"Accept": "text/html"}
+    with httpx.Client(base_url=address, headers=page, timeout=60, verify=certificates) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def people() -> Iterator[People]:
+    """Callers of one service for all tests of a file: the first request to each takes as long as many others."""
+    app = app_on(memory_store(), login="tokens")
+    with serve(app) as address:
+        yield People(app=app, address=address)

@@ -20,7 +20,7 @@ from api.main import create_app
 from api.previews import Previews
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
-from autotuner.core.run import RunState, StopReason
+from autotuner.core.run import Lease, RunState, StopReason
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
@@ -131,6 +131,10 @@ class StoreDriver:
     store: Store
     owner: str = "driver"
 
+    def lease(self, run_id: str) -> Lease:
+        """What this worker holds a sweep or a trial by."""
+        return lease_of(self.store, run_id, self.owner)
+
     def sweep(self, request: SweepRequest | None = None) -> Sweep:
         """A running sweep."""
         sweep, _ = self.store.create_sweep(request or sweep_request(), now=NOW)
@@ -143,7 +147,7 @@ class StoreDriver:
         """A trial that waits."""
         return self.store.add_trial(
             sweep.id,
-            lease=lease_of(self.store, sweep.id, self.owner),
+            lease=self.lease(sweep.id),
             number=number,
             layout=layout or cpu_layout(tensor_parallel_degree=2),
             prediction=prediction(**predicted),
@@ -152,7 +156,7 @@ class StoreDriver:
     def start(self, sweep: Sweep, number: int, layout: Layout | None = None, **predicted: Any) -> Trial:
         """A trial that has just begun, with that prediction."""
         trial = self.queued(sweep, number, layout, **predicted)
-        return self.store.start_trial(trial.id, lease=lease_of(self.store, trial.id, self.owner), now=NOW + number)
+        return self.store.start_trial(trial.id, lease=self.lease(trial.id), now=NOW + number)
 
     def running(self, sweep: Sweep, number: int, layout: Layout | None = None, num_steps: int = 1) -> Trial:
         """A trial that has reported some steps."""
@@ -163,12 +167,12 @@ class StoreDriver:
 
     def step(self, trial: Trial, step: int) -> None:
         """One more step of a running trial."""
-        self.store.add_step(trial.id, step_report(step), lease=lease_of(self.store, trial.id, self.owner), now=NOW)
+        self.store.add_step(trial.id, step_report(step), lease=self.lease(trial.id), now=NOW)
 
     def placed(self, trial: Trial, *jobs: EngineJob) -> Trial:
         """A running trial that engines were given those jobs for."""
         for job in jobs:
-            trial = self.store.set_job(trial.id, job, lease=lease_of(self.store, trial.id, self.owner), now=NOW)
+            trial = self.store.set_job(trial.id, job, lease=self.lease(trial.id), now=NOW)
         return trial
 
     def ended(self, sweep: Sweep, number: int, outcome: Outcome | None = None, layout: Layout | None = None) -> Trial:
@@ -177,33 +181,29 @@ class StoreDriver:
 
     def end(self, trial: Trial, outcome: Outcome | None = None) -> Trial:
         """The end of a running trial; complete unless said otherwise."""
-        return self.store.finish_trial(
-            trial.id, outcome or measurement(), lease=lease_of(self.store, trial.id, self.owner), now=NOW + 30
-        )
+        return self.store.finish_trial(trial.id, outcome or measurement(), lease=self.lease(trial.id), now=NOW + 30)
 
     def estimated(self, sweep: Sweep, number: int) -> Trial:
         """A trial that ran on two of eight ranks, and what is estimated of its layout."""
         layout = cpu_layout(tensor_parallel_degree=2, data_parallel_replicate_degree=4)
         trial = self.store.add_trial(
             sweep.id,
-            lease=lease_of(self.store, sweep.id, self.owner),
+            lease=self.lease(sweep.id),
             number=number,
             layout=layout,
             prediction=prediction(),
             scaled=small_trial(),
         )
         self.end(
-            self.store.start_trial(trial.id, lease=lease_of(self.store, trial.id, self.owner), now=NOW),
+            self.store.start_trial(trial.id, lease=self.lease(trial.id), now=NOW),
             measurement(mfu=0.9),
         )
-        (told,) = self.store.set_estimates(
-            sweep.id, {trial.id: estimate()}, lease=lease_of(self.store, sweep.id, self.owner), now=NOW + 31
-        )
+        (told,) = self.store.set_estimates(sweep.id, {trial.id: estimate()}, lease=self.lease(sweep.id), now=NOW + 31)
         return told
 
     def gated(self, trial: Trial, result: GateResult) -> Trial:
         """What a loss gate found of a complete trial."""
-        return self.store.add_gate(trial.id, result, lease=lease_of(self.store, trial.id, self.owner), now=NOW + 45)
+        return self.store.add_gate(trial.id, result, lease=self.lease(trial.id), now=NOW + 45)
 
     def finish(self, sweep: Sweep) -> Sweep:
         """The end of the sweep, its budget spent."""

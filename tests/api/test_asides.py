@@ -14,10 +14,9 @@ from autotuner.search.asides import Asides, Inline
 from autotuner.service.asides.pool import AsidePool, Limits, asker
 from autotuner.store.sql import memory_store
 from tests.api.access import People
+from tests.api.bodies import CPU, EIGHT, PLAN
 from tests.api.service import app_on, serve
-from tests.api.test_plans import PLAN, computed
-from tests.api.test_predictions import JOB
-from tests.api.test_sweeps import BODY
+from tests.api.test_plans import computed
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -25,20 +24,20 @@ Answer = TypeVar("Answer")
 LAYOUT = {"tensor_parallel_degree": 8, "recompute": "full"}
 
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
-    "the best of a space": ("/predictions", JOB | {"limit": 3}),
-    "what a format can say": ("/predictions", JOB | {"limit": 1, "format": "torchtitan", "current": LAYOUT}),
+    "the best of a space": ("/predictions", EIGHT | {"limit": 3}),
+    "what a format can say": ("/predictions", EIGHT | {"limit": 1, "format": "torchtitan", "current": LAYOUT}),
     "a space where nothing fits": (
         "/predictions",
-        JOB | {"model": "llama-3-70b", "space": {"tensor_parallel_degree": [8]}},
+        EIGHT | {"model": "llama-3-70b", "space": {"tensor_parallel_degree": [8]}},
     ),
-    "an empty space": ("/predictions", JOB | {"space": {"tensor_parallel_degree": [3]}}),
-    "one layout": ("/predictions", JOB | {"layout": LAYOUT, "measured": [{"layout": LAYOUT, "step_time_s": 2.0}]}),
-    "an illegal layout": ("/predictions", JOB | {"layout": {"tensor_parallel_degree": 3}}),
-    "an explanation": ("/explanations", JOB | {"layout": LAYOUT}),
-    "an export": ("/exports", JOB | {"layout": LAYOUT, "format": "megatron-lm"}),
+    "an empty space": ("/predictions", EIGHT | {"space": {"tensor_parallel_degree": [3]}}),
+    "one layout": ("/predictions", EIGHT | {"layout": LAYOUT, "measured": [{"layout": LAYOUT, "step_time_s": 2.0}]}),
+    "an illegal layout": ("/predictions", EIGHT | {"layout": {"tensor_parallel_degree": 3}}),
+    "an explanation": ("/explanations", EIGHT | {"layout": LAYOUT}),
+    "an export": ("/exports", EIGHT | {"layout": LAYOUT, "format": "megatron-lm"}),
     "an import": ("/imports", {"text": "--tensor-model-parallel-size 8", "num_ranks": 8}),
     "a broken import": ("/imports", {"text": "nothing that is known"}),
-    "a sweep that no trial can run": ("/sweeps", BODY | {"space": {"tensor_parallel_degree": [3]}}),
+    "a sweep that no trial can run": ("/sweeps", CPU | {"space": {"tensor_parallel_degree": [3]}}),
 }
 
 FROZE = {
@@ -86,7 +85,7 @@ def test_what_is_computed_beside_the_service_is_answered_as_in_it(
 
 @pytest.mark.parametrize("path", ["/predictions", "/sweeps"])
 def test_a_space_that_once_froze_the_service_is_refused_with_its_number(inside: httpx.Client, path: str) -> None:
-    answer = inside.post(path, json=(JOB if path == "/predictions" else BODY) | {"space": FROZE})
+    answer = inside.post(path, json=(EIGHT if path == "/predictions" else CPU) | {"space": FROZE})
     assert (answer.status_code, answer.json()["field"]) == (422, "space")
     assert answer.json()["value"] > answer.json()["nearest"] > 0
     assert "1000 of recompute_every, 300 of gradient_bucket_bytes" in answer.json()["rule"]
@@ -94,14 +93,14 @@ def test_a_space_that_once_froze_the_service_is_refused_with_its_number(inside: 
 
 def test_a_prediction_that_takes_longer_than_it_may_is_refused_with_the_time() -> None:
     with service(pool(seconds=0.05)) as client:
-        answer = client.post("/predictions", json=JOB | {"cluster": "h100:1024", "model": "deepseek-v3"})
+        answer = client.post("/predictions", json=EIGHT | {"cluster": "h100:1024", "model": "deepseek-v3"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:autotuner:problem:too-costly")
     assert answer.json()["detail"] == "this takes longer than 0.05 s; ask for less"
 
 
 def test_a_prediction_that_takes_more_memory_than_it_may_is_refused_with_the_bytes() -> None:
     with service(pool(memory_bytes=10_000_000)) as client:
-        answer = client.post("/predictions", json=JOB | {"cluster": "h100:1024", "model": "deepseek-v3"})
+        answer = client.post("/predictions", json=EIGHT | {"cluster": "h100:1024", "model": "deepseek-v3"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:autotuner:problem:too-costly")
     assert "of memory; ask for less" in answer.json()["detail"]
 
@@ -127,7 +126,7 @@ def test_a_computation_counts_against_the_share_of_who_asked_for_it_a_plan_s_pie
     with serve(app) as address:
         people = People(app=app, address=address)
         with people.client(name="ada") as ada, people.client(name="bob") as bob:
-            assert ada.post("/predictions", json=JOB | {"layout": LAYOUT}).status_code == 200
+            assert ada.post("/predictions", json=EIGHT | {"layout": LAYOUT}).status_code == 200
             assert set(recorded.callers) == {"ada"}
             recorded.callers.clear()
             assert computed(bob, bob.post("/plans", json=PLAN).json()["id"])["answer"]

@@ -1,17 +1,20 @@
-"""The audit log: what is listed of what was changed, and what is not."""
-
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import httpx
+import pytest
 
+from autotuner.core.access import Scope
 from autotuner.core.codec import to_plain
-from autotuner.store.sql import Store
-from tests.api.service import NOW
-from tests.builders import cpu_cluster, tiny_model
+from autotuner.store.sql import Store, memory_store
+from tests.api.access import People, bearing
+from tests.api.bodies import CPU
+from tests.api.service import NOW, app_on, serve
+from tests.builders import tiny_model
 
-WORKLOAD = {"seq_len": 64, "global_batch_size": 8}
+# ---------------------------------------------------------------- audit
 
 
 def actions(store: Store) -> list[tuple[str, int]]:
@@ -19,8 +22,7 @@ def actions(store: Store) -> list[tuple[str, int]]:
 
 
 def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: httpx.Client) -> None:
-    body = {"model": to_plain(tiny_model()), "cluster": to_plain(cpu_cluster()), "workload": WORKLOAD}
-    created = client.post("/sweeps", json=body, headers={"X-Request-ID": "build-7"}).json()
+    created = client.post("/sweeps", json=CPU, headers={"X-Request-ID": "build-7"}).json()
     client.post(f"/sweeps/{created['id']}/cancel")
     listed = client.get("/audit").json()
     cancelled, asked = sorted(listed["items"], key=lambda entry: entry["action"])  # the clock stands still
@@ -40,9 +42,8 @@ def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: 
 
 def test_what_only_looks_predicts_or_is_wrong_is_not_listed(client: httpx.Client, store: Store) -> None:
     client.get("/sweeps")
-    body = {"model": to_plain(tiny_model()), "cluster": to_plain(cpu_cluster()), "workload": WORKLOAD}
-    assert client.post("/predictions", json=body).status_code == 200
-    assert client.post("/sweeps", json=body | {"seed": -1}).status_code == 422
+    assert client.post("/predictions", json=CPU).status_code == 200
+    assert client.post("/sweeps", json=CPU | {"seed": -1}).status_code == 422
     assert client.delete("/models/none").status_code == 404
     assert client.post("/nothing").status_code in (404, 405)
     assert actions(store) == []
@@ -65,3 +66,62 @@ def test_the_list_is_of_one_caller_where_one_is_named(client: httpx.Client) -> N
     client.put("/models/tiny", json=to_plain(tiny_model()))
     assert client.get("/audit", params={"caller": "ada"}).json()["items"] == []
     assert json.dumps(client.get("/audit").json()["items"]).count("save_model") == 1
+
+
+# ---------------------------------------------------------------- tokens
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[httpx.Client]:
+    """An admin of a service with tokens."""
+    app = app_on(memory_store(), login="tokens")
+    with serve(app) as address, People(app=app, address=address).client(Scope.ADMIN, "root") as client:
+        yield client
+
+
+def test_a_token_lets_in_whom_it_was_made_for_with_their_quota(root: httpx.Client) -> None:
+    quota = {"unfinished_sweeps": 2, "accelerator_hours_per_day": 64.0, "requests_per_minute": 600}
+    answer = root.post("/tokens", json={"name": "ada@example.com", "quota": quota})
+    assert answer.status_code == 201
+    made, text = answer.json()["token"], answer.json()["text"]
+    assert (made["created_by"], made["created_at"], made["expires_at"], made["scope"]) == ("root", NOW, None, "run")
+    who = root.get("/caller", headers=bearing(text)).json()
+    nothing = {"unfinished_sweeps": 0, "accelerator_hours": 0.0, "promised_hours": 0.0}
+    shown = {"name": "ada@example.com", "scope": "run", "quota": quota, "token_id": made["id"], "usage": nothing}
+    assert who == shown
+
+
+def test_a_list_of_tokens_shows_neither_texts_nor_digests(root: httpx.Client) -> None:
+    text = root.post("/tokens", json={"name": "only here", "scope": "read"}).json()["text"]
+    listed = root.get("/tokens")
+    assert [one["scope"] for one in listed.json()["items"] if one["name"] == "only here"] == ["read"]
+    assert text.rpartition("_")[2] not in listed.text
+    assert "argon2" not in listed.text
+
+
+def test_a_token_is_taken_back_once(root: httpx.Client) -> None:
+    made = root.post("/tokens", json={"name": "ada"}).json()["token"]
+    first, again = (root.post(f"/tokens/{made['id']}/revoke").json() for _ in range(2))
+    assert first == again
+    assert first["revoked_at"] == NOW
+    assert root.post("/tokens/nobody/revoke").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a" * 129}, "name"),
+        ({"name": "ada\n"}, "name"),
+        ({"scope": "root"}, "scope"),
+        ({"quota": {"unfinished_sweeps": 0}}, "quota"),
+        ({"quota": {"accelerator_hours_per_day": -1.0}}, "quota"),
+        ({"expires_at": NOW}, "expires_at"),
+    ],
+)
+def test_what_can_be_no_token_is_refused_with_the_field(
+    root: httpx.Client, changes: dict[str, object], field: str
+) -> None:
+    answer = root.post("/tokens", json={"name": "ada"} | changes)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"].startswith(field)

@@ -10,8 +10,8 @@ import pytest
 from autotuner.core.comparison import Challenge
 from autotuner.core.sweep import Sweep
 from autotuner.store.sql import Store
+from tests.api.bodies import CPU
 from tests.api.service import NOW, StoreDriver
-from tests.api.test_sweeps import BODY
 from tests.builders import cpu_layout, sweep_request
 from tests.contracts.acts import release_sweep
 
@@ -66,9 +66,9 @@ def test_a_budget_is_read_as_that_of_a_new_sweep_is(
 
 def test_a_key_still_creates_nothing_once_the_budget_has_changed(client: httpx.Client) -> None:
     key = {"Idempotency-Key": "ci-1"}
-    first = client.post("/sweeps", json=BODY, headers=key).json()
+    first = client.post("/sweeps", json=CPU, headers=key).json()
     post(client, f"/sweeps/{first['id']}/budget", {"budget": {"num_trials": 30}})
-    again = client.post("/sweeps", json=BODY, headers=key)
+    again = client.post("/sweeps", json=CPU, headers=key)
     assert (again.status_code, again.json()["id"], again.json()["budget"]["num_trials"]) == (200, first["id"], 30)
 
 
@@ -100,13 +100,6 @@ def test_a_clone_is_asked_for_as_the_original_but_for_what_the_body_says(
         "budget": before["budget"] | {"num_trials": 2},
         "trial": before["trial"] | {"measured_steps": 9},
     }
-
-
-def test_a_clone_without_changes_is_the_same_sweep_anew(client: httpx.Client, driver: StoreDriver) -> None:
-    original = finished(driver)
-    clone = post(client, f"/sweeps/{original.id}/clone", {}, status=201)
-    assert clone["state"] == "queued"
-    assert clone["request"] == client.get(f"/sweeps/{original.id}").json()["request"]
 
 
 def test_a_clone_for_another_cluster_takes_the_space_that_suits_it(client: httpx.Client) -> None:

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import httpx
+import pytest
 
 from autotuner.core.codec import to_plain
-from tests.builders import cpu_cluster, tiny_model
+from autotuner.costmodel.predict import predict_one
+from tests.api.bodies import CPU
+from tests.api.service import NOW, StoreDriver
+from tests.builders import cpu_cluster, cpu_layout, measurement, sweep_request, tiny_job, tiny_model
+
+# ---------------------------------------------------------------- descriptions
 
 GPT2_CONFIG = {
     "model_type": "gpt2",
@@ -17,32 +24,9 @@ GPT2_CONFIG = {
 }
 
 
-def test_a_stored_model_is_read_listed_and_used_by_its_name(client: httpx.Client) -> None:
-    saved = client.put("/models/tiny", json=to_plain(tiny_model()))
-    assert saved.status_code == 200
-    assert client.get("/models/tiny").json() == saved.json()
-    assert [model["name"] for model in client.get("/models").json()["items"]] == ["tiny"]
-    body = {"model": "tiny", "cluster": to_plain(cpu_cluster()), "workload": {"seq_len": 64, "global_batch_size": 8}}
-    assert client.post("/sweeps", json=body).json()["model"] == "tiny"
-
-
-def test_saving_an_equal_model_again_changes_nothing(client: httpx.Client) -> None:
-    first = client.put("/models/tiny", json=to_plain(tiny_model()))
-    again = client.put("/models/tiny", json=to_plain(tiny_model()))
-    assert (again.status_code, again.json()) == (200, first.json())
-
-
 def test_a_hugging_face_config_is_stored_under_the_name_in_the_path(client: httpx.Client) -> None:
     saved = client.put("/models/my-gpt2", json=GPT2_CONFIG).json()
     assert (saved["name"], saved["num_layers"], saved["hidden_size"]) == ("my-gpt2", 12, 768)
-
-
-def test_a_forgotten_model_is_not_found_and_its_name_is_free(client: httpx.Client) -> None:
-    saved = client.put("/models/tiny", json=to_plain(tiny_model()))
-    assert client.delete("/models/tiny").json() == saved.json()
-    missing = client.delete("/models/tiny")
-    assert (missing.status_code, client.get("/models").json()["items"]) == (404, [])
-    assert client.put("/models/tiny", json=to_plain(tiny_model(num_layers=5))).status_code == 200
 
 
 def test_a_name_of_the_catalog_is_given_to_nobody(client: httpx.Client) -> None:
@@ -54,27 +38,68 @@ def test_a_name_of_the_catalog_is_given_to_nobody(client: httpx.Client) -> None:
     assert client.get("/models/llama-3-70b").json()["num_layers"] == 80
 
 
-def test_a_config_of_an_unknown_kind_is_refused(client: httpx.Client) -> None:
-    refused = client.put("/models/other", json={"model_type": "perceiver"})
-    assert (refused.status_code, refused.json()["field"]) == (422, "model_type")
+# ---------------------------------------------------------------- calibrations
+
+LAYOUT = cpu_layout(tensor_parallel_degree=2)
+ONE = CPU | {"layout": to_plain(LAYOUT)}
 
 
-def test_a_name_in_the_body_that_is_not_the_path_is_refused(client: httpx.Client) -> None:
-    refused = client.put("/models/other", json=to_plain(tiny_model()))
-    assert (refused.status_code, refused.json()["field"], refused.json()["nearest"]) == (422, "name", "other")
+@pytest.fixture
+def slow(driver: StoreDriver) -> StoreDriver:
+    """A machine on which two trials took one and a half times as long as predicted."""
+    sweep = driver.sweep()
+    step_time_s = 1.5 * predict_one(LAYOUT, tiny_job()).step_time.total_s
+    for number in range(2):
+        driver.ended(sweep, number, measurement(step_time_s=step_time_s), layout=LAYOUT)
+    driver.finish(sweep)
+    return driver
 
 
-def test_a_catalog_model_is_read_like_a_stored_one(client: httpx.Client) -> None:
-    assert client.get("/models/llama-3-8b").json()["num_layers"] == 32
+def predicted(client: httpx.Client, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    answer = client.post("/predictions", json=body).json()
+    return answer["items"][0]["predicted"], answer["caveats"]
 
 
-def test_a_catalog_cluster_is_read_by_accelerator_and_count(client: httpx.Client) -> None:
-    cluster = client.get("/clusters/h100:64").json()
-    assert cluster["num_nodes"] * cluster["accelerators_per_node"] == 64
+@pytest.mark.usefixtures("slow")
+def test_stored_trials_shift_the_next_prediction_which_says_so(client: httpx.Client) -> None:
+    alone, said_alone = predicted(client, ONE | {"uses_history": False})
+    known, said = predicted(client, ONE)
+    assert 1.1 < known["step_time_s"] / alone["step_time_s"] < 1.6
+    assert any(caveat.startswith("calibrated on 2 trials of 1 sweep: factor 1.") for caveat in said)
+    assert not any("calibrated" in caveat for caveat in said_alone)
 
 
-def test_a_stored_cluster_is_read_listed_and_used_by_its_name(client: httpx.Client) -> None:
-    saved = client.put("/clusters/two-cores", json=to_plain(replace(cpu_cluster(2), name="two-cores")))
-    assert saved.status_code == 200
-    assert client.get("/clusters/two-cores").json() == saved.json()
-    assert [cluster["name"] for cluster in client.get("/clusters").json()["items"]] == ["two-cores"]
+@pytest.mark.usefixtures("slow")
+def test_an_explanation_knows_what_a_prediction_knows(client: httpx.Client) -> None:
+    known, _ = predicted(client, ONE)
+    explained = client.post("/explanations", json=ONE).json()
+    assert explained["predicted"]["step_time_s"] == pytest.approx(known["step_time_s"])
+    assert any("calibrated on 2 trials" in caveat for caveat in explained["caveats"])
+
+
+def test_a_trial_is_explained_with_what_its_sweep_knew(client: httpx.Client, slow: StoreDriver) -> None:
+    explained = client.get(f"/trials/{slow.store.runs.list('sweep')[0][0].id}-0000/explanation").json()
+    assert not any("calibrated" in caveat for caveat in explained["caveats"])
+
+
+@pytest.mark.usefixtures("slow")
+def test_what_was_learnt_on_other_accelerators_is_left_out_where_a_cluster_is_named(client: httpx.Client) -> None:
+    assert len(client.get("/calibrations", params={"cluster": "cpu:1x4"}).json()["items"]) == 1
+    assert client.get("/calibrations", params={"cluster": "h100:64"}).json() == {"items": []}
+
+
+def test_equal_requests_stay_equal_whatever_was_measured_between_them(client: httpx.Client, slow: StoreDriver) -> None:
+    headers, sweep = {"Idempotency-Key": "nightly"}, slow.sweep()
+    first = client.post("/sweeps", json=CPU, headers=headers)
+    slow.ended(sweep, 0, measurement(step_time_s=1.0), layout=LAYOUT)
+    again = client.post("/sweeps", json=CPU, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["id"] == again.json()["id"]
+
+
+def test_a_sweep_says_what_its_predictions_were_calibrated_on(client: httpx.Client, slow: StoreDriver) -> None:
+    first, _ = slow.store.runs.list("sweep")
+    assert client.get(f"/sweeps/{first[0].id}").json()["caveats"] == []
+    later = slow.store.create_sweep(sweep_request(name="later"), now=NOW + 3600)[0]
+    (said,) = client.get(f"/sweeps/{later.id}").json()["caveats"]
+    assert said.startswith("calibrated on 2 trials of 1 sweep: factor 1.")

@@ -11,20 +11,12 @@ import pytest
 
 from api.edge.caller import SESSION_COOKIE
 from autotuner.core.access import Scope
-from autotuner.store.sql import Store, memory_store
+from autotuner.store.sql import Store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve
 
 PAGE = {"Accept": "text/html"}
 WRONG = "at_nobody_" + 40 * "x"
-
-
-@pytest.fixture(scope="module")
-def people() -> Iterator[People]:
-    """One service for all tests: the first request to each takes as long as many others."""
-    app = app_on(memory_store(), login="tokens")
-    with serve(app) as address:
-        yield People(app=app, address=address)
 
 
 @pytest.fixture

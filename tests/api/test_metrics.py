@@ -103,7 +103,7 @@ def test_metrics_are_told_while_the_database_is_away(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/api/v1/health", "/metrics"])
 def test_services_of_one_process_count_their_own_requests(store: Store, path: str) -> None:
-    app = build(Settings(num_workers=0), store=store, launcher=FakeLauncher())
+    app = app_on(store)
     with serve(app) as first, serve(app) as second:
         httpx.get(first + path, timeout=60)
         assert ("GET", path, "200") in counted(first, "autotuner_requests_total")

@@ -16,9 +16,9 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
+from tests.api.bodies import CPU
 from tests.api.service import serve
 from tests.api.test_events import stream
-from tests.api.test_sweeps import BODY
 from tests.builders import failure
 
 
@@ -43,7 +43,7 @@ def test_a_sweep_runs_to_its_end_and_is_read_back_after_a_restart(tmp_path: Path
     migrate(settings.database_url)
     with client_of(settings, FakeLauncher(oom_unless_split)) as client:
         space = {"recompute": ["none"], "tensor_parallel_degree": [1, 2]}
-        body = BODY | {"space": space, "budget": {"num_trials": 12}}
+        body = CPU | {"space": space, "budget": {"num_trials": 12}}
         sweep_id = client.post("/sweeps", json=body).json()["id"]
         kinds = [event.kind for event in stream(client, sweep_id)]
         finished = client.get(f"/sweeps/{sweep_id}").json()

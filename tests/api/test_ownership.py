@@ -14,16 +14,12 @@ from autotuner.core.access import Quota, Scope
 from autotuner.core.codec import to_plain
 from autotuner.store.sql import Store
 from tests.api.access import People, bearing
+from tests.api.bodies import CPU as SWEEP
 from tests.api.service import app_on, serve
 from tests.api.test_gates import LAYOUT, run
 from tests.builders import cpu_cluster, tiny_model
 from tests.patience import PATIENCE_S
 
-SWEEP = {
-    "model": to_plain(tiny_model()),
-    "cluster": to_plain(cpu_cluster()),
-    "workload": {"seq_len": 64, "global_batch_size": 8},
-}
 PAIR = to_plain(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
 RETUNE = {"name": "nightly", "cron": "0 3 * * *", "sweep": SWEEP}
 

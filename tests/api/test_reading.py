@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import csv
-import io
-
 import httpx
 import pytest
 
@@ -13,7 +10,7 @@ from autotuner.store.sql import Store
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune
 from tests.builders import cpu_layout, measurement, sweep_request
-from tests.contracts.acts import claim_sweep, lease_of
+from tests.contracts.acts import claim_sweep
 from tests.unit.catalog.topology import published
 
 
@@ -66,19 +63,7 @@ REASON = "waits until trials that run on this machine have ended (process 17 has
 def waiting(driver: StoreDriver) -> Trial:
     """A trial that has waited for devices for 35 s."""
     trial = driver.start(driver.sweep(), 0)
-    return driver.store.set_waiting(
-        trial.id, REASON, lease=lease_of(driver.store, trial.id, driver.owner), now=NOW - 35
-    )
-
-
-def test_a_trial_that_waits_says_why_and_takes_no_accelerator_hours(client: httpx.Client, waiting: Trial) -> None:
-    trial = client.get(f"/trials/{waiting.id}").json()
-    assert (trial["state"], trial["waiting"]) == ("waiting", {"reason": REASON, "since": NOW - 35})
-    (listed,) = client.get(f"/sweeps/{waiting.sweep_id}/trials").json()["items"]
-    assert listed["waiting"] == trial["waiting"]
-    sweep = client.get(f"/sweeps/{waiting.sweep_id}").json()
-    assert (sweep["trials"]["waiting"], sweep["trials"]["running"]) == (1, 0)
-    assert sweep["progress"]["accelerator_hours"] == 0.0
+    return driver.store.set_waiting(trial.id, REASON, lease=driver.lease(trial.id), now=NOW - 35)
 
 
 def test_a_sweep_whose_worker_died_says_that_it_waits_for_one(client: httpx.Client, address: str, store: Store) -> None:
@@ -121,18 +106,6 @@ def test_a_table_has_the_rows_the_order_and_the_columns_that_are_asked_for(clien
     assert (answer["total"], answer["num_rows"]) == (2, 3)
 
 
-def test_a_table_has_pages(client: httpx.Client, sweep_id: str) -> None:
-    answer = client.get(f"/sweeps/{sweep_id}/table", params={"limit": 1, "offset": 2}).json()
-    assert [row["values"]["rank"] for row in answer["items"]] == [3]
-    assert answer["total"] == 3
-
-
-def test_the_same_table_comes_as_csv_with_every_row(client: httpx.Client, sweep_id: str) -> None:
-    answer = client.get(f"/sweeps/{sweep_id}/table.csv", params={"sort": "mfu", "columns": "trial,mfu"})
-    assert answer.headers["content-type"].startswith("text/csv")
-    assert [row["trial"] for row in csv.DictReader(io.StringIO(answer.text))] == ["0", "2", "1"]
-
-
 def test_untried_layouts_are_the_best_by_prediction_without_those_that_were_tried(
     client: httpx.Client, sweep_id: str
 ) -> None:
@@ -165,11 +138,6 @@ def test_what_a_table_cannot_be_asked_for_is_refused(
 
 
 # ---------------------------------------------------------------- topologies
-def test_networks_are_listed_with_their_sources(client: httpx.Client) -> None:
-    items = client.get("/catalog/networks").json()["items"]
-    pod = next(each for each in items if each["network"]["name"] == "llama3-roce")
-    assert "arXiv 2407.21783" in pod["source"]
-    assert pod["network"]["tiers"][1]["oversubscription"] == 7.0
 
 
 def test_files_are_read_and_said_and_stored_with_a_cluster(client: httpx.Client) -> None:

@@ -14,12 +14,9 @@ from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial_spec import Trainer
-from autotuner.launch.fake import FakeLauncher
-from autotuner.service.build import App, build
-from autotuner.service.settings import Settings
 from autotuner.store.sql import Store
-from tests.api.service import NOW, FixedClock, StoreDriver, serve
-from tests.api.test_sweeps import BODY
+from tests.api.bodies import CPU
+from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import measurement, sweep_request
 from tests.contracts.acts import claim_sweep
 
@@ -41,16 +38,11 @@ command = ["true"]
 
 
 @pytest.fixture
-def app(store: Store, tmp_path: Path) -> App:
+def address(store: Store, tmp_path: Path) -> Iterator[str]:
     path = tmp_path / "trainers.toml"
     path.write_text(REGISTERED)
-    return build(Settings(num_workers=0, trainers=path), store=store, launcher=FakeLauncher(), clock=FixedClock())
-
-
-@pytest.fixture
-def client(app: App) -> Iterator[httpx.Client]:
-    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
-        yield client
+    with serve(app_on(store, trainers=path)) as address:
+        yield address
 
 
 def request_of(name: str) -> SweepRequest:
@@ -58,7 +50,7 @@ def request_of(name: str) -> SweepRequest:
 
 
 def create(client: httpx.Client, **body: Any) -> httpx.Response:
-    return client.post("/sweeps", json=BODY | body)
+    return client.post("/sweeps", json=CPU | body)
 
 
 def test_trainers_are_listed_with_what_a_sweep_may_search(client: httpx.Client) -> None:
@@ -112,53 +104,42 @@ def test_the_pages_of_a_sweep_and_of_a_trial_name_the_trainer(client: httpx.Clie
         assert "trained by <b>other</b>" in answer.text
 
 
-def test_an_unknown_trainer_is_not_found_with_the_nearest(client: httpx.Client) -> None:
-    problem = create(client, trainer="fintune")
-    assert (problem.status_code, problem.json()["nearest"]) == (404, "finetune")
-
-
-def test_an_axis_that_the_trainer_does_not_read_is_refused(client: httpx.Client) -> None:
-    problem = create(client, trainer="finetune", space={"tensor_parallel_degree": [1, 2]})
-    assert problem.status_code == 422
-    assert problem.json()["field"] == "space.tensor_parallel_degree"
-    assert "finetune" in problem.json()["rule"]
-
-
-def test_a_trainer_is_never_run_at_smaller_depths(client: httpx.Client) -> None:
-    problem = create(client, trainer="other", trial={"proxy_layers_per_stage": [1, 2]})
-    assert (problem.status_code, problem.json()["field"]) == (422, "trial.proxy_layers_per_stage")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"trainer": {"name": "finetune", "command": ["rm"]}},
-        {"trainer": {"name": "mine", "format": "arguments"}},
-        {"trainer": ["rm", "-rf", "/"]},
-        {"trainer": "finetune", "command": ["rm"]},
-        {"trainer": "finetune", "working_directory": "/tmp"},
-        {"trainer": "finetune", "environment": {"LD_PRELOAD": "/tmp/x.so"}},
-        {"trainer": "finetune", "variables": {"LD_PRELOAD": "/tmp/x.so"}},
-        {"trainer": "finetune", "trial": {"command": ["rm"]}},
-        {"trainer": "finetune", "trial": {"environment": {"PATH": "/tmp"}}},
-    ],
+REFUSED: tuple[tuple[int, str, dict[str, Any]], ...] = (
+    (404, '"nearest":"finetune"', {"trainer": "fintune"}),
+    (
+        422,
+        '"field":"space.tensor_parallel_degree"',
+        {"trainer": "finetune", "space": {"tensor_parallel_degree": [1, 2]}},
+    ),
+    (422, '"field":"trial.proxy_layers_per_stage"', {"trainer": "other", "trial": {"proxy_layers_per_stage": [1, 2]}}),
+    # no request brings a command, a path or a variable
+    (422, "", {"trainer": {"name": "finetune", "command": ["rm"]}}),
+    (422, "", {"trainer": {"name": "mine", "format": "arguments"}}),
+    (422, "", {"trainer": ["rm", "-rf", "/"]}),
+    (422, "", {"trainer": "finetune", "command": ["rm"]}),
+    (422, "", {"trainer": "finetune", "working_directory": "/tmp"}),
+    (422, "", {"trainer": "finetune", "environment": {"LD_PRELOAD": "/tmp/x.so"}}),
+    (422, "", {"trainer": "finetune", "variables": {"LD_PRELOAD": "/tmp/x.so"}}),
+    (422, "", {"trainer": "finetune", "trial": {"command": ["rm"]}}),
+    (422, "", {"trainer": "finetune", "trial": {"environment": {"PATH": "/tmp"}}}),
+    # whatever a name looks like, one that is not registered starts nothing
+    *(
+        (404, "", {"trainer": name})
+        for name in ("/opt/secret/run", "../finetune", "finetune; rm -rf /", "$(id)", "{spec}", "", "true")
+    ),
 )
-def test_no_request_brings_a_command_a_path_or_a_variable(client: httpx.Client, body: dict[str, Any]) -> None:
-    assert create(client, **body).status_code == 422
-    assert client.get("/sweeps").json()["total"] == 0
 
 
-@pytest.mark.parametrize(
-    "name", ["/opt/secret/run", "../finetune", "finetune; rm -rf /", "$(id)", "{spec}", "", "true"]
-)
-def test_a_name_that_is_not_registered_starts_nothing_whatever_it_looks_like(client: httpx.Client, name: str) -> None:
-    assert create(client, trainer=name).status_code == 404
+def test_what_a_sweep_may_not_ask_of_a_trainer_is_refused_and_starts_nothing(client: httpx.Client) -> None:
+    for status, says, body in REFUSED:
+        problem = create(client, **body)
+        assert problem.status_code == status, (body, problem.text)
+        assert says in problem.text, (body, problem.text)
     assert client.get("/sweeps").json()["total"] == 0
 
 
 def test_a_service_without_trainers_lists_none_and_finds_none(store: Store) -> None:
-    app = build(Settings(num_workers=0), store=store, launcher=FakeLauncher(), clock=FixedClock())
-    with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+    with serve(app_on(store)) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         assert client.get("/trainers").json() == {"items": []}
         assert create(client, trainer="finetune").status_code == 404
 
@@ -167,7 +148,7 @@ def test_a_service_whose_file_is_wrong_does_not_start(store: Store, tmp_path: Pa
     path = tmp_path / "trainers.toml"
     path.write_text('[mine]\nformat = "arguments"\n')
     with pytest.raises(InvalidInput, match="command"):
-        build(Settings(num_workers=0, trainers=path), store=store, launcher=FakeLauncher())
+        app_on(store, trainers=path)
 
 
 def test_what_a_sweep_stores_of_a_trainer_can_start_nothing() -> None:

@@ -8,9 +8,10 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
-from autotuner.store.sql import memory_store
-from tests.api.service import PlainService, StoreDriver, serve_plain
+from tests.api.conftest import address, driver, people, plain_service, store
 from tests.patience import PATIENCE_S
+
+__all__ = ["address", "driver", "people", "plain_service", "store"]  # fixtures that pages are tested with, too
 
 FLAGS = (
     "--headless",
@@ -34,23 +35,6 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         yield browser
         browser.close()
-
-
-@pytest.fixture
-def driver() -> StoreDriver:
-    return StoreDriver(store=memory_store())
-
-
-@pytest.fixture(scope="session")
-def plain_service() -> Iterator[PlainService]:
-    with serve_plain() as service:
-        yield service
-
-
-@pytest.fixture
-def address(driver: StoreDriver, plain_service: PlainService) -> str:
-    """The address of a service on the test's own store."""
-    return plain_service.on(driver.store)
 
 
 @pytest.fixture
@@ -121,8 +105,17 @@ def own_page(browser: Browser, address: str, complaints: list[str]) -> Iterator[
     assert complaints == []
 
 
-def new_page(browser: Browser, address: str) -> Page:
-    page = browser.new_context(base_url=address, viewport=VIEWPORT).new_page()
+@pytest.fixture
+def plain_page(browser: Browser, address: str) -> Iterator[Page]:
+    """A page where no script runs."""
+    page = new_page(browser, address, java_script_enabled=False)
+    yield page
+    page.context.close()
+
+
+def new_page(browser: Browser, address: str, *, java_script_enabled: bool = True) -> Page:
+    context = browser.new_context(base_url=address, viewport=VIEWPORT, java_script_enabled=java_script_enabled)
+    page = context.new_page()
     page.set_default_timeout(1000 * PATIENCE_S)
     expect.set_options(timeout=1000 * PATIENCE_S)
     return page

@@ -28,7 +28,7 @@ from autotuner.launch.fake import plain_measurement
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from tests.api.service import NOW, StoreDriver
 from tests.builders import step_report
-from tests.contracts.acts import finish_sweep, lease_of
+from tests.contracts.acts import finish_sweep
 
 LARGE_JOB = Job(
     model=load_model("llama-3-70b"),
@@ -64,7 +64,7 @@ def large_sweep(
             outcome = _outcome(trial, chance)
             if isinstance(outcome, Measurement) and objective.reads_footprint:
                 outcome = _with_footprint(trial, outcome)
-            driver.store.finish_trial(trial.id, outcome, lease=lease_of(driver.store, trial.id, driver.owner), now=now)
+            driver.store.finish_trial(trial.id, outcome, lease=driver.lease(trial.id), now=now)
     return _finished(driver, sweep, num_trials) if finished else sweep
 
 
@@ -118,20 +118,18 @@ def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
 def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayout) -> Trial:
     queued = driver.store.add_trial(
         sweep.id,
-        lease=lease_of(driver.store, sweep.id, driver.owner),
+        lease=driver.lease(sweep.id),
         number=number,
         layout=row.layout,
         prediction=row.prediction,
         prospects=_prospects(number),
     )
-    trial = driver.store.start_trial(
-        queued.id, lease=lease_of(driver.store, queued.id, driver.owner), now=_began(number)
-    )
+    trial = driver.store.start_trial(queued.id, lease=driver.lease(queued.id), now=_began(number))
     for step in range(3):
         driver.store.add_step(
             trial.id,
             step_report(step, step_time_s=row.prediction.step_time.total_s, mfu=row.prediction.mfu),
-            lease=lease_of(driver.store, trial.id, driver.owner),
+            lease=driver.lease(trial.id),
             now=_began(number) + 10 * step,
         )
     return trial

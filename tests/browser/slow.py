@@ -20,7 +20,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.scenarios import predicted_under
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model
-from tests.contracts.acts import finish_sweep, lease_of
+from tests.contracts.acts import finish_sweep
 from tests.slow_links import stepped
 
 TRACE = FaultTrace.parse("6;2_3;0.06\n16;0_1;dead\n22;2_3;0\n26;0_1;0", num_steps=32)
@@ -70,25 +70,21 @@ def _ran(driver: StoreDriver, sweep: Sweep, number: int, layout: Layout) -> None
     request = sweep.request
     queued = driver.store.add_trial(
         sweep.id,
-        lease=lease_of(driver.store, sweep.id, driver.owner),
+        lease=driver.lease(sweep.id),
         number=number,
         layout=layout,
         prediction=predicted_under(layout, request.job, request.fault_trace),
     )
-    trial = driver.store.start_trial(
-        queued.id, lease=lease_of(driver.store, queued.id, driver.owner), now=NOW + 100 * number
-    )
+    trial = driver.store.start_trial(queued.id, lease=driver.lease(queued.id), now=NOW + 100 * number)
     for step, time_s in enumerate(_times_s(request.fault_trace)):
         report = step_report(
             step, step_time_s=time_s, is_warmup=step < 2, is_under_trace=step >= _HEALTHY, mfu=0.4 / time_s
         )
-        driver.store.add_step(
-            trial.id, report, lease=lease_of(driver.store, trial.id, driver.owner), now=NOW + 100 * number + step
-        )
+        driver.store.add_step(trial.id, report, lease=driver.lease(trial.id), now=NOW + 100 * number + step)
     driver.store.finish_trial(
         trial.id,
         _measured(sweep, trial),
-        lease=lease_of(driver.store, trial.id, driver.owner),
+        lease=driver.lease(trial.id),
         now=NOW + 100 * number + 90,
     )
 

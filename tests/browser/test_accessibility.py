@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
-from tests.browser.screenshots import PAGES, stocked
+from tests.browser.pages import PAGES, stocked
 
 _GRAVE = ("serious", "critical")
 _TELLS_APART = "landmark-unique"

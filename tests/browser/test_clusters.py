@@ -11,7 +11,7 @@ from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
 from tests import runs
 from tests.api.service import NOW, StoreDriver
-from tests.builders import cpu_cluster, engine_job, h100_cluster, link_point, pair_measurements
+from tests.builders import cpu_cluster, engine_job, link_point, pair_measurements
 
 PAIR = replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two", queue="long")
 
@@ -21,21 +21,6 @@ def test_without_a_cluster_the_page_says_how_to_store_and_check_one(page: Page, 
     page.get_by_role("link", name="Clusters").click()
     expect(page.get_by_role("heading", name="No cluster yet")).to_be_visible()
     expect(page.locator("pre")).to_contain_text(f"autotuner cluster check ours --server {address}")
-
-
-def test_clusters_are_listed_with_where_trials_run_and_how_they_were_checked(page: Page, driver: StoreDriver) -> None:
-    driver.store.save_cluster(PAIR)
-    driver.store.save_cluster(h100_cluster())
-    driver.store.create_check("pair", CheckRequest(), now=NOW)
-    page.goto("/clusters")
-    pair = page.get_by_role("row").filter(has_text="pair")
-    expect(pair).to_contain_text("2 × 2 cpu")
-    expect(pair).to_contain_text("two queue long")
-    expect(pair).to_contain_text("queued")
-    expect(page.get_by_role("row").filter(has_text="h100:64")).to_contain_text("never")
-    page.get_by_role("link", name="h100:64").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("h100:64")
-    expect(page.locator("#checks + p")).to_contain_text("Only clusters behind a registered engine are checked")
 
 
 def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Page, driver: StoreDriver) -> None:
@@ -59,15 +44,6 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
     expect(page.locator(f"#{check.id} summary")).to_contain_text("complete")
 
 
-def test_a_cluster_that_was_never_checked_says_how_to_check_it(page: Page, driver: StoreDriver) -> None:
-    driver.store.save_cluster(PAIR)
-    page.goto("/clusters/pair")
-    expect(page.locator("#checks ~ pre")).to_contain_text("autotuner cluster check pair")
-    check = driver.store.create_check("pair", CheckRequest(), now=NOW)
-    page.reload()
-    expect(page.locator(f"#{check.id}")).to_contain_text("No worker has begun with it")
-
-
 def test_the_pages_of_clusters_fit_a_phone(page: Page, driver: StoreDriver) -> None:
     driver.store.save_cluster(PAIR)
     driver.store.create_check("pair", CheckRequest(), now=NOW)
@@ -78,12 +54,6 @@ def test_the_pages_of_clusters_fit_a_phone(page: Page, driver: StoreDriver) -> N
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_a_cluster_that_is_not_stored_has_no_page(page: Page, complaints: list[str]) -> None:
-    page.goto("/clusters/nowhere")
-    expect(page.locator("main")).to_contain_text("nowhere")
-    complaints.clear()
 
 
 def test_the_page_shows_which_link_is_late_and_fits_a_phone(page: Page, driver: StoreDriver) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on, serve
@@ -100,22 +100,12 @@ def test_a_change_that_would_help_is_applied_with_a_click(page: Page) -> None:
     expect(page.locator("#verdict")).to_contain_text("legal, fits")
 
 
-def test_the_timeline_is_looked_into_without_leaving_the_layout(page: Page) -> None:
-    page.goto(TP8)
-    page.get_by_role("link", name="Closer").click()
-    expect(page).to_have_url(re.compile("zoom="))
-    expect(page.get_by_role("link", name="Whole step")).to_be_visible()
-
-
-def test_without_a_script_a_button_sends_the_form(browser: Browser, address: str) -> None:
-    context = browser.new_context(base_url=address, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(TP8)
-    page.locator("#seq_len").fill("4096")
-    page.get_by_role("button", name="Predict").click()
-    expect(page).to_have_url(re.compile(r"/explore\?model=llama-3-70b.*seq_len=4096.*layout="))
-    expect(page.locator("#verdict")).to_contain_text("legal, fits")
-    context.close()
+def test_without_a_script_a_button_sends_the_form(plain_page: Page) -> None:
+    plain_page.goto(TP8)
+    plain_page.locator("#seq_len").fill("4096")
+    plain_page.get_by_role("button", name="Predict").click()
+    expect(plain_page).to_have_url(re.compile(r"/explore\?model=llama-3-70b.*seq_len=4096.*layout="))
+    expect(plain_page.locator("#verdict")).to_contain_text("legal, fits")
 
 
 def test_on_a_phone_nothing_sticks_out(page: Page) -> None:
@@ -132,9 +122,3 @@ def test_a_layout_on_several_nodes_has_a_bandwidth_curve_that_follows_its_change
     expect(page).to_have_url(re.compile("mb2"))
     expect(page.locator("#bandwidth-section[aria-busy]")).to_have_count(0)
     expect(page.locator("#bandwidth-section")).to_contain_text("Shortest predicted step")
-
-
-def test_a_layout_on_one_node_has_no_bandwidth_curve(page: Page) -> None:
-    page.goto("/explore?model=llama-3-8b&cluster=h100:8")
-    expect(page.locator("#verdict")).to_be_visible()
-    expect(page.locator("#bandwidth-section")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""Logging in and out, in a real browser."""
+"""Logging in and out, and tokens handed out and taken back, in a real browser."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
+import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from autotuner.core.access import Scope
-from autotuner.store.sql import memory_store
-from tests.api.access import People
-from tests.api.service import app_on, serve
+from tests.api.access import People, bearing
+from tests.patience import PATIENCE_S
 
-
-@pytest.fixture(scope="module")
-def people() -> Iterator[People]:
-    app = app_on(memory_store(), login="tokens")
-    with serve(app) as address:
-        yield People(app=app, address=address)
+# ---------------------------------------------------------------- login
 
 
 @pytest.fixture
@@ -51,17 +46,14 @@ def test_a_wrong_token_is_said_so_beside_the_field(page: Page, complaints: list[
     complaints.clear()
 
 
-def test_logging_in_and_out_needs_no_script(browser: Browser, people: People) -> None:
-    context = browser.new_context(base_url=people.address, java_script_enabled=False)
-    page = context.new_page()
-    page.goto("/")
-    log_in(page, people.token())
-    expect(page.get_by_role("heading", name="Sweeps", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Log out").click()
-    expect(page).to_have_url(f"{people.address}/login")
-    page.goto("/clusters")
-    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
-    context.close()
+def test_logging_in_and_out_needs_no_script(plain_page: Page, people: People) -> None:
+    plain_page.goto("/")
+    log_in(plain_page, people.token())
+    expect(plain_page.get_by_role("heading", name="Sweeps", exact=True)).to_be_visible()
+    plain_page.get_by_role("button", name="Log out").click()
+    expect(plain_page).to_have_url(f"{people.address}/login")
+    plain_page.goto("/clusters")
+    expect(plain_page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
 def test_a_page_whose_session_ends_leads_to_the_login(page: Page, people: People, complaints: list[str]) -> None:
@@ -117,3 +109,32 @@ def test_a_link_of_another_site_finds_the_browser_logged_in_and_a_form_of_it_doe
     page.goto("/clusters")
     expect(page.locator(".who")).to_contain_text("ada")
     complaints.clear()
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_an_admin_makes_a_token_that_lets_in_and_takes_it_back(
+    page: Page, people: People, complaints: list[str]
+) -> None:
+    page.goto("/tokens")
+    log_in(page, people.token(Scope.ADMIN, "root"))
+    page.get_by_label("For whom or what").fill("ci0")  # no id holds a 0
+    page.get_by_label("Scope").select_option("read")
+    page.get_by_label("Unfinished sweeps").fill("two")
+    page.get_by_role("button", name="Make a token").click()
+    expect(page.get_by_role("alert")).to_contain_text("must be a number")
+    expect(page.get_by_label("For whom or what")).to_have_value("ci0")
+    page.get_by_label("Unfinished sweeps").fill("2")
+    page.get_by_role("button", name="Make a token").click()
+    text = page.locator("pre").inner_text()
+    sweeps = f"{people.address}/api/v1/sweeps"
+    assert httpx.get(sweeps, headers=bearing(text), timeout=PATIENCE_S).status_code == 200
+    row = page.get_by_role("row").filter(has_text="ci0").first
+    expect(row).to_contain_text("2 sweeps")
+    page.goto("/tokens")
+    expect(page.locator("pre")).to_have_count(0)
+    page.get_by_role("button", name="of ci0").click()
+    expect(page.get_by_role("row").filter(has_text="ci0").first).to_contain_text("taken back")
+    assert httpx.get(sweeps, headers=bearing(text), timeout=PATIENCE_S).status_code == 401
+    complaints[:] = [one for one in complaints if "422" not in one and "401" not in one]

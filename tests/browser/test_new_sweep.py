@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.api.dashboard.new_sweep.test_said import CONFIG
 from tests.api.service import StoreDriver
@@ -67,18 +67,13 @@ def test_enter_in_an_input_starts_nothing(page: Page, driver: StoreDriver) -> No
     assert driver.store.runs.list("sweep")[1] == 0
 
 
-def test_without_script_the_form_is_checked_and_started_by_its_buttons(
-    browser: Browser, address: str, driver: StoreDriver
-) -> None:
+def test_without_script_the_form_is_checked_and_started_by_its_buttons(plain_page: Page, driver: StoreDriver) -> None:
     original = driver.sweep(sweep_request(name="before"))
-    context = browser.new_context(base_url=address, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"/new?clone={original.id}")
-    page.get_by_label("Seed").fill("x")
-    page.get_by_role("button", name="Check").click()
-    expect(page.locator("[id='wrong-seed']")).to_have_text("must be a whole number")
-    page.get_by_label("Seed").fill("3")
-    page.get_by_role("button", name="Start sweep").click()
-    page.wait_for_url("**/sweeps/sw-*")
-    context.close()
-    assert driver.store.get_sweep(page.url.rpartition("/")[2]).request.seed == 3
+    plain_page.goto(f"/new?clone={original.id}")
+    plain_page.get_by_label("Seed").fill("x")
+    plain_page.get_by_role("button", name="Check").click()
+    expect(plain_page.locator("[id='wrong-seed']")).to_have_text("must be a whole number")
+    plain_page.get_by_label("Seed").fill("3")
+    plain_page.get_by_role("button", name="Start sweep").click()
+    plain_page.wait_for_url("**/sweeps/sw-*")
+    assert driver.store.get_sweep(plain_page.url.rpartition("/")[2]).request.seed == 3

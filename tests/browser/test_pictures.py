@@ -100,18 +100,6 @@ def test_points_lead_to_their_trials(page: Page, driver: StoreDriver) -> None:
     expect(page).to_have_url(re.compile(rf"/trials/{sweep.id}-0002$"))
 
 
-def test_two_choices_are_shown_as_soon_as_they_are_chosen_and_stay_in_the_address(
-    page: Page, driver: StoreDriver
-) -> None:
-    page.goto(f"/sweeps/{swept(driver, 6).id}")
-    page.get_by_label("Rows", exact=True).select_option("recompute")
-    expect(page.locator(".heat tbody th")).to_have_text(["full", "selective", "none"])
-    page.get_by_label("Columns", exact=True).select_option("mb")
-    expect(page.locator(".heat thead th")).to_have_text(["recompute ╲ mb", "1", "2"])
-    page.reload()
-    expect(page.locator(".heat thead th")).to_have_text(["recompute ╲ mb", "1", "2"])
-
-
 def test_a_point_among_many_leads_to_its_trial_too(page: Page, driver: StoreDriver) -> None:
     sweep = swept(driver, 90)
     page.goto(f"/sweeps/{sweep.id}")

@@ -1,23 +1,25 @@
-"""The page of a sweep as a browser shows it."""
+"""The page of a sweep in a browser: its answer, its table, how it follows the sweep, its front."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.layout import Layout
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, Stopped
 from autotuner.launch.fake import FakeLauncher
-from autotuner.search.text.sentences import size_in_words
 from bench.sweeping import sweep_worker
 from tests.api.service import NOW, FixedClock, StoreDriver, loss_gate_result
+from tests.browser.judged import sweep_with_front
 from tests.builders import big_job, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
+
+# ---------------------------------------------------------------- sweep
 
 
 def ranked(driver: StoreDriver, *mfus: float, sweep: Sweep | None = None) -> Sweep:
@@ -81,6 +83,13 @@ def test_before_anything_ran_the_page_shows_what_is_predicted_in_pencil(page: Pa
     expect(page).to_have_url(re.compile(r"/explore\?model=sweep:"))
 
 
+def test_what_takes_long_to_predict_comes_after_the_first_sight(page: Page, driver: StoreDriver) -> None:
+    path = f"/sweeps/{ranked(driver, 0.2).id}"
+    assert "data-later" in page.request.get(path).text()
+    page.request.get(f"{path}?part=live")
+    assert "data-later" not in page.request.get(path).text()
+
+
 # ---------------------------------------------------------------- the ranking
 def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
@@ -97,29 +106,6 @@ def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(pag
     expect(page.locator(".filters")).to_contain_text("measured, 95 % interval")
     expect(page.locator(".filters")).to_contain_text("predicted before it ran, 80 %")
     expect(page.locator("#live")).to_contain_text("not validated on this stack and device")
-
-
-def test_a_layout_that_a_small_trial_stands_for_is_estimated_and_never_called_measured(
-    page: Page, driver: StoreDriver
-) -> None:
-    sweep = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
-    driver.estimated(sweep, 0)
-    page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator(".meta")).to_contain_text("tried on cpu:2 (2 of these)")
-    expect(page.locator(".answer")).to_contain_text("estimated from a trial on 2 of 8 ranks", ignore_case=True)
-    expect(page.locator(".ranking td.estimated")).to_have_text("18.8± 2.3")
-    expect(page.locator(".ranking")).to_contain_text("tried as tp2 mb1 math fp32, 4 layers")
-    expect(page.locator(".measured, .measured-tag")).to_have_count(0)
-
-
-def test_figures_that_are_simulated_are_never_called_measured(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep(sweep_request(job=tiny_job(cluster=cpu_cluster(engine="simulated", queue="flaky"))))
-    driver.ended(sweep, 0, measurement(mfu=0.25, is_simulated=True))
-    page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator(".meta")).to_contain_text("simulated, queue flaky")
-    expect(page.locator(".answer")).to_contain_text("nothing ran")
-    expect(page.locator(".filters")).to_contain_text("simulated, 95 % interval")
-    expect(page.locator(".measured, .measured-tag")).to_have_count(0)
 
 
 def test_rows_are_sorted_filtered_and_given_columns_in_place_and_by_address(page: Page, driver: StoreDriver) -> None:
@@ -148,19 +134,16 @@ def test_rows_are_sorted_filtered_and_given_columns_in_place_and_by_address(page
     expect(page.locator(".ranking tbody tr")).to_have_count(2)
 
 
-def test_the_ranking_needs_no_script(browser: Browser, address: str, driver: StoreDriver) -> None:
+def test_the_ranking_needs_no_script(plain_page: Page, driver: StoreDriver) -> None:
     sweep = ranked(driver, 0.2, 0.4, 0.3)
-    context = browser.new_context(base_url=address, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"/sweeps/{sweep.id}")
-    page.get_by_label("Keep rows").fill("mb>1")
-    page.get_by_label("Sort by").select_option("mb")
-    page.get_by_role("button", name="Show").first.click()
-    expect(page).to_have_url(re.compile(r"where=mb%3E1&sort=mb"))
-    assert trials(page) == ["1", "2"]
-    page.get_by_role("link", name="Show predicted only").click()
-    expect(page.get_by_role("heading", name="Predicted, not tried")).to_be_visible()
-    context.close()
+    plain_page.goto(f"/sweeps/{sweep.id}")
+    plain_page.get_by_label("Keep rows").fill("mb>1")
+    plain_page.get_by_label("Sort by").select_option("mb")
+    plain_page.get_by_role("button", name="Show").first.click()
+    expect(plain_page).to_have_url(re.compile(r"where=mb%3E1&sort=mb"))
+    assert trials(plain_page) == ["1", "2"]
+    plain_page.get_by_role("link", name="Show predicted only").click()
+    expect(plain_page.get_by_role("heading", name="Predicted, not tried")).to_be_visible()
 
 
 def test_a_filter_that_cannot_be_read_says_what_can_and_one_that_nothing_meets_says_which_to_drop(
@@ -205,24 +188,9 @@ def test_a_whole_layout_is_a_column_where_one_click_marks_it(page: Page, driver:
     driver.ended(sweep, 0, measurement(mfu=0.25))
     page.goto(f"/sweeps/{sweep.id}?columns=layout")
     shown = page.locator(".ranking .words")
-    layout = driver.store.get_trial(f"{sweep.id}-0000").layout
-    assert Layout.parse(shown.inner_text()) == layout
     shown.click()
-    assert page.evaluate("getSelection().toString()").strip() == str(layout)
-
-
-def test_trials_that_cannot_be_told_from_the_first_are_marked(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    for number, step_time_s in enumerate((0.5, 0.501, 0.8)):
-        found = measurement(step_time_s=step_time_s, mfu=0.125 / step_time_s, step_time_interval_s=0.005)
-        driver.ended(sweep, number, found, layout=cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number))
-    page.goto(f"/sweeps/{sweep.id}?columns=rank,likely,trial")
-    ranks = page.locator(".ranking td.rankno")
-    expect(ranks.nth(0)).to_have_text("1")
-    expect(ranks.nth(1)).to_contain_text("tied with the first")
-    expect(ranks.nth(2)).to_have_text("3")
-    expect(page.locator(".filters")).to_contain_text("not distinguishable from 1")
-    assert len(cells(page, "likely best, %")) == 3
+    layout = driver.store.get_trial(f"{sweep.id}-0000").layout
+    assert page.evaluate("getSelection().toString()").strip() == str(layout) == shown.inner_text()
 
 
 def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_failed(
@@ -242,13 +210,6 @@ def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_
     expect(rows.first).to_contain_text("50.0 % of fp8")
     page.get_by_text("1 ended for another reason").click()
     expect(page.locator("#unranked")).to_contain_text("loss gate failed: not shown to be within 2 %")
-
-
-def test_a_trial_that_was_extrapolated_is_marked_in_the_ranking(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    driver.ended(sweep, 0, measurement(extrapolated_from=(2, 4)))
-    page.goto(f"/sweeps/{sweep.id}")
-    expect(page.locator(".ranking tbody")).to_contain_text("extrapolated from 2 and 4 layers per stage")
 
 
 def test_rows_with_many_choices_take_three_lines_at_most_and_the_table_fits_a_desk(
@@ -280,28 +241,6 @@ def test_rows_with_many_choices_take_three_lines_at_most_and_the_table_fits_a_de
 
 
 # ---------------------------------------------------------------- what else it tells
-def test_the_page_says_how_large_the_model_is_and_what_of_it_is_only_approximated(
-    page: Page, driver: StoreDriver
-) -> None:
-    model = tiny_model(approximations=("its vision tower is left out",))
-    page.goto(f"/sweeps/{driver.sweep(sweep_request(job=tiny_job(model=model))).id}")
-    expect(page.locator(".meta")).to_contain_text(
-        f"({size_in_words(model.num_parameters, model.num_active_parameters)})"
-    )
-    expect(page.locator("#caveats").locator("xpath=ancestor::section")).to_contain_text("Its vision tower is left out.")
-
-
-def test_what_measured_pairs_say_is_on_the_page(page: Page, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    driver.ended(sweep, 0, measurement(step_time_s=0.5))
-    driver.ended(
-        sweep, 1, measurement(step_time_s=0.75), cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
-    )
-    page.goto(f"/sweeps/{sweep.id}")
-    section = page.locator("section").filter(has=page.get_by_role("heading", name="What mattered"))
-    section.get_by_text("The same as a table").click()
-    expect(section.get_by_role("row").nth(1)).to_contain_text("recompute full → none")
-    expect(section.get_by_role("row").nth(1)).to_contain_text("+50.0 %")
 
 
 def test_two_choices_at_a_time_are_those_that_are_asked_for(page: Page, driver: StoreDriver) -> None:
@@ -383,16 +322,6 @@ def test_what_a_caller_wrote_is_shown_and_never_run(page: Page, driver: StoreDri
     assert "taken" not in page.title().replace(attack, "")
 
 
-def test_an_unknown_sweep_is_a_page_that_leads_back(page: Page, complaints: list[str]) -> None:
-    answer = page.goto("/sweeps/sw-none")
-    assert answer is not None
-    assert answer.status == 404
-    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
-    page.get_by_role("link", name="All sweeps").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Sweeps")
-    complaints.clear()  # the browser reports the 404 that this test is about
-
-
 def test_nothing_is_loaded_from_elsewhere(own_page: Page, driver: StoreDriver, address: str) -> None:
     sweep = ranked(driver, 0.2, 0.4)
     asked: list[str] = []
@@ -419,3 +348,139 @@ def test_on_a_phone_every_number_is_in_sight(page: Page, driver: StoreDriver, qu
     assert edges
     assert all(0 <= left < right <= 360 for left, right in edges)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+# ---------------------------------------------------------------- sweep live
+
+
+def test_the_page_follows_a_sweep_to_its_end_without_a_reload(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(page.locator("#live")).to_contain_text("no trial is complete yet")
+    page.evaluate("window.unreloaded = true")
+
+    trial = driver.running(sweep, 0)
+    under_way = page.locator("section").filter(has=page.get_by_role("heading", name="Under way"))
+    expect(under_way).to_contain_text("step 1, measuring")
+    driver.step(trial, 1)
+    expect(under_way).to_contain_text("step 2, measuring")
+    driver.end(trial, measurement(mfu=0.25))
+    expect(page.locator(".ranking:not(.pencil) tbody tr")).to_have_count(1)
+    driver.ended(sweep, 1, measurement(mfu=0.35))
+    expect(page.locator(".ranking tbody td.measured").first).to_contain_text("35.0")
+    driver.finish(sweep)
+    expect(page.locator("#connection")).to_have_text("Finished")
+    expect(page.locator("#stopped")).to_contain_text("trial budget")
+    assert page.evaluate("window.unreloaded")
+
+
+def test_a_page_follows_a_sweep_that_was_opened_again_past_its_first_end(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0)
+    driver.finish(sweep)
+    driver.store.control.change_budget(sweep.id, {"num_trials": 9}, now=NOW + 90)
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#standing .state")).to_have_text("queued")
+    page.wait_for_timeout(1500)  # longer than a page waits for more behind an end
+    driver.store.control.pause(sweep.id, now=NOW + 95)
+    expect(page.locator("#standing .state")).to_have_text("paused")
+    driver.store.request_cancel(sweep.id, now=NOW + 99)
+    expect(page.locator("#connection")).to_have_text("Finished")
+
+
+def test_an_open_log_and_the_focus_stay_while_the_page_changes(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    first = driver.ended(sweep, 0)
+    driver.ended(sweep, 1, failure(log_tail="tried to allocate 1.2 GB"), cpu_layout(micro_batch_size=2))
+    page.goto(f"/sweeps/{sweep.id}")
+    page.get_by_text("The trial with its log").click()
+    page.get_by_text("Log of rank 1").click()
+    log = page.get_by_text("tried to allocate 1.2 GB")
+    expect(log).to_be_visible()
+    page.locator(f"#trial-{first.id}").focus()
+    driver.ended(sweep, 2, measurement(mfu=0.1), cpu_layout(micro_batch_size=4))
+    expect(page.locator(".ranking tbody tr")).to_have_count(2)
+    expect(page.locator(f"#trial-{first.id}")).to_be_focused()
+    expect(log).to_be_visible()
+
+
+def test_what_is_typed_and_chosen_stays_while_the_page_changes(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0)
+    page.goto(f"/sweeps/{sweep.id}?sort=-mb")
+    page.get_by_label("Keep rows").press_sequentially("mb>")
+    page.evaluate("document.getElementById('columns').open = true")
+    driver.ended(sweep, 1, measurement(mfu=0.1), cpu_layout(micro_batch_size=4))
+    expect(page.locator(".ranking tbody tr")).to_have_count(2)
+    expect(page.locator(".ranking tbody td.trial a").first).to_have_text("1")  # by micro-batch, as the address says
+    expect(page.get_by_label("Keep rows")).to_have_value("mb>")
+    expect(page.get_by_label("Keep rows")).to_be_focused()
+    expect(page.locator("#columns fieldset")).to_be_visible()
+
+
+def test_pieces_that_say_the_same_are_not_touched(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0)
+    trial = driver.running(sweep, 1, cpu_layout(micro_batch_size=4))
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#connection")).to_have_text("Live")
+    driver.step(trial, 1)
+    expect(page.locator("#live")).to_contain_text("step 2, measuring")
+    page.evaluate(
+        "document.querySelector('.ranking tbody tr').kept = document.querySelector('section.answer').kept = true"
+    )
+    driver.step(trial, 2)
+    expect(page.locator("#live")).to_contain_text("step 3, measuring")
+    assert page.evaluate(
+        "document.querySelector('.ranking tbody tr').kept && document.querySelector('section.answer').kept"
+    )
+
+
+def test_a_sweep_is_paused_resumed_given_more_and_cancelled_from_its_page(page: Page, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0)
+    driver.finish(sweep)
+    page.goto(f"/sweeps/{sweep.id}")
+    page.get_by_text("Open it again with a larger budget").click()
+    page.get_by_label("Trials", exact=True).fill("9")
+    page.get_by_role("button", name="Open again").click()
+    expect(page.locator("#standing .state")).to_have_text("queued")
+    assert driver.store.get_sweep(sweep.id).request.budget.num_trials == 9
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#standing .state")).to_have_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#standing .state")).to_have_text("queued")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#standing .state")).to_have_text("cancelled")
+    assert driver.store.get_sweep(sweep.id).state is RunState.CANCELLED
+
+
+def test_a_budget_that_is_refused_says_why_on_the_page(page: Page, driver: StoreDriver, complaints: list[str]) -> None:
+    sweep = driver.sweep()
+    page.goto(f"/sweeps/{sweep.id}")
+    page.get_by_text("Change its budget").click()
+    page.get_by_label("Trials", exact=True).fill("many")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("alert")).to_contain_text("num_trials = 'many': must be a number.", ignore_case=True)
+    complaints.clear()  # the browser reports the 422
+
+
+# ---------------------------------------------------------------- fronts
+
+
+def test_weights_chosen_by_keyboard_keep_the_focus_and_come_back_with_the_address(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = sweep_with_front(driver, 12)
+    page.goto(f"/sweeps/{sweep.id}")
+    weight = page.get_by_label("Weight of MFU")
+    weight.focus()
+    page.keyboard.press("ArrowDown")  # from 2 to 4
+    expect(page).to_have_url(re.compile("mfu%3D4"))
+    expect(weight).to_be_focused()
+    expect(weight).to_have_value("mfu=4")
+    page.reload()
+    expect(weight).to_have_value("mfu=4")
+    page.go_back()
+    expect(weight).to_have_value("mfu=2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, measurement, step_timeline
@@ -49,14 +49,11 @@ def test_keys_and_the_wheel_with_control_do_what_the_links_do(page: Page) -> Non
     expect(page).to_have_url(re.compile(r"zoom=0-1"))
 
 
-def test_without_script_the_same_links_are_pages(browser: Browser, address: str) -> None:
-    context = browser.new_context(base_url=address, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(DEEP)
-    page.get_by_role("link", name="Closer").click()
-    expect(page).to_have_url(re.compile(r"zoom=0\.25-0\.75"))
-    expect(page.get_by_role("link", name="Whole step")).to_be_visible()
-    context.close()
+def test_without_script_the_same_links_are_pages(plain_page: Page) -> None:
+    plain_page.goto(DEEP)
+    plain_page.get_by_role("link", name="Closer").click()
+    expect(plain_page).to_have_url(re.compile(r"zoom=0\.25-0\.75"))
+    expect(plain_page.get_by_role("link", name="Whole step")).to_be_visible()
 
 
 def test_a_recorded_step_is_drawn_over_the_predicted_one_and_each_may_be_seen_alone(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial, TrialState
+from autotuner.runs.clock import SystemClock
 from autotuner.store.options import Page
-from autotuner.store.sql import Store
+from autotuner.store.sql import Store, memory_store
+from bench.sweeping import sweep_worker
+from tests.chaos.launcher import instant_launcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,14 @@ def account_of(store: Store, sweep_id: str, *, is_ordered: bool) -> Account:
         },
         ranking=[(str(trial.layout), trial.measurement.step_time_s) for trial in ranked if trial.measurement],
     )
+
+
+def undisturbed(request: SweepRequest, *, is_ordered: bool) -> Account:
+    """Of a sweep that nothing happens to, run here and at once: what comes of a trial follows from its layout alone."""
+    with closing(memory_store()) as store:
+        sweep, _ = store.create_sweep(request, now=0.0)
+        assert sweep_worker(store, instant_launcher(), SystemClock(), owner="undisturbed", lease_s=60.0).run_once()
+        return account_of(store, sweep.id, is_ordered=is_ordered)
 
 
 def _came(trial: Trial) -> str:

@@ -17,16 +17,21 @@ from autotuner.core.trial import Trial
 from autotuner.launch.ranks import free_port
 from autotuner.store.schema import migrate
 from autotuner.store.sql import Store, open_store
-from tests.chaos.account import Account, account_of, announced, completed, differences, lost_or_twice, run_again
-from tests.chaos.client import create_sweep, unexpected_answer
-from tests.chaos.databases import Database, StoreName, database
-from tests.chaos.disk import Disk, small_disk
+from tests.chaos.account import (
+    Account,
+    account_of,
+    announced,
+    completed,
+    differences,
+    lost_or_twice,
+    run_again,
+    undisturbed,
+)
+from tests.chaos.databases import Database, Disk, StoreName, database, small_disk
 from tests.chaos.faults import Fault
 from tests.chaos.jobs import Job
-from tests.chaos.members import Kind, Member, MemberSpec, context
-from tests.chaos.processes import orphans
+from tests.chaos.members import Kind, Member, MemberSpec, context, create_sweep, orphans, unexpected_answer
 from tests.chaos.scene import Scene
-from tests.chaos.undisturbed import undisturbed
 from tests.system.service import until
 
 _MEMBERS: tuple[tuple[str, Kind], ...] = (("service", "service"), ("worker", "worker"))

@@ -1,4 +1,4 @@
-"""Services and workers as processes of their own, which can be killed, stopped, and told another time."""
+"""The services and workers that faults strike, the client that asks them, and the processes that they started."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
+import psutil
 
 from tests.system.service import until
+
+# ---------------------------------------------------------------- members
 
 Kind = Literal["service", "worker"]
 
@@ -148,3 +153,77 @@ class Member:
             return httpx.get(f"{self.url}/health").is_success
         except httpx.TransportError:
             return False
+
+
+# ---------------------------------------------------------------- client
+
+_TIMEOUT_S = 3.0
+_DEADLINE_S = 90.0
+_RETRY_S = 0.1
+
+
+def create_sweep(services: Sequence[Member], body: dict[str, Any], key: str) -> str:
+    """The id of the sweep, once a service has said that there is one."""
+    deadline = time.monotonic() + _DEADLINE_S
+    last: object = None
+    while time.monotonic() < deadline:
+        for service in services:
+            try:
+                answer = httpx.post(
+                    f"{service.url}/sweeps", json=body, headers={"Idempotency-Key": key}, timeout=_TIMEOUT_S
+                )
+            except httpx.TransportError as error:
+                last = error
+                continue
+            if answer.is_success:
+                sweep_id: str = answer.json()["id"]
+                return sweep_id
+            assert answer.status_code in (503, 504), f"{answer.status_code}: {answer.text}"
+            last = answer.text
+        time.sleep(_RETRY_S)
+    raise TimeoutError(f"no service took the sweep: {last}")
+
+
+def unexpected_answer(service: Member, path: str) -> str | None:
+    """What a service says to a reader that no fault excuses; it may be away, or say that the database is."""
+    try:
+        answer = httpx.get(f"{service.url}{path}", timeout=_TIMEOUT_S)
+    except httpx.TransportError:
+        return None
+    if answer.is_success or answer.status_code in (503, 504):
+        return None
+    return f"GET {path} of {service.spec.name}: {answer.status_code} {answer.text[:300]}"
+
+
+# ---------------------------------------------------------------- processes
+
+
+def marked(mark: str) -> Iterator[psutil.Process]:
+    """Every live process that a member is or started, itself or by another."""
+    for process in psutil.process_iter():
+        try:
+            is_ours = process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            continue
+        if is_ours:
+            yield process
+
+
+def orphans(mark: str, members: Sequence[Member]) -> list[str]:
+    """Marked processes that do not descend from a live member."""
+    alive = {member.pid for member in members if member.is_alive}
+    return [_shown(process) for process in marked(mark) if not alive & _ancestors(process)]
+
+
+def _ancestors(process: psutil.Process) -> set[int]:
+    try:
+        return {process.pid, *(parent.pid for parent in process.parents())}
+    except psutil.NoSuchProcess:
+        return {process.pid}
+
+
+def _shown(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {' '.join(process.cmdline())[:80]}"
+    except psutil.NoSuchProcess:
+        return str(process.pid)

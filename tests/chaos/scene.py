@@ -11,11 +11,9 @@ from random import Random
 import psutil
 
 from autotuner.launch.ranks import ATTEMPT_ID
-from tests.chaos.databases import Database
-from tests.chaos.disk import Disk
+from tests.chaos.databases import Database, Disk
 from tests.chaos.jobs import Job
-from tests.chaos.members import LEASE_S, Member
-from tests.chaos.processes import marked
+from tests.chaos.members import LEASE_S, Member, marked
 from tests.system.service import until
 
 

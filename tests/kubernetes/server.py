@@ -14,9 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.kubernetes.checks import check
 from tests.kubernetes.kubelet import Kubelet
-from tests.kubernetes.objects import Document, Objects, Refused, labelled
+from tests.kubernetes.objects import Document, Objects, Refused, check, labelled
 
 _APIS = {
     "/api/v1": {"pods": "Pod", "services": "Service"},

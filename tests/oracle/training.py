@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,10 @@ class Oracle:
 
     def _train(self, case: Case) -> Training | Failed:
         self._num_runs += 1
-        folder = self._folder / str(self._num_runs)
-        run = self._zygote.run(_spec(case), folder, task="training")
+        run = self._zygote.run(_spec(case), self._folder / str(self._num_runs), task="training")
         if any(run.exit_codes):
             return Failed(_last_words(run))
-        return _read(folder, case.layout.world_size)
+        return _read(run.saved())
 
 
 def _exchange_of(layout: Layout) -> dict[str, Any]:
@@ -147,17 +146,13 @@ def _spec(case: Case) -> TrialSpec:
     return trial_spec(case.layout, model=case.model, workload=case.workload, settings=settings)
 
 
-def _read(folder: Path, world_size: int) -> Training:
+def _read(saved: Sequence[dict[str, Any]]) -> Training:
     first: dict[str, Tensor] = {}
     last: dict[str, Tensor] = {}
-    losses: list[float] = []
-    norm = 0.0
-    for rank in range(world_size):
-        saved = torch.load(folder / f"{rank}.pt")
-        first |= saved["first"]
-        last |= saved["last"]
-        losses, norm = saved["losses"], saved["norm"]  # the same on every rank
-    return Training(norm=norm, losses=tuple(losses), first=first, last=last)
+    for of_rank in saved:
+        first |= of_rank["first"]
+        last |= of_rank["last"]
+    return Training(norm=saved[-1]["norm"], losses=tuple(saved[-1]["losses"]), first=first, last=last)
 
 
 def _last_words(run: Run) -> str:

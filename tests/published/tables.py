@@ -15,8 +15,9 @@ FOLDER = Path(__file__).parent
 
 
 def rows(table: str) -> list[Row]:
-    """The rows of a table as texts."""
-    return list(csv.DictReader((FOLDER / f"{table}.csv").read_text(encoding="utf-8").splitlines()))
+    """The rows of a table as texts, less lines of comments."""
+    lines = (FOLDER / f"{table}.csv").read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 @cache

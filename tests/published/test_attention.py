@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from autotuner.core.choices import AttentionKernel
 from autotuner.costmodel.layer.attention import AttentionShape, attention_s
 from bench.kernel_tables import attention_error, load_attention_law, load_speeds
+from tests.published.tables import rows
 
 
 @pytest.mark.parametrize(
@@ -59,10 +58,10 @@ def test_unfused_attention_at_8k_costs_what_training_runs_lost_to_it() -> None:
 def _runs(seq_len: str) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     """The sizes of each timed layout, and its step times by kernel."""
     sizes = ("layers", "hidden", "heads", "seq_len", "num_gpus", "global_batch", "micro_batch", "tp", "pp")
-    with (Path(__file__).parent / "aleph_alpha_layouts_sweep.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["step_time_s"] and row["seq_len"] == seq_len]
     step_s: dict[tuple[str, ...], dict[str, float]] = {}
-    for row in rows:
+    for row in rows("aleph_alpha_layouts_sweep"):
+        if not row["step_time_s"] or row["seq_len"] != seq_len:
+            continue
         layout = (*(row[size] for size in sizes), str(int(row["act_ckpt"] == "every_layer")))
         step_s.setdefault(layout, {})[row["attention"]] = float(row["step_time_s"])
     for layout, by_kernel in step_s.items():

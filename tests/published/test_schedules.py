@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +16,7 @@ from autotuner.schedules.planner import absorbed_delay_s, adaptive, plan, warm_u
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Transport, simulate
 from bench.plan_gap import PlanCase, lower_bound_s, published_cases, slow_link_cases
-
-HERE = Path(__file__).parent
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    with (HERE / name).open() as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+from tests.published.tables import rows
 
 
 # ------------------------------------------------------------ arXiv 2504.19232, times in ms: exact, sums of integers
@@ -134,7 +126,7 @@ def test_delays_are_worse_where_sends_block_and_mild_where_the_plan_knows_them(
 # ------------------------------------------------------------ the same paper, plans against an integer program
 def test_plans_are_within_a_percent_of_the_integer_program() -> None:
     gaps = []
-    for row, case in zip(rows("pipemorph_ilp_gap.csv"), published_cases(), strict=True):
+    for row, case in zip(rows("pipemorph_ilp_gap"), published_cases(), strict=True):
         printed = tuple(int(row[name]) for name in ("num_stages", "num_micro_batches", "base"))
         assert printed == (case.num_stages, case.num_micro_batches, case.base)
         if case.base == 10 and case.num_stages >= 6:
@@ -161,7 +153,7 @@ def test_no_schedule_could_be_shorter_by_more_than_a_few_percent(cases: Callable
 
 # ------------------------------------------------------------ arXiv 2401.10241
 @pytest.mark.parametrize(
-    "row", rows("zero_bubble_profiled_pass_times.csv"), ids=lambda r: f"{r['model']}-{r['num_microbatches']}"
+    "row", rows("zero_bubble_profiled_pass_times"), ids=lambda r: f"{r['model']}-{r['num_microbatches']}"
 )
 def test_bubble_rates_follow_from_the_profiled_pass_times(row: dict[str, str]) -> None:
     p, m, stages_per_rank = int(row["pp"]), int(row["num_microbatches"]), (int(row["layers"]) + 2) // int(row["pp"])
@@ -180,7 +172,7 @@ def test_bubble_rates_follow_from_the_profiled_pass_times(row: dict[str, str]) -
         assert rate == pytest.approx(float(row[name]), abs=0.004 if name == "bubble_1f1b_i" else 0.00006)
 
 
-def profiled(row: dict[str, str], schedule: Schedule) -> PassTimes:
+def profiled(row: Mapping[str, str], schedule: Schedule) -> PassTimes:
     """Pass times of a rank, split evenly over its stages, in seconds."""
     names = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
     forward, input_, weight = (float(row[name]) / 1e3 * len(schedule.ranks) / schedule.num_stages for name in names)
@@ -191,10 +183,10 @@ def profiled(row: dict[str, str], schedule: Schedule) -> PassTimes:
 def test_measured_step_times_are_those_of_schedules_whose_sends_block(num_micro_batches: int) -> None:
     # Megatron-LM puts sends into the compute stream; 1.5B on 8 A100, micro-batch 6; what is missing from the simulated
     # step (optimizer, norm of the gradients) is 3 to 6.5 % of the measured one, and much the same under all schedules
-    profile = {int(row["num_microbatches"]): row for row in rows("zero_bubble_profiled_pass_times.csv")[:3]}
+    profile = {int(row["num_microbatches"]): row for row in rows("zero_bubble_profiled_pass_times")[:3]}
     measured_s = {
         row["schedule"]: float(row["step_time_s"])
-        for row in rows("zero_bubble_pp_a100.csv")
+        for row in rows("zero_bubble_pp_a100")
         if row["micro_batch"] == "6" and int(row["global_batch"]) == 6 * num_micro_batches
     }
     shares = {}

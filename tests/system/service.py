@@ -31,6 +31,12 @@ def until(what: str, ask: Callable[[], Any], deadline_s: float = PATIENCE_S) -> 
     raise TimeoutError(what)
 
 
+def measuring(num_steps: int, **changes: Any) -> dict[str, Any]:
+    """Settings of trials that measure so many steps behind one to warm up, and nothing else."""
+    steps = {"measured_steps": num_steps, "max_measured_steps": num_steps}
+    return {"warmup_steps": 1, "max_warmup_steps": 1, **steps, "profiled_steps": 0, "max_repeats": 0, **changes}
+
+
 class Service:
     """``autotuner serve`` on a SQLite file of its own; leaving the block stops it in good order.
 
@@ -90,6 +96,11 @@ class Service:
     def put(self, path: str, body: Any) -> Any:
         """The body of a PUT below /api/v1."""
         return httpx.put(f"{self._url}{path}", json=body, timeout=PATIENCE_S).raise_for_status().json()
+
+    def trials(self, sweep_id: str) -> list[dict[str, Any]]:
+        """Of a sweep, in short, in their order."""
+        items: list[dict[str, Any]] = self.get(f"/sweeps/{sweep_id}/trials")["items"]
+        return items
 
     @property
     def address(self) -> str:

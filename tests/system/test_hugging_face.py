@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from autotuner.core.codec import to_plain
-from tests.builders import cpu_cluster, tiny_model
-from tests.system.service import Service, until
+from tests.api.bodies import CPU
+from tests.builders import cpu_cluster
+from tests.system.service import Service, measuring, until
 
 _REGISTERED = Path(__file__).parents[2] / "examples" / "trainers.toml"
 
@@ -22,23 +23,15 @@ def _swept(service: Service, trainer: str, num_ranks: int, **space: Any) -> list
     """Trials of a sweep that tries all of its layouts."""
     body = {
         "trainer": trainer,
-        "model": to_plain(tiny_model()),
+        **CPU,
         "cluster": to_plain(cpu_cluster(num_ranks)),
-        "workload": {"seq_len": 64, "global_batch_size": 8},
         "space": space,
         "budget": {"num_trials": 20, "prune_below": 0.0, "min_gain": 0.0},
-        "trial": {
-            "warmup_steps": 1,
-            "max_warmup_steps": 1,
-            "measured_steps": 3,
-            "max_measured_steps": 3,
-            "profiled_steps": 0,
-            "max_repeats": 0,
-        },
+        "trial": measuring(3),
     }
     sweep_id = service.post("/sweeps", body)["id"]
     until("the sweep to end", lambda: service.get(f"/sweeps/{sweep_id}")["state"] in ("complete", "failed"), 400)
-    listed = service.get(f"/sweeps/{sweep_id}/trials")["items"]
+    listed = service.trials(sweep_id)
     return [service.get(f"/trials/{trial['id']}") for trial in listed]
 
 

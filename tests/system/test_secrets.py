@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.codec import to_plain
-from tests.builders import cpu_cluster, tiny_model
+from tests.api.bodies import CPU
 from tests.patience import PATIENCE_S
 from tests.system.service import Service, until
 
@@ -31,9 +30,7 @@ WEBHOOK = {"name": "ours", "url": "https://127.0.0.1:9/planted7", "secret": "whs
 SECRETS = (*IN_VARIABLES.values(), "planted7", WEBHOOK["secret"])
 
 SWEEP: dict[str, Any] = {
-    "model": to_plain(tiny_model()),
-    "cluster": to_plain(cpu_cluster(2)),
-    "workload": {"seq_len": 64, "global_batch_size": 8},
+    **CPU,
     "budget": {"num_trials": 1},
     "trial": {"measuring_budget_s": 0.5, "max_measured_steps": 4, "max_repeats": 0},
 }

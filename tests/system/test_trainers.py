@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from autotuner.core.codec import to_plain
+from tests.api.bodies import CPU
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
 from tests.trainers.registered import LOOP
@@ -19,7 +20,7 @@ from tests.trials.launching import left_over
 TRAINERS = Path(__file__).parents[2] / "examples/trainers.toml"
 
 ROUNDING = 5e-6
-"""See tests/examples/test_train.py."""
+"""See tests/examples/test_examples.py."""
 
 SHORT = {"warmup_steps": 1, "max_warmup_steps": 1, "measured_steps": 3, "max_measured_steps": 3, "max_repeats": 0}
 ENDLESS = {"warmup_steps": 0, "max_warmup_steps": 0, "measured_steps": 100_000, "max_measured_steps": 100_000}
@@ -73,9 +74,7 @@ def started(service: Service, trainer: str = "train", **changes: Any) -> str:
     """A sweep on two cores, whose steps take milliseconds."""
     body = {
         "trainer": trainer,
-        "model": to_plain(tiny_model()),
-        "cluster": to_plain(cpu_cluster(2)),
-        "workload": {"seq_len": 64, "global_batch_size": 8},
+        **CPU,
         "space": REPLICAS,
         "budget": {"num_trials": 2, "prune_below": 0.0, "min_gain": 0.0},
         "trial": SHORT,
@@ -95,7 +94,7 @@ def ended(service: Service, sweep_id: str) -> list[dict[str, Any]]:
 
 def trials(service: Service, sweep_id: str) -> list[dict[str, Any]]:
     """In full, in their order."""
-    items = service.get(f"/sweeps/{sweep_id}/trials")["items"]
+    items = service.trials(sweep_id)
     return [service.get(f"/trials/{item['id']}") for item in items]
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 from torch import Tensor
 
 from autotuner.core.choices import Precision
@@ -103,10 +102,7 @@ class Trainer:
     def train(self, spec: TrialSpec) -> Training:
         """What all ranks of the layout compute together, in one run."""
         self._num_runs += 1
-        folder = self._folder / str(self._num_runs)
-        run = self._zygote.run(spec, folder, task="training")
-        assert set(run.exit_codes) == {0}, (run.exit_codes, run.logs)
-        saved = [torch.load(folder / f"{rank}.pt") for rank in range(spec.layout.world_size)]
+        saved = self._zygote.run(spec, self._folder / str(self._num_runs), task="training").saved()
         losses = {tuple(of_rank["losses"]) for of_rank in saved}
         assert len(losses) == 1, losses
         return Training(

@@ -1,7 +1,9 @@
-"""LocalLauncher with real ranks, forked and under torchrun. How trials die is in test_failures."""
+"""Real ranks, forked, under torchrun and by exported scripts. How trials die is in test_failures."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import time
@@ -10,14 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.core import codec
+from autotuner.core.choices import ShardLevel
 from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.export.registry import export
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.reports import Reports
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
+from tests.builders import cpu_layout, tiny_job
 from tests.patience import PATIENCE_S
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
+from tests.trials.specs import trial_spec
+from tests.trials.zygote import read_lines
+
+# ---------------------------------------------------------------- local launcher
 
 
 def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(tmp_path: Path, forks: Forks) -> None:
@@ -57,7 +69,7 @@ def test_a_trial_that_is_stopped_before_its_ranks_have_started_does_not_disturb_
 @pytest.mark.parametrize("starter", ["forked", pytest.param("torchrun", marks=pytest.mark.oracle)])
 def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: str) -> None:
     (tmp_path / "spec.json").write_text(dumps(spec("orphan", ENDLESS)))
-    command = [sys.executable, "-m", "tests.trials.left_alone", str(tmp_path), starter]
+    command = [sys.executable, "-m", "tests.trials.launching", str(tmp_path), starter]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         assert service.stdout.readline() == "running\n"
@@ -66,3 +78,77 @@ def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: st
     while left_over("orphan") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left_over("orphan") == []
+
+
+# ---------------------------------------------------------------- torchrun
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+
+def start(spec: str, folder: Path, *launcher: str) -> subprocess.CompletedProcess[str]:
+    (folder / "spec.json").write_text(spec)
+    paths = ("--spec", str(folder / "spec.json"), "--reports", str(folder / "reports.jsonl"))
+    command = [sys.executable, *launcher, "-m", "trials", *paths]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
+
+
+def measured(spec: TrialSpec, folder: Path, *launcher: str) -> Measurement:
+    process = start(codec.dumps(spec), folder, *launcher)
+    assert process.returncode == 0, process.stderr
+    *_, last = read_lines(folder / "reports.jsonl")
+    assert last.pop("type") == "measurement"
+    return codec.from_plain(Measurement, last)
+
+
+def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Path) -> None:
+    process = start(codec.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=2))), tmp_path, *TORCHRUN, "1")
+    assert process.returncode == 1  # torchrun's own code for any failed rank
+    assert "exitcode  : 2" in process.stderr
+    failures = [line for line in read_lines(tmp_path / "reports.jsonl") if line["type"] == "failure"]
+    assert "multiply to 2 ranks, the cluster has 1" in failures[0]["message"]
+
+
+def test_a_spec_that_is_no_spec_is_refused_with_the_field(tmp_path: Path) -> None:
+    document = json.loads(codec.dumps(trial_spec()))
+    document["layout"]["tensor_degree"] = 2
+    process = start(json.dumps(document), tmp_path)
+    assert process.returncode == 2
+    (failure,) = read_lines(tmp_path / "reports.jsonl")
+    assert failure["kind"] == "crash"
+    assert "layout.tensor_degree" in failure["message"]
+
+
+def test_the_machine_s_gemm_rate_is_one_line_of_json() -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "trials.benchmarks.gemm"], capture_output=True, text=True, timeout=100, check=True
+    )
+    rates = json.loads(process.stdout)
+    assert rates["num_cores"] == len(os.sched_getaffinity(0))
+    assert min(rates["fp32_flop_per_s"], rates["bf16_flop_per_s"]) > 1e8  # slower than any core that runs torch
+
+
+# ---------------------------------------------------------------- exported scripts
+
+_STAND_INS = {"srun": 'shift 2; exec "$@"', "scontrol": "echo 127.0.0.1"}
+"""srun has two options before the command."""
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["torchrun", "sbatch"])
+def test_a_script_trains_on_two_ranks_and_its_reports_end_with_a_measurement(name: str, tmp_path: Path) -> None:
+    layout = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, micro_batch_size=2)
+    exported = export(tiny_job(), layout, name)
+    assert not exported.unsaid
+    (tmp_path / "script").write_text(exported.text)
+    for command, does in _STAND_INS.items():
+        (tmp_path / command).write_text(f"#!/usr/bin/env bash\n{does}\n")
+        (tmp_path / command).chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "here", "SLURM_CPUS_ON_NODE": "2", "PYTHON": sys.executable}
+    environment = {**os.environ, **slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    subprocess.run(["bash", "script"], cwd=tmp_path, env=environment, timeout=200, check=True)
+    (path,) = tmp_path.glob("*trial*/reports.jsonl")
+    reports = Reports(path)
+    assert reports.new_steps()
+    assert reports.measurement is not None
+    assert len(reports.measurement.peak_bytes) == 2

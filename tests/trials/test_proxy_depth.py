@@ -1,4 +1,4 @@
-"""Trials of a deep model and of its proxies, run for real; the error of their times is printed by bench.proxy_depth."""
+"""Deep models by real trials of their proxies, and predicted memory beside dry runs of whole models."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.choices import AttentionKernel, Recompute, ShardLevel
+from autotuner.core.dry_run import DryRunRequest, RankDryRun
+from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
+from autotuner.core.prediction import Memory
 from autotuner.core.trial import FailureKind, Outcome, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
+from autotuner.costmodel.predict import predict_one
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.this_machine import dry_run
 from autotuner.launch.zygote import Forks
-from tests.builders import cpu_layout, tiny_model
+from tests.builders import cpu_layout, h100_cluster, llama_70b, tiny_model
 from tests.trials.launching import Watcher, spec
 from tests.trials.specs import ONE_STEP
 
-SHARDED = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, micro_batch_size=4)
+# ---------------------------------------------------------------- proxy depth
+
+PROXIED = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, micro_batch_size=4)
 PROXY = (1, 3)
 """Layers per stage: far enough apart that a gathered layer, which gloo sometimes frees late, weighs little."""
 
-LAYOUTS = (
+PROXIED_LAYOUTS = (
     cpu_layout(micro_batch_size=8),
     cpu_layout(micro_batch_size=8, recompute=Recompute.FULL),
     cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4),
-    SHARDED,
+    PROXIED,
     cpu_layout(tensor_parallel_degree=2, micro_batch_size=4),
     cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2),
     cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, last_stage_less_layers=1),
@@ -46,7 +55,7 @@ def run(
     return launcher.run(trial, Watcher())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", PROXIED_LAYOUTS, ids=str)
 def test_memory_and_flop_of_a_deep_model_are_those_of_its_extrapolated_proxies(
     launcher: RepeatingLauncher, layout: Layout
 ) -> None:
@@ -70,3 +79,55 @@ def test_a_model_that_is_too_deep_for_its_memory_is_found_out_by_proxies_that_fi
     outcome = run(launcher, plain, layers=PROXY, budget_bytes=whole.peak_bytes[0] * 9 // 10)
     assert isinstance(outcome, TrialFailure)
     assert outcome.kind == FailureKind.OOM
+
+
+# ---------------------------------------------------------------- predicted memory
+
+MODEL = llama_70b(name="llama-3-8b", num_layers=8, hidden_size=4096, num_heads=32, ffn_size=14336)
+"""Of full width; a dry run's time grows with the layers, and both are linear in them."""
+
+SPLIT = Layout(tensor_parallel_degree=8, sequence_parallel=True)
+SHARDED = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS)
+RESHARDED = replace(SHARDED, reshard_after_forward=True)
+MATH = Layout(attention_kernel=AttentionKernel.MATH)
+PIPELINE = Layout(
+    pipeline_parallel_degree=2,
+    data_parallel_shard_degree=2,
+    shard_level=ShardLevel.PARAMETERS,
+    reshard_after_forward=True,
+    attention_kernel=AttentionKernel.MATH,
+)
+LAYOUTS = (
+    *(SPLIT, RESHARDED, MATH, Layout(), Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL)),
+    *(SHARDED, PIPELINE, replace(MATH, context_parallel_degree=2)),
+)
+
+TOLERANCE = 0.03
+"""What the formulas leave out: allocations of less than a hidden state, and when exactly each is freed."""
+
+
+def both(layout: Layout) -> tuple[Memory, RankDryRun]:
+    """The prediction and the fullest rank of the dry run; of a device whose attention keeps no scores."""
+    workload = Workload(seq_len=4096, global_batch_size=4 * layout.data_parallel_degree)
+    cluster = h100_cluster(num_nodes=1, accelerators_per_node=layout.world_size)
+    job = Job(model=MODEL, cluster=cluster, workload=workload)
+    spec = TrialSpec(trial_id="memory", model=MODEL, workload=workload, layout=layout, device="cuda")
+    per_stage = layout.world_size // layout.pipeline_parallel_degree
+    ranks = tuple(sorted({0, layout.world_size - per_stage}))
+    return predict_one(layout, job).memory, dry_run(DryRunRequest(spec=spec, ranks=ranks, exact=True)).fullest
+
+
+@pytest.mark.oracle  # long dry runs
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_predicted_memory_is_what_the_fullest_rank_holds(layout: Layout) -> None:
+    predicted, found = both(layout)
+    # shards padded to rows, and each parameter's count of steps
+    assert predicted.optimizer_bytes == pytest.approx(found.held.optimizer_bytes, rel=1e-3)
+    assert predicted.total_bytes - predicted.allowance_bytes == pytest.approx(found.held.peak_bytes, rel=TOLERANCE)
+
+
+@pytest.mark.oracle  # one more
+def test_a_layer_that_tensor_ranks_split_and_that_recomputes_selectively_is_predicted_less_closely() -> None:
+    predicted, found = both(replace(SPLIT, recompute=Recompute.SELECTIVE))
+    # 4 %: what the backward pass works with is a larger part of a small layer
+    assert predicted.total_bytes - predicted.allowance_bytes == pytest.approx(found.held.peak_bytes, rel=0.05)

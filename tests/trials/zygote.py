@@ -12,6 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from autotuner.core import codec
 from autotuner.core.measurement import Breakdown, Measurement, StepReport
 from autotuner.core.timeline import StepTimeline
@@ -35,6 +37,7 @@ _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.
 class Run:
     """What a trial left behind; an exit code below zero is the signal that ended the rank."""
 
+    folder: Path
     exit_codes: tuple[int, ...]
     lines: tuple[dict[str, Any], ...]
     logs: tuple[str, ...]
@@ -57,6 +60,11 @@ class Run:
         for line in self._of("breakdown"):
             measurement = replace(measurement, breakdown=codec.from_plain(Breakdown, line))
         return measurement
+
+    def saved(self) -> list[Any]:
+        """What each rank saved as ``RANK.pt``; all of them ended well."""
+        assert set(self.exit_codes) == {0}, (self.exit_codes, self.logs)
+        return [torch.load(self.folder / f"{rank}.pt") for rank in range(len(self.exit_codes))]
 
     def _of(self, kind: str) -> tuple[dict[str, Any], ...]:
         return tuple({k: v for k, v in line.items() if k != "type"} for line in self.lines if line["type"] == kind)
@@ -91,7 +99,7 @@ class Zygote:
             if hangs or -exit_code in _CRASHES:  # whole, where an assertion would cut it short
                 end = "hung" if hangs else f"ended by {signal.Signals(-exit_code).name}"
                 sys.stdout.write(f"rank {rank} {end}:\n{logs[rank]}\n")
-        return Run(exit_codes=exit_codes, lines=read_lines(folder / "reports.jsonl"), logs=logs)
+        return Run(folder=folder, exit_codes=exit_codes, lines=read_lines(folder / "reports.jsonl"), logs=logs)
 
     def close(self) -> None:
         """End it; it has no children between requests."""

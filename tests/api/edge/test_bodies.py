@@ -9,10 +9,10 @@ import pytest
 
 from api.edge.connections import Bounds
 from autotuner.store.sql import memory_store
+from tests.api.bodies import CPU
 from tests.api.edge.sockets import head, sent
 from tests.api.service import app_on, serve
 from tests.api.test_problems import JSON, problem
-from tests.api.test_sweeps import BODY
 
 AS_JSON = "Content-Type: application/json"
 
@@ -40,16 +40,16 @@ def test_a_body_that_does_not_tell_its_length_is_counted_as_it_comes(client: htt
 
 
 def test_what_a_name_may_hold_is_stored_and_no_more(client: httpx.Client) -> None:
-    assert client.post("/sweeps", json=BODY | {"name": "x" * 200}).status_code == 201
-    found = problem(client.post("/sweeps", json=BODY | {"name": "x" * 201}), 422, "invalid-input")
+    assert client.post("/sweeps", json=CPU | {"name": "x" * 200}).status_code == 201
+    found = problem(client.post("/sweeps", json=CPU | {"name": "x" * 201}), 422, "invalid-input")
     assert found["field"] == "name"
 
 
 @pytest.mark.parametrize(
     ("wrong", "field", "rule"),
     [
-        (BODY | {"cluster": "x" * 10_001}, "cluster", "must have 10000 characters or fewer"),
-        (BODY | {"trainer": "x" * 10_001}, "trainer", "must have 10000 characters or fewer"),
+        (CPU | {"cluster": "x" * 10_001}, "cluster", "must have 10000 characters or fewer"),
+        (CPU | {"trainer": "x" * 10_001}, "trainer", "must have 10000 characters or fewer"),
         ({"x" * 201: 1}, "body", "must have 200 characters or fewer, not 201"),
         ({"space": {"micro_batch_size": [1] * 10_001}}, "micro_batch_size", "must have 10000 members or fewer"),
         ({f"x{n}": 1 for n in range(10_001)}, "body", "must have 10000 members or fewer"),
@@ -94,4 +94,4 @@ def test_a_client_that_asks_first_is_not_asked_for_a_body_that_is_too_long(addre
 
 def test_the_service_answers_others_meanwhile(address: str, client: httpx.Client) -> None:
     sent(address, head(address, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 9"))
-    assert client.post("/sweeps", json=BODY).status_code == 201
+    assert client.post("/sweeps", json=CPU).status_code == 201

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +15,6 @@ from tests.trials.launching import left_over
 pytestmark = pytest.mark.engine
 
 PAIR = to_plain(replace(cpu_cluster(1), name="pair", num_nodes=2, engine="pair"))
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    """A service that may be stopped and entered again, on two emulated nodes."""
-    (tmp_path / "engines.toml").write_text(f'[pair]\nkind = "emulated"\nfolder = "{tmp_path}/jobs"\npoll_s = 0.2\n')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AUTOTUNER_ENGINES", str(tmp_path / "engines.toml"))
-        yield Service(tmp_path)
 
 
 def begun(service: Service, **request: Any) -> str:

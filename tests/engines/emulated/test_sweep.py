@@ -2,66 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
-from tests.system.service import Service, until
+from tests.system.service import Service, measuring, until
 from tests.trials.launching import left_over
+
+# ---------------------------------------------------------------- sweep
 
 pytestmark = pytest.mark.engine
 
-SHORT = {
-    "warmup_steps": 1,
-    "max_warmup_steps": 1,
-    "measured_steps": 40,
-    "max_measured_steps": 40,
-    "profiled_steps": 0,
-    "max_repeats": 0,
-}
-ENDLESS = {**SHORT, "measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 300.0}
+ENDLESS = measuring(100_000, timeout_s=300.0)
 ON_TWO_NODES = {
     "model": to_plain(tiny_model()),
     "cluster": to_plain(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="pair")),
     "workload": {"seq_len": 64, "global_batch_size": 8},
     "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
-    "trial": SHORT,
+    "trial": measuring(40),
 }
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    """A service that may be stopped and entered again, on two emulated nodes."""
-    (tmp_path / "engines.toml").write_text(f'[pair]\nkind = "emulated"\nfolder = "{tmp_path}/jobs"\npoll_s = 0.2\n')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AUTOTUNER_ENGINES", str(tmp_path / "engines.toml"))
-        yield Service(tmp_path)
-
-
-def trials(service: Service, sweep_id: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = service.get(f"/sweeps/{sweep_id}/trials")["items"]
-    return items
-
-
 def has_steps(service: Service, sweep_id: str, number: int) -> bool:
-    found = trials(service, sweep_id)
+    found = service.trials(sweep_id)
     return len(found) > number and bool(service.get(f"/trials/{found[number]['id']}")["steps"])
+
+
+def begun(service: Service, **changes: Any) -> str:
+    """A sweep whose first trial has told a step."""
+    sweep_id: str = service.post("/sweeps", ON_TWO_NODES | changes)["id"]
+    until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
+    return sweep_id
 
 
 def ended(service: Service, sweep_id: str) -> list[dict[str, Any]]:
     until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete")
-    return [service.get(f"/trials/{trial['id']}") for trial in trials(service, sweep_id)]
+    return [service.get(f"/trials/{trial['id']}") for trial in service.trials(sweep_id)]
 
 
 def test_a_service_that_is_killed_or_stopped_finds_its_jobs_again_and_starts_none_twice(service: Service) -> None:
     with service:
-        sweep_id = service.post("/sweeps", ON_TWO_NODES)["id"]
-        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
+        sweep_id = begun(service)
         service.kill()
         with service:
             until("steps of the second trial", lambda: has_steps(service, sweep_id, 1))
@@ -77,11 +61,10 @@ def test_a_service_that_is_killed_or_stopped_finds_its_jobs_again_and_starts_non
 
 def test_a_pause_ends_the_job_of_the_running_trial_whose_next_run_is_another_job(service: Service) -> None:
     with service:
-        sweep_id = service.post("/sweeps", {**ON_TWO_NODES, "trial": ENDLESS})["id"]
-        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
+        sweep_id = begun(service, trial=ENDLESS)
         service.post(f"/sweeps/{sweep_id}/pause", {})
         until("the sweep pauses", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "paused")
-        (trial,) = trials(service, sweep_id)
+        (trial,) = service.trials(sweep_id)
         assert (trial["state"], trial["attempts"]) == ("queued", 0)
         assert not left_over(trial["id"])
         service.post(f"/sweeps/{sweep_id}/resume", {})
@@ -93,9 +76,8 @@ def test_a_pause_ends_the_job_of_the_running_trial_whose_next_run_is_another_job
 
 def test_a_pause_that_nobody_heard_is_made_by_the_next_service_which_ends_the_job(service: Service) -> None:
     with service:
-        sweep_id = service.post("/sweeps", {**ON_TWO_NODES, "trial": ENDLESS})["id"]
-        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
-        (trial,) = trials(service, sweep_id)
+        sweep_id = begun(service, trial=ENDLESS)
+        (trial,) = service.trials(sweep_id)
         service.kill()
         with service:
             service.post(f"/sweeps/{sweep_id}/pause", {})
@@ -105,9 +87,8 @@ def test_a_pause_that_nobody_heard_is_made_by_the_next_service_which_ends_the_jo
 
 def test_a_sweep_that_is_cancelled_while_nobody_follows_its_job_leaves_none(service: Service) -> None:
     with service:
-        sweep_id = service.post("/sweeps", {**ON_TWO_NODES, "trial": ENDLESS})["id"]
-        until("steps of the first trial", lambda: has_steps(service, sweep_id, 0))
-        (trial,) = trials(service, sweep_id)
+        sweep_id = begun(service, trial=ENDLESS)
+        (trial,) = service.trials(sweep_id)
         service.kill()
         assert left_over(trial["id"])
         with service:
@@ -116,3 +97,31 @@ def test_a_sweep_that_is_cancelled_while_nobody_follows_its_job_leaves_none(serv
             assert not left_over(trial["id"])
             (job,) = service.get(f"/trials/{trial['id']}")["jobs"]
             assert job["phase"] == "ended"
+
+
+# ---------------------------------------------------------------- small trials
+
+FOUR_FOR_TWO = {
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(replace(cpu_cluster(num_nodes=4, accelerators_per_node=1), name="four")),
+    "trial_cluster": to_plain(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), name="two", engine="pair")),
+    "workload": {"seq_len": 64, "global_batch_size": 8},
+    "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
+    "trial": measuring(3),
+}
+
+
+def test_trials_on_two_nodes_stand_for_layouts_of_four_and_are_ranked_by_estimates(service: Service) -> None:
+    with service:
+        sweep_id = service.post("/sweeps", FOUR_FOR_TWO)["id"]
+        until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete")
+        sweep, ranking = service.get(f"/sweeps/{sweep_id}"), service.get(f"/sweeps/{sweep_id}/ranking")["items"]
+    assert (sweep["trial_cluster"], sweep["best_measured_mfu"]) == ("two", None)
+    assert sweep["best_estimated_mfu"] == ranking[0]["estimated"]["mfu"]
+    assert len(ranking) == 3
+    for trial in ranking:
+        ran = trial["small"]["num_ranks"]
+        assert trial["measured"] is None
+        assert trial["small"]["measured"]["step_time_s"] > 0
+        assert trial["estimated"]["said"] == f"estimated from a trial on {ran} of 4 ranks"
+        assert {job["engine"] for job in trial["jobs"]} == {"pair"}

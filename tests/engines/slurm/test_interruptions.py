@@ -100,25 +100,46 @@ def assert_interrupted(outcome: Outcome, job: EngineJob, reason: str) -> None:
     assert reason in job.detail
 
 
-def test_a_job_that_an_operator_cancels_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
-    outcome, job = run(
-        slurm,
-        held.launcher(tmp_path),
-        trial_of(held, "scancel"),
-        lambda number: slurm.run("scancel", number),
-    )
-    assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
+URGENT = ("sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+
+INTERRUPTED: dict[str, tuple[list[tuple[str, ...]], str]] = {
+    "cancelled": ([("scancel", "{number}")], "CANCELLED: not by the autotuner"),
+    "preempted": ([URGENT], "PREEMPTED"),
+    "requeued": (
+        # the autotuner asks for no requeueing
+        [("scontrol", "update", "jobid={number}", "requeue=1"), ("scontrol", "requeue", "{number}")],
+        "was requeued, and not by the autotuner",
+    ),
+    "suspended": ([("scontrol", "suspend", "{number}")], "SUSPENDED"),
+    "downed": ([("scontrol", "update", "nodename=n2", "state=down", "reason=broken")], "NODE_FAIL"),
+}
+"""What an operator does to a job, and Slurm's reason."""
+
+
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_a_job_that_slurm_or_its_operator_ends_is_interrupted_and_does_not_start_again(
+    what: str, held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    commands, reason = INTERRUPTED[what]
+
+    def act(number: str) -> None:
+        for command in commands:
+            slurm.run(*(word.format(number=number) for word in command))
+
+    outcome, job = run(slurm, held.launcher(tmp_path), trial_of(held, what), act)
+    slurm.run("scontrol", "update", "nodename=n2", "state=resume", check=False)  # it may have come back by itself
+    assert_interrupted(outcome, job, reason)
+    if what == "preempted":
+        assert len(slurm.jobs("RUNNING")) == 1, "the job that preempted it runs"
+    else:
+        until("Slurm has no job left", lambda: slurm.jobs("PENDING,RUNNING,COMPLETING") == [])
 
 
 def test_a_trial_of_our_own_decoder_is_interrupted_as_one_of_a_trainer_is(
     held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    outcome, job = run(
-        slurm,
-        held.launcher(tmp_path),
-        spec("decoder", PATIENT, cluster=held.cluster),
-        lambda number: slurm.run("scancel", number),
-    )
+    trial = spec("decoder", PATIENT, cluster=held.cluster)
+    outcome, job = run(slurm, held.launcher(tmp_path), trial, lambda number: slurm.run("scancel", number))
     assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
 
 
@@ -140,53 +161,6 @@ def test_a_job_of_one_user_that_another_user_cancels_is_interrupted(
         outcome, job = run(slurm, launcher, trial_of(held, "another"), cancel)
     assert owners == [OTHER_USER]
     assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
-
-
-def test_a_job_that_a_higher_partition_preempts_is_interrupted(
-    held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    urgent = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
-    outcome, job = run(
-        slurm,
-        held.launcher(tmp_path),
-        trial_of(held, "preempted"),
-        lambda number: slurm.run("sbatch", *urgent),
-    )
-    assert_interrupted(outcome, job, "PREEMPTED")
-    assert len(slurm.jobs("RUNNING")) == 1, "the job that preempted it runs"
-
-
-def test_a_job_that_an_operator_requeues_is_interrupted_and_does_not_start_again(
-    held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    def requeue(number: str) -> None:
-        slurm.run("scontrol", "update", f"jobid={number}", "requeue=1")  # the autotuner asks for no requeueing
-        slurm.run("scontrol", "requeue", number)
-
-    outcome, job = run(slurm, held.launcher(tmp_path), trial_of(held, "requeued"), requeue)
-    assert_interrupted(outcome, job, "was requeued, and not by the autotuner")
-    until("Slurm has no job left", lambda: slurm.jobs("PENDING,RUNNING,COMPLETING") == [])
-
-
-def test_a_job_that_an_operator_suspends_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
-    outcome, job = run(
-        slurm,
-        held.launcher(tmp_path),
-        trial_of(held, "suspended"),
-        lambda number: slurm.run("scontrol", "suspend", number),
-    )
-    assert_interrupted(outcome, job, "SUSPENDED")
-
-
-def test_a_job_whose_node_is_set_down_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
-    outcome, job = run(
-        slurm,
-        held.launcher(tmp_path),
-        trial_of(held, "downed"),
-        lambda number: slurm.run("scontrol", "update", "nodename=n2", "state=down", "reason=broken"),
-    )
-    slurm.run("scontrol", "update", "nodename=n2", "state=resume", check=False)  # it may have come back by itself
-    assert_interrupted(outcome, job, "NODE_FAIL")
 
 
 def test_a_job_whose_node_is_drained_runs_to_its_end_and_the_next_one_waits_and_says_why(

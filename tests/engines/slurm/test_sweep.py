@@ -13,7 +13,7 @@ from autotuner.core.codec import to_plain
 from tests.builders import h100_cluster, tiny_model
 from tests.engines.slurm.cluster import SlurmCluster
 from tests.engines.slurm.conftest import table
-from tests.system.service import Service, until
+from tests.system.service import Service, measuring, until
 from tests.trials.launching import left_over
 
 pytestmark = pytest.mark.engine
@@ -51,14 +51,7 @@ def body(**changes: Any) -> dict[str, Any]:
         "space": LAYOUTS,
         "max_parallel_trials": 4,
         "budget": {"num_trials": 8, "prune_below": 0.0, "min_gain": 0.0},
-        "trial": {
-            "warmup_steps": 1,
-            "max_warmup_steps": 1,
-            "measured_steps": 4,
-            "max_measured_steps": 4,
-            "profiled_steps": 0,
-            "max_repeats": 0,
-        },
+        "trial": measuring(4),
         **changes,
     }
 
@@ -79,27 +72,22 @@ def folder(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch)
     return tmp_path
 
 
-def trials(service: Service, sweep_id: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = service.get(f"/sweeps/{sweep_id}/trials")["items"]
-    return items
-
-
 def undone(service: Service, sweep_id: str) -> dict[int, Any]:
     """What became of the trials that did not come to a measurement, by number."""
     return {
         trial["number"]: {name: trial[name] for name in ("state", "failure", "jobs")}
-        for trial in trials(service, sweep_id)
+        for trial in service.trials(sweep_id)
         if trial["state"] != "complete"
     }
 
 
 def num_complete(service: Service, sweep_id: str) -> int:
-    return sum(trial["state"] == "complete" for trial in trials(service, sweep_id))
+    return sum(trial["state"] == "complete" for trial in service.trials(sweep_id))
 
 
 def has_begun(service: Service, sweep_id: str, slurm: SlurmCluster) -> bool:
     """Whether a trial runs that is none of the first four: those begin together, and may end at this moment."""
-    later = [trial for trial in trials(service, sweep_id) if trial["number"] >= 4]
+    later = [trial for trial in service.trials(sweep_id) if trial["number"] >= 4]
     phases = [job["phase"] for trial in later for job in trial["jobs"]]
     return "running" in phases and bool(slurm.processes_of("n2"))
 
@@ -149,7 +137,7 @@ def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of
         ranked = ranking(service, disturbed, slurm)
         assert undone(service, disturbed) == {}
         assert ranked == IN_ORDER
-        ran = trials(service, disturbed)
+        ran = service.trials(disturbed)
     assert len(ran) == 8
     assert max(trial["attempts"] for trial in ran) > 1, "the node was lost in the middle of a trial"
     assert [process for trial in ran for process in left_over(trial["id"])] == []
@@ -165,7 +153,7 @@ def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(fol
         service.kill()
         with service:
             assert ranking(service, sweep_id, slurm) == [(1, "none"), (1, "full")]
-            ran = trials(service, sweep_id)
+            ran = service.trials(sweep_id)
     assert [trial["state"] for trial in ran] == ["complete", "complete"]
     names = [name for name in slurm.names() if sweep_id in name]
     assert len(names) == len(set(names)), "a job was started twice"

@@ -1,9 +1,10 @@
-"""The oracle of a dry run is the trial: what its ranks held at their peak, and what torch counts in a real step."""
+"""The oracle of a dry run is the trial, and of a small trial its target: what ranks hold, compute and exchange."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,24 @@ from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import AttentionKernel, GradientSync, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.codec import dumps
 from autotuner.core.dry_run import DryRun, DryRunRequest, RankDryRun
+from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
-from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.stages import stage_layers
+from autotuner.core.trial import ScaledTrial
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
-from tests.builders import cpu_layout, llama_70b, tiny_model
-from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
+from autotuner.search.sampler.proxy import scaled
+from tests.builders import cpu_cluster, cpu_layout, llama_70b, tiny_model
+from tests.trials.specs import CONTEXT, ONE_STEP, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
 from tests.trials.zygote import Zygote
-from trials.dry_run.dry_run import dry_run
+from trials.dry_run.dry_run import Extrapolation, dry_run
+
+# ---------------------------------------------------------------- dry run
 
 TOLERANCE = 0.05
 """Gloo may free the copy that one collective made after the next has made its own, which is a layer here; where it
 does not, both agree to the byte. ``python -m bench.dry_run_error`` prints what is found: 1.5 % at most."""
-
-ONE_STEP = TrialSettings(
-    warmup_steps=0, max_warmup_steps=1, measured_steps=1, max_measured_steps=1, profiled_steps=0, timeout_s=60.0
-)
-"""The first step is the one whose peak is measured."""
 
 DENSE = tiny_model(hidden_size=128, num_heads=4, head_dim=32, ffn_size=384, vocab_size=1024)
 """Wide enough that tensors of one number, which the allocator rounds up, do not matter."""
@@ -253,3 +255,142 @@ def test_what_needs_a_device_is_replaced_and_said() -> None:
     spec = wide(cpu_layout(micro_batch_size=4, attention_kernel=AttentionKernel.CUDNN, compiled=True))
     notes = dry_run(DryRunRequest(spec=spec, ranks=(0,), exact=True)).notes
     assert [note.split()[0] for note in notes] == ["attention", "nothing"]
+
+
+# ---------------------------------------------------------------- extrapolate
+
+
+def deep(num_layers: int, num_sequences: int, **layout: object) -> TrialSpec:
+    return trial_spec(
+        cpu_layout(**layout),
+        model=tiny_model(num_layers=num_layers),
+        workload=Workload(seq_len=32, global_batch_size=num_sequences),
+    )
+
+
+def test_what_is_small_already_runs_whole() -> None:
+    spec = deep(6, 3)
+    extrapolation = Extrapolation.of(spec, exact=False)
+    assert extrapolation.is_whole
+    assert extrapolation.specs() == [spec]
+    assert extrapolation.weights() == [1.0]
+
+
+def test_an_exact_answer_runs_everything() -> None:
+    assert Extrapolation.of(deep(80, 100), exact=True).is_whole
+
+
+def test_weights_give_back_what_is_linear_in_layers_and_micro_batches() -> None:
+    extrapolation = Extrapolation.of(deep(40, 64, pipeline_parallel_degree=2), exact=False)
+    sizes = [(spec.model.num_layers, spec.workload.global_batch_size) for spec in extrapolation.specs()]
+    figures = [3 + 5 * layers + 7 * batch + 11 * layers * batch for layers, batch in sizes]
+    total = sum(weight * figure for weight, figure in zip(extrapolation.weights(), figures, strict=True))
+    assert total == 3 + 5 * 40 + 7 * 64 + 11 * 40 * 64
+
+
+def test_unequal_stages_stay_as_unequal() -> None:
+    spec = deep(41, 8, pipeline_parallel_degree=4, first_stage_less_layers=1, last_stage_less_layers=2)
+
+    def sizes(of: TrialSpec) -> list[int]:
+        return [len(stage_layers(of.layout, of.model.num_layers, stage)) for stage in range(4)]
+
+    for smaller in Extrapolation.of(spec, exact=False).specs():
+        fewer = sizes(spec)[1] - sizes(smaller)[1]
+        assert fewer > 0
+        assert sizes(smaller) == [size - fewer for size in sizes(spec)]
+
+
+def test_recomputed_layers_keep_their_pattern() -> None:
+    extrapolation = Extrapolation.of(deep(50, 2, recompute_every=3), exact=False)
+    assert {layers % 3 for layers in extrapolation.layers} == {50 % 3}
+
+
+def test_interleaved_micro_batches_come_in_rounds() -> None:
+    layout = {
+        "pipeline_parallel_degree": 4,
+        "virtual_stages_per_rank": 2,
+        "pipeline_schedule": PipelineSchedule.INTERLEAVED_1F1B,
+    }
+    assert Extrapolation.of(deep(64, 128, **layout), exact=False).micro_batches == (8, 12)
+
+
+def test_the_batch_of_a_replica_is_what_shrinks() -> None:
+    spec = deep(4, 64, data_parallel_replicate_degree=2, micro_batch_size=4)
+    (first, second) = Extrapolation.of(spec, exact=False).specs()
+    assert [first.workload.num_micro_batches(first.layout), second.workload.num_micro_batches(second.layout)] == [2, 3]
+    assert replace(first, workload=spec.workload) == spec
+
+
+# ---------------------------------------------------------------- small trials
+
+pytestmark = pytest.mark.oracle
+
+MULTI_HEAD = tiny_model(num_kv_heads=4)
+EIGHT_EXPERTS = replace(MULTI_HEAD, experts=MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64))
+"""As many experts as ranks: FSDP pads a router with fewer rows than it has shards, and gathers the padding, too."""
+FOUR_STAGES: dict[str, Any] = {**PIPELINE, "pipeline_parallel_degree": 4}
+
+WHOLE = (
+    (MULTI_HEAD, ddp(8)),
+    (MULTI_HEAD, ddp(4, tensor_parallel_degree=2, sequence_parallel=True)),
+    (MULTI_HEAD, ddp(4, **PIPELINE)),
+    (MULTI_HEAD, fsdp(8, reshard_after_forward=True, recompute=Recompute.FULL)),
+    (MULTI_HEAD, fsdp(4, context_parallel_degree=2)),
+    (EIGHT_EXPERTS, fsdp(8, expert_parallel_degree=2)),
+)
+"""Layouts of eight ranks whose trials on four keep every group but the replicas."""
+
+SHORTER = (
+    (MULTI_HEAD, ddp(2, **FOUR_STAGES)),
+    (
+        replace(MULTI_HEAD, num_layers=8),
+        cpu_layout(
+            **FOUR_STAGES,
+            tensor_parallel_degree=2,
+            virtual_stages_per_rank=2,
+            pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        ),
+    ),
+)
+"""Layouts of eight ranks whose trials on four lose stages, too."""
+
+
+def both(model: Any, layout: Layout) -> tuple[RankDryRun, RankDryRun]:
+    """The first rank of the layout, and of the trial on four ranks that stands for it."""
+    job = Job(model=model, cluster=cpu_cluster(8), workload=Workload(seq_len=32, global_batch_size=16))
+    small = scaled(job, layout, cpu_cluster(4))
+    assert isinstance(small, ScaledTrial)
+    assert small.num_ranks < layout.world_size
+    return first_rank(job, layout), first_rank(small.job(job, cpu_cluster(4)), small.layout)
+
+
+def first_rank(job: Job, layout: Layout) -> RankDryRun:
+    spec = trial_spec(layout, model=job.model, workload=job.workload, settings=ONE_STEP)
+    return dry_run(DryRunRequest(spec=spec, ranks=(0,), exact=True)).fullest
+
+
+def exchanged(rank: RankDryRun) -> Mapping[str, tuple[float, float]]:
+    return {one.kind: (one.num_calls, one.num_bytes) for one in rank.counts.collectives}
+
+
+@pytest.mark.parametrize(("model", "layout"), WHOLE, ids=lambda one: str(one) if isinstance(one, Layout) else "")
+def test_a_rank_computes_and_exchanges_what_it_does_in_the_target(model: Any, layout: Layout) -> None:
+    target, small = both(model, layout)
+    assert small.counts.flop == target.counts.flop
+    assert exchanged(small) == exchanged(target)
+
+
+@pytest.mark.parametrize(("model", "layout"), SHORTER, ids=lambda one: str(one) if isinstance(one, Layout) else "")
+def test_a_rank_of_a_shorter_pipeline_computes_and_sends_as_much(model: Any, layout: Layout) -> None:
+    target, small = both(model, layout)
+    assert small.counts.flop == target.counts.flop
+    for kind in ("send", "receive"):
+        assert exchanged(small).get(kind) == exchanged(target).get(kind)
+
+
+@pytest.mark.parametrize(("model", "layout"), WHOLE, ids=lambda one: str(one) if isinstance(one, Layout) else "")
+def test_a_rank_holds_as_many_activations_and_no_less_of_what_is_shared(model: Any, layout: Layout) -> None:
+    target, small = both(model, layout)
+    assert small.held.parameters_bytes >= target.held.parameters_bytes
+    assert small.held.optimizer_bytes >= target.held.optimizer_bytes
+    assert small.held.peak_bytes >= target.held.peak_bytes

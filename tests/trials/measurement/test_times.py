@@ -1,15 +1,21 @@
+"""Parts and timelines of steps, as the profiler records them and made by hand."""
+
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from autotuner.core import codec
 from autotuner.core.choices import PipelineSchedule, Recompute
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown
+from autotuner.core.timeline import Block, BlockKind, StepTimeline
 from tests.builders import breakdown, cpu_layout
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
 from tests.trials.zygote import Zygote
@@ -19,11 +25,13 @@ from trials.measurement.breakdown import (
     communication_part,
     device_time_ns,
     divided,
+    host_time_ns,
     joined,
     longest_computing,
 )
 from trials.measurement.measure import MARK
-from trials.measurement.recording import Event
+from trials.measurement.recording import FORWARD, UNNAMED_WAIT, WAIT, Event
+from trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
 
 # ---------------------------------------------------------------- breakdown
 COMPUTATION = {"forward_s", "backward_s", "optimizer_s", "other_s"}
@@ -209,3 +217,217 @@ NAMES = {
 @pytest.mark.parametrize(("name", "part"), NAMES.items())
 def test_a_collective_is_known_by_each_of_its_names(name: str, part: str | None) -> None:
     assert communication_part(name) == part
+
+
+# ---------------------------------------------------------------- step timeline
+
+ONE_PROFILED = replace(ONE_STEP, measured_steps=1, max_measured_steps=1, profiled_steps=1)
+
+FB = ("F", "B")
+LAYOUTS: dict[Layout, dict[int, tuple[str, ...]]] = {
+    cpu_layout(micro_batch_size=4): {0: FB},
+    cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2): {0: FB},
+    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2): {0: FB, 1: FB},
+    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=PipelineSchedule.GPIPE): {
+        0: FB,
+        1: FB,
+    },
+    cpu_layout(
+        pipeline_parallel_degree=2,
+        micro_batch_size=2,
+        virtual_stages_per_rank=2,
+        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+    ): {0: FB, 1: FB, 2: FB, 3: FB},
+    cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=PipelineSchedule.ZERO_BUBBLE): {
+        0: ("F", "I", "W"),
+        1: ("F", "I", "W"),
+    },
+    cpu_layout(
+        pipeline_parallel_degree=2,
+        micro_batch_size=2,
+        virtual_stages_per_rank=2,
+        pipeline_schedule=PipelineSchedule.ZBV,
+    ): dict.fromkeys(range(4), ("F", "I", "W")),
+}
+"""Passes that every micro-batch makes, by stage."""
+
+
+def timeline(zygote: Zygote, layout: Layout, folder: Path) -> StepTimeline:
+    found = zygote.run(trial_spec(layout, settings=ONE_PROFILED), folder).measurement.timeline
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_every_rank_says_when_each_pass_of_each_micro_batch_began_and_ended(
+    layout: Layout, zygote: Zygote, tmp_path: Path
+) -> None:
+    step = timeline(zygote, layout, tmp_path)
+    assert [rank.rank for rank in step.ranks] == list(range(layout.world_size))
+    assert step.folds == ()
+    for rank in step.ranks:
+        blocks = list(rank.blocks)
+        assert all(before.end_s <= after.start_s + 2e-6 for before, after in pairwise(blocks))  # rounded microseconds
+        assert blocks[-1].end_s <= step.step_s
+        assert rank.seconds.total_s == pytest.approx(step.step_s, abs=1e-4)  # parts are rounded one by one
+        assert rank.seconds.forward_s > 0
+    passes = Counter(block.word for rank in step.ranks for block in rank.blocks if block.kind.is_pass)
+    replicas = layout.world_size // layout.pipeline_parallel_degree
+    expected = {
+        f"{stage}{kind}{number}": replicas
+        for stage, kinds in LAYOUTS[layout].items()
+        for kind in kinds
+        for number in range(step.num_micro_batches)
+    }
+    assert passes == expected
+
+
+def test_a_micro_batch_goes_forward_on_a_stage_before_the_next_and_back_the_other_way(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    step = timeline(zygote, cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2), tmp_path)
+    blocks = {block.word: block for rank in step.ranks for block in rank.blocks if block.kind.is_pass}
+    for number in range(step.num_micro_batches):
+        assert blocks[f"0F{number}"].end_s <= blocks[f"1F{number}"].start_s
+        assert blocks[f"1B{number}"].end_s <= blocks[f"0B{number}"].start_s
+
+
+def recording(rank: int, *, began_ns: int = 0, done_s: tuple[float, ...] = (6.0,), host: str = "a") -> RankRecording:
+    """Two micro-batches of one second each way, the step over so much later."""
+    passes = tuple(
+        Block(2.0 * i + k, 2.0 * i + k + 1, (BlockKind.FORWARD, BlockKind.BACKWARD)[k], 0, i)
+        for i in range(2)
+        for k in range(2)
+    )
+    steps = tuple(
+        RecordedStep(began_ns=began_ns, passes=passes, complete_s=4.5, updated_s=5.0, done_s=one) for one in done_s
+    )
+    return RankRecording(rank=rank, host=host, steps=steps)
+
+
+REPLICAS = Layout(data_parallel_replicate_degree=2)
+
+
+def test_ranks_of_one_host_lie_on_its_clock_and_those_of_another_begin_with_it() -> None:
+    found = step_timeline(
+        [recording(0, began_ns=7_000_000_000), recording(1, began_ns=7_500_000_000)], REPLICAS, num_micro_batches=2
+    )
+    assert [rank.start_s[0] for rank in found.ranks] == [0.0, 0.5]
+    assert found.step_s == 6.5
+    elsewhere = step_timeline([recording(0), recording(1, began_ns=99, host="b")], REPLICAS, num_micro_batches=2)
+    assert [rank.start_s[0] for rank in elsewhere.ranks] == [0.0, 0.0]
+
+
+def test_behind_the_last_pass_lie_gradients_and_update_and_the_rest_is_idle() -> None:
+    found = step_timeline([recording(0)], Layout(), num_micro_batches=2).ranks[0]
+    assert found.actions == ("0F0", "0B0", "0F1", "0B1", "sync", "optimizer")
+    seconds = found.seconds
+    assert (seconds.forward_s, seconds.backward_s, seconds.sync_s, seconds.optimizer_s) == (2.0, 2.0, 0.5, 0.5)
+    assert seconds.idle_s == 1.0
+
+
+def test_parameters_that_replicas_average_are_exchanged_within_the_update() -> None:
+    (step,) = recording(0).steps
+    averaging = RankRecording(rank=0, host="a", steps=(replace(step, averaging_s=(4.7, 4.9)),))
+    found = step_timeline([averaging], REPLICAS, num_micro_batches=2).ranks[0]
+    assert found.actions[-4:] == ("sync", "optimizer", "sync", "optimizer")
+    assert (found.seconds.sync_s, found.seconds.optimizer_s) == (0.7, 0.3)
+
+
+def test_of_several_steps_the_shortest_is_shown() -> None:
+    ranks = [recording(0, done_s=(9.0, 6.0, 8.0)), recording(1, done_s=(6.0, 7.0, 6.0))]
+    assert step_timeline(ranks, REPLICAS, num_micro_batches=2).step_s == 7.0
+
+
+def test_many_micro_batches_are_folded_and_counted() -> None:
+    passes = tuple(
+        Block(2.0 * i + k, 2.0 * i + k + 1, (BlockKind.FORWARD, BlockKind.BACKWARD)[k], 0, i)
+        for i in range(100)
+        for k in range(2)
+    )
+    step = RecordedStep(began_ns=0, passes=passes, complete_s=200.0, updated_s=201.0, done_s=201.0)
+    found = step_timeline([RankRecording(rank=0, host="a", steps=(step,))], Layout(), num_micro_batches=100)
+    assert found.folds[0].num_micro_batches == 96
+    assert len(found.ranks[0].actions) < 12
+    assert found.ranks[0].seconds.forward_s == 100.0
+
+
+def test_of_many_ranks_one_of_each_pipeline_rank_is_shown_and_of_many_of_these_the_ends() -> None:
+    small = Layout(pipeline_parallel_degree=2, tensor_parallel_degree=4)
+    assert [rank for rank in range(8) if is_shown(rank, small)] == list(range(8))
+    large = Layout(pipeline_parallel_degree=4, tensor_parallel_degree=8)
+    assert [rank for rank in range(32) if is_shown(rank, large)] == [0, 8, 16, 24]
+    deep = Layout(pipeline_parallel_degree=64)
+    assert [rank for rank in range(64) if is_shown(rank, deep)] == [*range(8), *range(56, 64)]
+
+
+def test_a_recorded_step_takes_a_few_kilobytes() -> None:
+    ranks = [recording(rank) for rank in range(8)]
+    layout = Layout(data_parallel_replicate_degree=8)
+    assert len(codec.dumps(step_timeline(ranks, layout, num_micro_batches=2))) < 4000
+
+
+# ---------------------------------------------------------------- host time
+
+MAIN, GLOO = 1, 2
+NODE = BACKWARD + "MmBackward0"
+
+MARKS = (
+    Event(0, 0, MARK + "begin", MAIN, 0),
+    Event(700, 700, MARK + "gradients complete", MAIN, 0),
+    Event(900, 900, MARK + "end", MAIN, 0),
+    Event(1000, 1000, MARK + "done", MAIN, 0),
+)
+
+
+def on(start: int, end: int, name: str, thread: int = MAIN) -> Event:
+    return Event(start, end, name, thread, 0)
+
+
+def host_parts(*events: Event, pipelined: bool = False) -> dict[str, int]:
+    found = host_time_ns([*MARKS, *events], pipelined=pipelined)
+    assert sum(found.values()) == 1000
+    return {part: time_ns for part, time_ns in found.items() if time_ns}
+
+
+PASSES = (on(100, 300, FORWARD), on(320, 340, "aten::nll_loss"), on(400, 500, NODE), on(520, 600, NODE))
+
+
+def test_forward_backward_and_optimizer_follow_each_other() -> None:
+    # the gap between two nodes is the engine's own; what follows the last one prepares the optimizer's step
+    assert host_parts(*PASSES) == {"forward_s": 220, "backward_s": 200, "optimizer_s": 300, "other_s": 280}
+
+
+def test_recomputation_is_part_of_the_backward_pass() -> None:
+    assert host_parts(*PASSES, on(420, 480, "aten::mm")) == host_parts(*PASSES)
+
+
+def test_a_forward_pass_between_two_backward_passes_keeps_its_gaps() -> None:
+    passes = (on(0, 100, NODE), on(150, 200, FORWARD), on(250, 700, NODE))
+    assert host_parts(*passes) == {"backward_s": 550, "forward_s": 50, "optimizer_s": 200, "other_s": 200}
+
+
+def test_a_moment_inside_a_collective_belongs_to_it() -> None:
+    events = (on(150, 160, "c10d::_allgather_base_"), on(170, 200, WAIT + "all_gather"))
+    assert host_parts(*PASSES, *events)["all_gather_s"] == 40
+    assert host_parts(*PASSES, *events)["forward_s"] == host_parts(*PASSES)["forward_s"] - 40
+
+
+def test_a_wait_without_a_name_is_for_the_collective_called_last() -> None:
+    functional = (on(150, 160, "c10d::allreduce_"), on(160, 200, UNNAMED_WAIT))
+    unknown = (on(210, 215, "c10d::_reduce_scatter_base_"), on(220, 250, WAIT))
+    found = host_parts(*PASSES, *functional, *unknown)
+    assert (found["all_reduce_s"], found["reduce_scatter_s"]) == (50, 35)
+
+
+def test_what_gloo_carries_out_while_nothing_runs_is_waited_for() -> None:
+    """DDP waits for its last bucket in C++, after the last node and before the gradients are complete."""
+    found = host_parts(*PASSES, on(450, 690, "gloo:all_reduce", GLOO))
+    assert (found["backward_s"], found["all_reduce_s"], found["optimizer_s"]) == (200, 90, 210)
+
+
+def test_waiting_for_a_neighbour_is_idle_time_of_a_pipeline_only() -> None:
+    waits = (on(150, 160, WAIT + "send"), on(170, 200, WAIT + "recv"), on(920, 960, WAIT + "all_reduce"))
+    pipeline, other = host_parts(*PASSES, *waits, pipelined=True), host_parts(*PASSES, *waits)
+    assert (pipeline["send_receive_s"], pipeline["pipeline_idle_s"]) == (10, 70)
+    assert (other["send_receive_s"], other["all_reduce_s"]) == (40, 40)

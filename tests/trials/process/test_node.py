@@ -1,27 +1,40 @@
-"""What runs on a node of an engine's job: its ranks' lines come out, and nothing outlives it."""
+"""A node of an engine's job, with and without Ray: its ranks' lines come out, and nothing outlives it."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from autotuner.core import codec
 from autotuner.core.codec import dumps
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host.machine import host_hash
 from autotuner.launch.ranks import free_port
 from tests.patience import PATIENCE_S
 from tests.system.service import until
-from tests.trials.launching import SHORT, spec
+from tests.trials.launching import SHORT, left_over, spec
+from trials.process.gathering import gather
 from trials.process.node import PREFIX
+from trials.process.ray_node import NodeActor
+from trials.process.task import TaskContext
+from trials.runtime.rank import RankInfo
+
+# ---------------------------------------------------------------- node
 
 LEFT_BEHIND = (
     "import os, time; os.fork() or (os.setsid(), time.sleep(600)); print('hello', flush=True); time.sleep(600)"
@@ -184,3 +197,128 @@ def left(task: NodeTask) -> list[psutil.Process]:
 def test_a_trainer_sees_nothing_of_the_service(variable: str) -> None:
     lines, _ = told(task(*python(f"import os; print({variable!r} in os.environ)")), AUTOTUNER_DATABASE_URL="secret")
     assert printed(lines) == ["False"]
+
+
+# ---------------------------------------------------------------- ray node
+
+PLACE = ("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", "1")
+
+
+def sleeping(name: str) -> str:
+    """A task whose only process is asleep."""
+    task = NodeTask(job_name=name, num_nodes=1, ranks_per_node=1, time_limit_s=60.0, command=("sleep", "600"))
+    return codec.dumps(task)
+
+
+def until_ended(node: NodeActor) -> tuple[bytes, dict[str, Any]]:
+    """All that it prints, and how it ended."""
+    printed = b""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        answer = node.read(1.0)
+        printed += answer["output"]
+        if answer["exit_code"] is not None:
+            return printed, answer
+    raise AssertionError(printed)
+
+
+def test_a_node_that_cannot_read_its_task_ends_with_its_code_and_its_last_words() -> None:
+    node = NodeActor()
+    node.start("", PLACE, "no task")
+    printed, ending = until_ended(node)
+    assert printed == b""
+    assert ending["exit_code"] == 2
+    assert "cannot read the task" in ending["last_words"]
+
+
+def test_an_interpreter_that_is_not_there_is_named() -> None:
+    node = NodeActor()
+    node.start("/no/python", PLACE, "")
+    assert "/no/python" in until_ended(node)[1]["last_words"]
+
+
+def test_a_node_that_is_stopped_leaves_nothing() -> None:
+    node = NodeActor()
+    node.start("", PLACE, sleeping("ray-node-stopped"))
+    assert b"node_started" in node.read(60.0)["output"]
+    node.stop()
+    assert until_ended(node)[1]["exit_code"] != 0
+    assert list(left_over("ray-node-stopped")) == []
+
+
+def test_a_node_that_was_stopped_before_it_started_never_does() -> None:
+    node = NodeActor()
+    node.stop()
+    node.start("", PLACE, sleeping("ray-node-never"))
+    assert until_ended(node)[0] == b""
+
+
+# ---------------------------------------------------------------- gathering
+
+
+def test_nobody_goes_on_before_the_last_is_there() -> None:
+    address, gone_on = ("127.0.0.1", free_port()), threading.Semaphore(0)
+
+    def node(rank: int) -> None:
+        gather(rank, 4, address)
+        gone_on.release()
+
+    with ThreadPoolExecutor(4) as threads:
+        early = [threads.submit(node, rank) for rank in (3, 0, 1)]
+        assert not gone_on.acquire(timeout=1.0)
+        early.append(threads.submit(node, 2))
+        for one in early:
+            one.result(PATIENCE_S)
+
+
+def test_a_node_that_connects_again_is_counted_once() -> None:
+    address = ("127.0.0.1", free_port())
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(gather, 0, 3, address)
+        for _ in range(2):
+            with _connected(address) as connection:
+                connection.sendall(b"1")
+        with _connected(address) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n")
+        time.sleep(0.5)
+        assert not first.done()
+        with _connected(address) as connection:
+            connection.sendall(b"1")
+            threads.submit(gather, 2, 3, address).result(PATIENCE_S)
+            first.result(PATIENCE_S)
+
+
+@contextmanager
+def _connected(address: tuple[str, int]) -> Iterator[socket.socket]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            connection = socket.create_connection(address)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            continue
+        with connection:
+            yield connection
+        return
+
+
+def test_one_that_waits_leaves_when_it_is_told_to() -> None:
+    """As the first process of a container, which ignores SIGTERM unless it says otherwise."""
+    command = [sys.executable, "-m", "trials.process.gathering", "--node-rank", "1", "--num-nodes", "2"]
+    address = ["--master-address", "127.0.0.1", "--master-port", str(free_port())]
+    process = subprocess.Popen([*command, *address], env=os.environ)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) in (128 + signal.SIGTERM, -signal.SIGTERM)
+
+
+# ---------------------------------------------------------------- task
+
+
+def test_what_a_rank_wrote_where_ranks_meet_stays_when_every_rank_closed_it(tmp_path: Path) -> None:
+    context = TaskContext(folder=tmp_path, rank_info=RankInfo())
+    context.store().set("address", "here")
+    store = context.store()
+    assert store.check(["address"])
+    assert store.get("address") == b"here"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,17 +10,22 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.core.errors import InvalidInput
 from bench.lossy_convergence import Training
+from tests.trials.collective import Noted
 from tests.trials.replication.replicators import DENSE, KEEPING, REPLICATORS, SHAPES, gradients
 from tests.trials.replication.tasks import NUM_STEPS
 from tests.trials.replication.trainers import small_model
 from tests.trials.zygote import Zygote
 from trials.replication.averaging import ParameterAverager
+from trials.replication.ddp_hook import BucketExchange, exchange_hook
+from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
 from trials.replication.optimizer import ReplicatedOptimizer
 from trials.replication.replicator import FullReplicator, Rows
+from trials.replication.replicator import exchanged as at_once
 
 
 # ---------------------------------------------------------------- averaging
@@ -77,9 +84,7 @@ TASKS = "tests.trials.replication.tasks"
 
 
 def done(zygote: Zygote, folder: Path, task: str) -> list[Any]:
-    run = zygote.have_done(f"{TASKS}:{task}", folder, 2)
-    assert set(run.exit_codes) == {0}, run.logs
-    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+    return zygote.have_done(f"{TASKS}:{task}", folder, 2).saved()
 
 
 @pytest.fixture(scope="module")
@@ -256,9 +261,7 @@ def hooked(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> list[Any
 
 
 def trained(zygote: Zygote, folder: Path, task: str) -> list[Any]:
-    run = zygote.have_done(f"tests.trials.replication.trainers:{task}", folder, NUM_RANKS)
-    assert set(run.exit_codes) == {0}, run.logs
-    return [torch.load(folder / f"{rank}.pt") for rank in range(NUM_RANKS)]
+    return zygote.have_done(f"tests.trials.replication.trainers:{task}", folder, NUM_RANKS).saved()
 
 
 def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -303,3 +306,142 @@ def test_replicas_under_a_hook_keep_the_same_bits(hooked: list[Any]) -> None:
 
 def test_a_hook_counts_what_all_buckets_sent(hooked: list[Any]) -> None:
     assert hooked[0]["demo"]["payload"] == EVERY_CHUNK * 2 * (4 + 1)  # two components, with a byte each
+
+
+# ---------------------------------------------------------------- demo
+
+CHUNK, TOP_K, DECAY = 8, 3, 0.9
+
+
+def cosines(chunk: Tensor) -> Tensor:
+    """The transform by its definition."""
+    number = len(chunk)
+    sums = [
+        sum(float(x) * math.cos(math.pi * (i + 0.5) * k / number) for i, x in enumerate(chunk)) for k in range(number)
+    ]
+    scales = [math.sqrt((1 if k == 0 else 2) / number) for k in range(number)]
+    return torch.tensor([one * scale for one, scale in zip(sums, scales, strict=True)])
+
+
+def elements(components: Tensor) -> Tensor:
+    """The inverse by its definition."""
+    number = len(components)
+    first = float(components[0]) / math.sqrt(number)
+    rest = [
+        sum(float(components[k]) * math.cos(math.pi * (i + 0.5) * k / number) for k in range(1, number))
+        for i in range(number)
+    ]
+    return torch.tensor([first + math.sqrt(2 / number) * one for one in rest])
+
+
+def largest(components: Tensor) -> Tensor:
+    kept = components.abs().topk(TOP_K).indices
+    return torch.zeros_like(components).index_copy(0, kept, components[kept])
+
+
+def test_a_single_replica_takes_its_own_fast_components_and_keeps_the_slow_ones(alone: dist.ProcessGroup) -> None:
+    torch.manual_seed(0)
+    replicator = DemoReplicator([torch.zeros(CHUNK)], alone, chunk=CHUNK, top_k=TOP_K, decay=DECAY)
+    momentum = torch.zeros(CHUNK)
+    for _ in range(4):
+        gradient = torch.randn(CHUNK)
+        momentum = DECAY * momentum + gradient
+        sent = elements(largest(cosines(momentum)))
+        momentum = momentum - sent
+        (taken,) = at_once(replicator, [gradient])
+        # sums of eight products of fp32, rounded in another order
+        torch.testing.assert_close(taken, sent, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(replicator.state_dict()["residuals"][0], momentum, rtol=1e-4, atol=1e-5)
+    assert replicator.payload_bytes == 0
+
+
+def test_what_a_rank_holds_beside_a_tensor_changes_nothing_of_it(alone: dist.ProcessGroup) -> None:
+    torch.manual_seed(0)
+    shared, others = torch.randn(21), torch.randn(40)
+    found = []
+    for beside in ([], [others]):
+        replicator = DemoReplicator([*beside, shared], alone, chunk=CHUNK, top_k=TOP_K)
+        found.append(at_once(replicator, [*beside, shared])[-1])
+    # the same products in a matrix of other height may be summed in another order
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "top_k", "decay", "field", "nearest"),
+    [
+        (8, 9, 0.9, "top_k", 8),
+        (8, 0, 0.9, "top_k", 1),
+        (0, 1, 0.9, "width", 1),
+        (2**16, 1, 0.9, "chunk", 2**15),
+        (8, 2, 1.1, "decay", 1.0),
+    ],
+)
+def test_what_no_exchange_can_be_is_refused_with_the_nearest_that_can(
+    chunk: int, top_k: int, decay: float, field: str, nearest: float, alone: dist.ProcessGroup
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        DemoReplicator([torch.zeros(4)], alone, chunk=chunk, top_k=top_k, decay=decay)
+    assert (refused.value.field, refused.value.nearest) == (field, nearest)
+
+
+def test_residuals_of_other_tensors_are_refused(alone: dist.ProcessGroup) -> None:
+    replicator = DemoReplicator([torch.zeros(4)], alone)
+    with pytest.raises(InvalidInput, match="shapes"):
+        replicator.load_state_dict({"residuals": [torch.zeros(5)], "num_steps": 1})
+
+
+def test_residuals_go_on_in_chunks_of_another_size(alone: dist.ProcessGroup) -> None:
+    short, long = (DemoReplicator([torch.zeros(20)], alone, chunk=chunk, top_k=1) for chunk in (4, 16))
+    at_once(short, [torch.arange(20.0)])
+    long.load_state_dict(short.state_dict())
+    assert torch.equal(long.state_dict()["residuals"][0], short.state_dict()["residuals"][0])
+
+
+# ---------------------------------------------------------------- ddp hook
+
+
+def trained_by_ddp(exchange: BucketExchange, num_steps: int) -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    model.register_comm_hook(exchange, exchange_hook)
+    for _ in range(num_steps):
+        model(torch.randn(4, 8)).square().mean().backward()
+        model.zero_grad()
+
+
+def test_a_hook_keeps_its_residuals_over_a_checkpoint(alone: dist.ProcessGroup) -> None:
+    build = partial(DemoReplicator, group=alone, chunk=8, top_k=1)
+    first, second = BucketExchange(build, alone), BucketExchange(build, alone)
+    trained_by_ddp(first, 3)
+    (saved,) = first.state_dict().values()
+    second.load_state_dict(first.state_dict())
+    (still,) = second.state_dict().values()
+    assert all(torch.equal(one, other) for one, other in zip(saved["residuals"], still["residuals"], strict=True))
+    trained_by_ddp(second, 2)  # the first is exchanged in full, the second goes on from the residuals
+    (later,) = second.state_dict().values()
+    assert later["num_steps"] == saved["num_steps"] + 1
+
+
+class NotedReplicator(FullReplicator):
+    """What it sends notes whether anybody waits for it."""
+
+    def __init__(self, tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+        super().__init__(tensors, group)
+        self.sent: list[Noted] = []
+
+    def start(self, gradients: Sequence[Tensor]) -> Any:
+        super().start(gradients)
+        self.sent.append(Noted(gradients[0]))
+        return self.sent[-1]
+
+
+def test_what_a_hook_sends_is_there_and_over_when_the_backward_pass_ends(alone: dist.ProcessGroup) -> None:
+    built: list[NotedReplicator] = []
+
+    def build(tensors: Sequence[Tensor]) -> NotedReplicator:
+        built.append(NotedReplicator(tensors, alone))
+        return built[-1]
+
+    trained_by_ddp(BucketExchange(build, alone), 3)
+    (replicator,) = built
+    assert [sent.was_awaited for sent in replicator.sent] == [True, True]  # the first step is exchanged in full

@@ -104,9 +104,7 @@ class Halves:
         return "".join(run.logs)
 
     def _run(self, spec: TrialSpec, task: str, folder: Path) -> Half:
-        run = self._zygote.run(spec, folder, task=task)
-        assert set(run.exit_codes) == {0}, run.logs
-        saved = [torch.load(folder / f"{rank}.pt") for rank in range(spec.layout.world_size)]
+        saved = self._zygote.run(spec, folder, task=task).saved()
         return Half(
             losses=tuple(saved[0]["losses"]),
             last={name: value for of_rank in saved for name, value in of_rank.get("last", {}).items()},
@@ -120,9 +118,7 @@ def halves(zygote: Zygote, tmp_path: Path) -> Halves:
 
 
 def uninterrupted(zygote: Zygote, folder: Path, spec: TrialSpec) -> Training:
-    run = zygote.run(spec, folder, task="training")
-    assert set(run.exit_codes) == {0}, run.logs
-    saved = [torch.load(folder / f"{rank}.pt") for rank in range(spec.layout.world_size)]
+    saved = zygote.run(spec, folder, task="training").saved()
     first, last = (
         {name: value for of_rank in saved for name, value in of_rank[when].items()} for when in ("first", "last")
     )

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from api.dashboard.charts.plan_front import plan_front
+from api.dashboard.views.address import DEFAULT, Permalink
+from api.dashboard.views.finding import Words, exact_place, find
+from api.dashboard.views.plan import USUAL, PlanAsked
+from api.dashboard.views.sweep_pictures import Pictures, layout_in_short, trial_points
+from api.openapi import examples
+from api.schemas import PlanView
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.core.choices import Recompute
+from autotuner.core.documents import Document
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import RobustMeasurement
+from autotuner.core.objective import Objective
+from autotuner.core.trial import Trial, TrialState
+from autotuner.search.planning.layouts import Interval
+from autotuner.search.planning.plan import Candidate
+from autotuner.search.planning.request import Goal
+from tests.api.service import NOW, StoreDriver, app_on
+from tests.builders import (
+    cpu_layout,
+    estimate,
+    failure,
+    measurement,
+    prediction,
+    small_trial,
+    sweep_request,
+    tiny_model,
+)
+
+# ---------------------------------------------------------------- finding
+
+
+def test_a_search_is_taken_apart_into_a_number_a_layout_and_words_of_sweeps() -> None:
+    words = Words.of("Llama tp 4 pp=2 dp8 recompute-full trial 12")
+    assert words.number == 12
+    assert words.layout == {
+        "tensor_parallel_degree": 4,
+        "pipeline_parallel_degree": 2,
+        "data_parallel_degree": 8,
+        "recompute": "full",
+    }
+    assert words.rest == "llama"
+    assert Words.of("zz9 tp0").rest == "zz9 tp0"
+
+
+def test_replicas_count_sharded_or_not() -> None:
+    words = Words.of("dp4")
+    assert words.is_meant_by(cpu_layout(data_parallel_replicate_degree=4))
+    assert words.is_meant_by(cpu_layout(data_parallel_replicate_degree=2, data_parallel_shard_degree=2))
+    assert not words.is_meant_by(cpu_layout(tensor_parallel_degree=4))
+
+
+def test_an_id_leads_to_its_page_at_once(driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trial = driver.ended(sweep, 0)
+    assert exact_place(driver.store, f" {sweep.id} ") == f"/sweeps/{sweep.id}"
+    assert exact_place(driver.store, trial.id) == f"/trials/{trial.id}"
+    assert exact_place(driver.store, "llama") is None
+
+
+def test_words_find_sweeps_and_a_number_their_trials(driver: StoreDriver) -> None:
+    for name in ("nightly", "other"):
+        sweep = driver.sweep(sweep_request(name=name))
+        for number in range(3):
+            driver.ended(sweep, number, failure() if number == 2 else None)
+        driver.finish(sweep)
+    found = find(driver.store, "nightly 2", now=NOW)
+    assert [sweep.name for sweep in found.sweeps] == ["nightly"]
+    assert [(one.sweep.name, one.trial.number, one.mfu) for one in found.numbered] == [("nightly", 2, None)]
+    both = find(driver.store, "trial 1", now=NOW)
+    assert {one.sweep.name for one in both.numbered} == {"nightly", "other"}
+
+
+def test_words_of_a_layout_find_the_fastest_trials_that_have_them_all(driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request(name="nightly"))
+    for number, (mfu, recompute) in enumerate([(0.2, Recompute.FULL), (0.3, Recompute.NONE), (0.4, Recompute.FULL)]):
+        layout = cpu_layout(tensor_parallel_degree=2, recompute=recompute)
+        driver.ended(sweep, number, measurement(mfu=mfu), layout)
+    assert [one.trial.number for one in find(driver.store, "tp2", now=NOW).alike] == [2, 1, 0]
+    assert [one.mfu for one in find(driver.store, "tp2 recompute-full", now=NOW).alike] == [0.4, 0.2]
+    assert find(driver.store, "tp2 elsewhere", now=NOW).alike == ()
+    assert find(driver.store, "tp4", now=NOW).alike == ()
+
+
+# ---------------------------------------------------------------- permalink
+
+LINK = replace(DEFAULT, layout=Layout.parse("zero2 tp8 pp4 1f1b mb1 sp recompute-selective flash bf16"))
+
+
+def test_an_address_is_read_back_as_it_was_written() -> None:
+    whole = replace(LINK, stack="megatron-core", optimizer_state_precision="bf16", seq_len=4096, model="a model")
+    assert Permalink.read(whole.to("/explore")) == whole
+    assert Permalink.read(whole.query) == whole
+
+
+def test_an_address_says_a_layout_in_the_words_of_the_command_line() -> None:
+    assert LINK.query.startswith("model=llama-3-70b&cluster=h100:64&seq_len=8192&global_batch_size=1024&layout=zero2+")
+
+
+def test_an_empty_address_asks_about_the_default_job() -> None:
+    assert Permalink.read("/explore") == DEFAULT
+
+
+def test_numbers_are_read_as_people_type_them() -> None:
+    assert Permalink.of_query({"seq_len": "8,192", "global_batch_size": " 1 024 "}).global_batch_size == 1024
+
+
+@pytest.mark.parametrize("given", ["many", "-1", "1.5", "9" * 400, "٣"])
+def test_what_is_no_number_is_refused_with_its_field(given: str) -> None:
+    with pytest.raises(InvalidInput, match="whole number") as refused:
+        Permalink.of_query({"seq_len": given})
+    assert refused.value.field == "seq_len"
+
+
+def test_a_job_is_resolved_by_its_names(driver: StoreDriver) -> None:
+    job = LINK.job(app_on(driver.store))
+    assert (job.model, job.cluster) == (load_model("llama-3-70b"), load_cluster("h100:64"))
+
+
+def test_a_job_of_the_catalog_is_linked_by_its_names(driver: StoreDriver) -> None:
+    request = sweep_request()
+    job = replace(request.job, model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"))
+    sweep = driver.sweep(replace(request, job=job))
+    link = Permalink.of_sweep(sweep)
+    assert (link.model, link.cluster) == ("llama-3-8b", "h100:8")
+
+
+def test_a_job_that_no_name_says_is_asked_of_its_sweep(driver: StoreDriver) -> None:
+    sweep = driver.sweep(sweep_request())
+    link = Permalink.of_sweep(sweep)
+    assert link.model == f"sweep:{sweep.id}"
+    job = Permalink.read(link.query).job(app_on(driver.store))
+    assert (job.model, job.cluster) == (tiny_model(), sweep.request.job.cluster)
+
+
+def test_a_name_that_nobody_knows_is_refused(driver: StoreDriver) -> None:
+    with pytest.raises(NotFound):
+        replace(LINK, model="llama-3-71b").job(app_on(driver.store))
+    with pytest.raises(NotFound):
+        replace(LINK, model="sweep:sw-nothing").job(app_on(driver.store))
+
+
+# ---------------------------------------------------------------- plan asked
+
+
+def asked(**texts: str) -> PlanAsked:
+    return PlanAsked.of({"model": "llama-3-8b", "tokens": "1T", **texts})
+
+
+def test_all_that_is_wrong_is_said_at_once_each_beside_its_input_with_the_value_and_the_nearest() -> None:
+    found = asked(deadline="20", accelerators="h10", seq_len="8192.5")
+    assert [*found.errors] == ["deadline", "seq_len", "accelerators"]
+    assert found.errors["deadline"] == "'20': must be a number of hours, days or weeks; nearest: 20d"
+    assert found.errors["seq_len"] == "'8192.5': must be a whole number; nearest: 8192"
+    assert "h100" in found.errors["accelerators"]
+    assert found.body is None
+
+
+def test_what_was_typed_stays() -> None:
+    found = asked(deadline="soon", prices="h100=cheap")
+    assert (found.texts["deadline"], found.texts["prices"]) == ("soon", "h100=cheap")
+
+
+def test_where_nothing_is_near_the_usual_is_named() -> None:
+    assert (
+        asked(global_batch_size="many").errors["global_batch_size"].endswith(f"nearest: {USUAL['global_batch_size']}")
+    )
+
+
+def test_a_question_without_a_fault_is_a_plan() -> None:
+    found = asked(accelerators="h100, b200", sizes="64", deadline="20d")
+    assert found.errors == {}
+    assert found.body is not None
+    assert found.body.accelerators == ("h100", "b200")
+
+
+# ---------------------------------------------------------------- sweep points
+
+
+def trial(number: int = 0, state: TrialState = TrialState.COMPLETE, **changes: Any) -> Trial:
+    given = {"layout": cpu_layout(micro_batch_size=number + 1), "prediction": prediction(), **changes}
+    if state is TrialState.COMPLETE:
+        given.setdefault("measurement", measurement())
+    return Trial(id=f"tr-{number}", sweep_id="sw-1", number=number, state=state, **given)
+
+
+def test_a_trial_is_a_point_with_what_it_reached_and_where_its_page_is() -> None:
+    (point,) = trial_points(
+        [trial(measurement=measurement(mfu=0.4, step_time_s=2.0, step_time_interval_s=0.1))], root="/at"
+    )
+    assert point.reached is not None
+    assert (point.reached.low, point.reached.high) == pytest.approx((0.38, 0.42))
+    assert point.href == "/at/trials/tr-0"
+    assert point.failure == ""
+
+
+def test_under_a_fault_trace_a_point_is_what_was_reached_under_it() -> None:
+    robust = RobustMeasurement(step_time_s=2.5, mfu=0.3, tokens_per_s=1e3, num_steps=1, stretches=())
+    ran = trial(measurement=measurement(mfu=0.4, robust=robust), prediction=prediction(mfu=0.5, robust_mfu=0.35))
+    (healthy,), (under,) = trial_points([ran]), trial_points([ran], objective=Objective(under_faults=True))
+    assert (healthy.mfu, under.mfu) == (0.4, 0.3)
+    assert (healthy.predicted.value, under.predicted.value) == (0.5, 0.35)
+
+
+def test_what_goes_on_and_what_repeats_another_is_left_out() -> None:
+    shown = trial_points([trial(0), trial(1, TrialState.RUNNING), trial(2, repeats=0), trial(3, TrialState.QUEUED)])
+    assert [point.number for point in shown] == [0]
+
+
+def test_a_failure_says_its_cause_and_what_was_ended_on_purpose_is_none() -> None:
+    dead, stopped = trial_points([trial(0, TrialState.FAILED, failure=failure()), trial(1, TrialState.PRUNED)])
+    assert (dead.failure, dead.is_out_of_memory, dead.mfu) == ("out of memory", True, None)
+    assert (stopped.failure, stopped.mfu) == ("", None)
+
+
+def test_a_trial_on_fewer_ranks_counts_with_what_is_estimated_of_the_layout() -> None:
+    (point,) = trial_points([trial(scaled=small_trial(), estimate=estimate(mfu=0.1875))])
+    assert point.mfu == 0.1875
+    assert point.peak_bytes == estimate().full_size.peak_bytes
+
+
+def test_a_layout_in_short_has_its_degrees() -> None:
+    assert layout_in_short(Layout.parse("dp2 fsdp4 tp8 pp2 1f1b mb4")) == "tp8 pp2 dp8 mb4"
+
+
+def test_a_sweep_without_a_result_has_no_pictures() -> None:
+    pictures = Pictures.of(sweep_request(), [trial(0, TrialState.FAILED, failure=failure())], kind="measured")
+    assert (pictures.history, pictures.front, pictures.agreement) == (None, None, None)
+
+
+def test_pictures_say_the_numbers_beside_them() -> None:
+    trials = [trial(0), trial(1, TrialState.FAILED, failure=failure()), trial(2, measurement=measurement(mfu=0.5))]
+    pictures = Pictures.of(sweep_request(), trials, kind="measured")
+    assert pictures.history is not None
+    assert pictures.front is not None
+    assert [rise.point.number for rise in pictures.history.rises] == [0, 2]
+    assert pictures.history.num_failed == pictures.front.num_out_of_memory == 1
+    assert [point.number for point in pictures.front.front] == [2]
+
+
+# ---------------------------------------------------------------- plan front
+
+DAY_S = 86_400.0
+
+
+def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> Candidate:
+    answer = TypeAdapter(Document[PlanView]).validate_python(examples()["read_plan"]["answer"]).answer
+    assert answer is not None
+    one = answer.contenders[0]
+    run = replace(one.predicted, time_s=Interval.of(days * DAY_S, 0.2), cost=Interval.of(dollars, 0.2))
+    return replace(one, cluster=name, is_on_front=is_on_front, predicted=run)
+
+
+FOUND = (
+    cluster("fast", 10, 2e6, is_on_front=True),
+    cluster("cheap", 40, 1e6, is_on_front=True),
+    cluster("beaten", 45, 3e6, is_on_front=False),
+)
+GOAL = Goal(num_tokens=1e12, deadline_s=30 * DAY_S)
+
+
+def test_the_front_is_named_and_what_it_beats_is_not() -> None:
+    drawn = plan_front(FOUND, GOAL, 896)
+    assert ">fast</text>" in drawn
+    assert ">cheap</text>" in drawn
+    assert ">beaten</text>" not in drawn
+    assert "beaten: 45 days, $3M" in drawn  # what a pointer is told
+
+
+def test_the_deadline_and_intervals_are_drawn() -> None:
+    drawn = plan_front(FOUND, GOAL, 896)
+    assert ">deadline</text>" in drawn
+    assert drawn.count("p-cloud") == 2 * 2  # of both on the front, for a desk and for a phone
+
+
+def test_no_limit_is_drawn_where_there_is_none() -> None:
+    assert "limit" not in plan_front(FOUND, Goal(num_tokens=1e12), 896)
+
+
+def test_one_cluster_alone_is_no_picture() -> None:
+    assert plan_front(FOUND[:1], GOAL, 896) == ""

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Asked
+
+from api.edge.auth import check_start
+from api.edge.caller import client_address, set_caller
+from api.edge.limits import AddressRates, CallerRates
+from autotuner.core.access import NOBODY_ASKED, Caller, Quota, Scope
+from autotuner.core.access import Scope as CallerScope
+from autotuner.core.errors import InvalidInput
+from autotuner.store.sql import memory_store
+from tests.api.service import app_on
+
+# ---------------------------------------------------------------- addresses
+
+PROXIES = (ip_network("10.0.0.0/8"),)
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("192.0.2.1", [], "192.0.2.1"),
+        ("192.0.2.1", ["203.0.113.7"], "192.0.2.1"),
+        ("10.0.0.1", ["203.0.113.7"], "203.0.113.7"),
+        ("10.0.0.1", ["198.51.100.9, 203.0.113.7"], "203.0.113.7"),
+        ("10.0.0.1", ["198.51.100.9", "203.0.113.7, 10.0.0.2"], "203.0.113.7"),
+        ("10.0.0.1", ["unknown"], "10.0.0.1"),
+        ("10.0.0.1", [], "10.0.0.1"),
+    ],
+)
+def test_what_a_believed_proxy_says_counts_and_what_others_say_does_not(
+    peer: str, forwarded: list[str], address: str
+) -> None:
+    headers = [(b"x-forwarded-for", text.encode()) for text in forwarded]
+    assert client_address({"type": "http", "client": (peer, 1), "headers": headers}, PROXIES) == address
+
+
+def test_a_service_inside_a_command_has_no_address() -> None:
+    assert client_address({"type": "http", "client": None, "headers": []}) == ""
+
+
+# ---------------------------------------------------------------- login
+
+PROXY: dict[str, Any] = {"login": "proxy", "proxy_header": "X-Forwarded-User", "proxy_networks": "10.0.0.0/8"}
+ANYWHERE = "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        ({}, "AUTOTUNER_LOGIN=tokens"),
+        ({"login": "tokens"}, "autotuner token add"),
+        ({"login": "tokens", "admin_token_file": Path("/nothing")}, "AUTOTUNER_ADMIN_TOKEN_FILE"),
+        (PROXY | {"proxy_header": None}, "AUTOTUNER_PROXY_HEADER"),
+        (PROXY | {"proxy_networks": ""}, "AUTOTUNER_PROXY_NETWORKS"),
+        (PROXY | {"proxy_networks": "my proxy"}, "AUTOTUNER_PROXY_NETWORKS"),
+    ],
+)
+def test_a_service_that_would_let_in_everybody_or_nobody_does_not_start(settings: dict[str, Any], missing: str) -> None:
+    with pytest.raises(InvalidInput, match=missing):
+        check_start(app_on(memory_store(), **settings), ANYWHERE)
+
+
+def test_a_service_starts_anywhere_once_it_can_tell_callers_apart(tmp_path: Path) -> None:
+    with_tokens = app_on(memory_store(), login="tokens")
+    with_tokens.tokens.add("root", Scope.ADMIN)
+    file = tmp_path / "token"
+    file.write_text("at_first_" + 40 * "s")
+    with_a_file = app_on(memory_store(), login="tokens", admin_token_file=file)
+    for app in (with_tokens, with_a_file, app_on(memory_store(), **PROXY)):
+        check_start(app, ANYWHERE)
+    assert [token.id for token in with_a_file.tokens.all()] == ["first"]
+
+
+def test_on_a_loopback_address_nobody_needs_to_be_told_apart() -> None:
+    check_start(app_on(memory_store()), "127.0.0.1")
+
+
+# ---------------------------------------------------------------- rates
+
+ANNA = Caller(name="anna", scope=CallerScope.READ, token_id="t1")
+CI = Caller(name="ci", scope=CallerScope.RUN, token_id="t2", quota=Quota(requests_per_minute=2))
+
+
+class CalledBy:
+    """Says that all requests come from one caller."""
+
+    def __init__(self, app: ASGIApp, caller: Caller) -> None:
+        self._app = app
+        self._caller = caller
+
+    async def __call__(self, scope: Asked, receive: Receive, send: Send) -> None:
+        set_caller(scope, self._caller)
+        await self._app(scope, receive, send)
+
+
+answering = PlainTextResponse("served")
+
+
+def answers(app: ASGIApp, paths: Sequence[str], client: str = "192.0.2.1") -> list[httpx.Response]:
+    """What the application answers to requests one after another."""
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app, client=(client, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            return [await http.get(path) for path in paths]
+
+    return asyncio.run(ask())
+
+
+def test_a_caller_may_send_so_many_requests_a_minute() -> None:
+    found = answers(CalledBy(CallerRates(answering, per_minute=3), ANNA), ["/"] * 4)
+    assert [answer.status_code for answer in found] == [200, 200, 200, 429]
+    assert 1 <= int(found[-1].headers["Retry-After"]) <= 120
+    assert "anna (3 a minute)" in found[-1].json()["detail"]
+
+
+def test_what_a_token_says_counts_more() -> None:
+    found = answers(CalledBy(CallerRates(answering, per_minute=100), CI), ["/"] * 3)
+    assert [answer.status_code for answer in found] == [200, 200, 429]
+
+
+def test_callers_who_were_not_asked_who_they_are_send_what_they_like() -> None:
+    found = answers(CalledBy(CallerRates(answering, per_minute=1), NOBODY_ASKED), ["/"] * 3)
+    assert [answer.status_code for answer in found] == [200, 200, 200]
+
+
+def test_an_address_may_send_so_many_requests_a_minute() -> None:
+    app = AddressRates(answering, per_minute=3)
+    assert [answer.status_code for answer in answers(app, ["/"] * 4)] == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize(("other", "status"), [("2001:db8::2", 429), ("2001:db8:0:1::2", 200), ("192.0.2.9", 200)])
+def test_addresses_of_one_household_count_as_one(other: str, status: int) -> None:
+    limited = AddressRates(answering, per_minute=1)
+
+    async def both() -> int:
+        for client in ("2001:db8::1", other):
+            transport = httpx.ASGITransport(limited, client=(client, 1))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                answer = await http.get("/")
+        return answer.status_code
+
+    assert asyncio.run(both()) == status

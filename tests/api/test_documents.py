@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.catalog.hardware import link_names
+from autotuner.core.access import Scope
+from autotuner.launch.fake import FakeLauncher
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
+from autotuner.store.sql import memory_store
+from bench.described_fields import PAGE, page
+from tests.api.service import openapi_document, serve
+
+# ---------------------------------------------------------------- docs
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def working_address() -> Iterator[str]:
+    """A service whose own worker runs trials that take no time."""
+    app = build(Settings(num_workers=1, poll_s=0.05), store=memory_store(), launcher=FakeLauncher())
+    with serve(app) as address:
+        yield address
+
+
+def run_ci_job(address: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    found = re.search(r"^```sh\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    variables = os.environ | {"AUTOTUNER_SERVER": address, "POLL_S": "0.1", "CLUSTER": "h100:8"} | environment
+    return subprocess.run(
+        ["sh", "-c", found[1]], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_ci_job_creates_waits_for_and_reads_a_sweep(working_address: str) -> None:
+    job = run_ci_job(working_address, CI_JOB_ID="build-1")
+    assert job.returncode == 0, job.stderr
+    assert "is complete" in job.stdout
+    assert '"rank":1' in job.stdout
+    assert '"rank":4' not in job.stdout
+
+
+def test_the_ci_job_shows_the_token_that_it_was_given() -> None:
+    settings = Settings(num_workers=1, poll_s=0.05, login="tokens")
+    app = build(settings, store=memory_store(), launcher=FakeLauncher())
+    with serve(app) as address:
+        _, token = app.tokens.add("ci", Scope.RUN)
+        assert run_ci_job(address, CI_JOB_ID="build-1", AUTOTUNER_TOKEN=token).returncode == 0
+        refused = run_ci_job(address, CI_JOB_ID="build-1")
+    assert refused.returncode == 1
+    assert "not-let-in" in refused.stderr
+
+
+def test_the_ci_job_run_again_reads_the_same_sweep(working_address: str) -> None:
+    first, again = (run_ci_job(working_address, CI_JOB_ID="build-1").stdout for _ in range(2))
+    assert first == again
+
+
+def test_the_ci_job_stops_with_the_problem_when_the_request_is_refused(working_address: str) -> None:
+    job = run_ci_job(working_address, CLUSTER="h1000:8")
+    assert job.returncode == 1
+    assert '"nearest":"h100"' in job.stderr
+
+
+def test_every_operation_is_in_the_document_and_nothing_else() -> None:
+    documented = set(re.findall(r"^\| `([A-Z]+ /api/v1/\S*)` \|", DOCUMENT, re.MULTILINE))
+    paths = openapi_document()["paths"]
+    assert documented == {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+
+
+# ---------------------------------------------------------------- written down
+
+TEXT = PAGE.read_text()
+BLOCKS: list[dict[str, Any]] = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)]
+WORKLOAD = {"seq_len": 1024, "global_batch_size": 1152}
+FEW = {"tensor_parallel_degree": [1], "pipeline_parallel_degree": [1], "micro_batch_size": [1], "recompute": ["none"]}
+JOB: dict[str, Any] = {"model": "llama-demo", "cluster": "h100:8", "workload": WORKLOAD, "space": FEW, "limit": 1}
+
+
+def is_cluster(block: dict[str, Any]) -> bool:
+    return "accelerator" in block or ":" in str(block.get("base"))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block.get("name", "by names")))
+def test_every_description_of_the_page_is_predicted_with(client: httpx.Client, block: dict[str, Any]) -> None:
+    answer = client.post("/predictions", json=JOB | {"cluster" if is_cluster(block) else "model": block})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["items"]
+
+
+def test_the_page_shows_models_and_clusters_whole_and_in_short() -> None:
+    kinds = {(is_cluster(block), "base" in block) for block in BLOCKS}
+    assert len(kinds) == 4
+
+
+def test_the_tables_of_the_page_are_those_of_the_code() -> None:
+    assert page(TEXT) == TEXT, "python -m bench.described_fields writes them"
+
+
+def test_the_page_names_every_link_of_the_catalog() -> None:
+    assert [name for name in link_names() if f"`{name}`" not in TEXT] == []
+
+
+def test_a_stored_description_may_be_written_in_short(client: httpx.Client) -> None:
+    saved = client.put("/clusters/mine", json={"name": "mine", "accelerator": "h100", "num_nodes": 4})
+    assert saved.status_code == 200
+    assert saved.json()["accelerator"]["name"] == "h100-sxm"
+    model = client.put("/models/mine", json={"base": "llama-3-8b", "name": "mine", "num_layers": 16})
+    assert model.json()["num_layers"] == 16
+    assert client.post("/predictions", json=JOB | {"model": "mine", "cluster": "mine"}).json()["items"]
+
+
+def test_a_config_json_is_read_where_a_request_has_a_model(client: httpx.Client) -> None:
+    config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 256, "n_head": 4, "n_positions": 1024, "vocab_size": 5000}
+    size = client.post("/predictions", json=JOB | {"model": config}).json()["model_size"]
+    assert (size["name"], size["num_parameters"]) == ("gpt2", 3_122_176)
+
+
+# ---------------------------------------------------------------- imports
+
+READ = """
+import sys
+
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import api.main
+
+for path in opened:
+    if {package!r} in path and not path.endswith((".py", ".pyc")):
+        print(path)
+"""
+
+
+def test_importing_the_service_reads_no_file_of_ours_but_code() -> None:
+    package = str(Path(__file__).parents[2])
+    script = READ.format(package=package)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=package)
+    read = [line for line in done.stdout.splitlines() if "/.venv/" not in line and "/__pycache__/" not in line]
+    assert read == []
