@@ -33,37 +33,31 @@ _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One of the things that are compared.
-
-    Attributes:
-        of: What names it again: an id, an address of the page that explores, or words.
-        name: What people call it.
-        path: Of its page, below the service's address.
-        rank: In its sweep's ranking; None of what has none.
-        notes: What was assumed, changed and ignored of flags.
-    """
+    """One of the things that are compared."""
 
     of: str
+    """What names it again: an id, an address of the page that explores, or words."""
     name: str
+    """What people call it."""
     path: str
+    """Of its page, below the service's address."""
     contender: Contender
     rank: int | None = None
+    """In its sweep's ranking; None of what has none."""
     sweep: Sweep | None = None
     notes: tuple[Note, ...] = ()
+    """What was assumed, changed and ignored of flags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What was asked about, and what of it nobody understood.
-
-    Attributes:
-        problems: What was asked and why it cannot be compared.
-        errors: The same as they were raised.
-    """
+    """What was asked about, and what of it nobody understood."""
 
     asked: tuple[Asked, ...]
     problems: tuple[tuple[str, str], ...]
+    """What was asked and why it cannot be compared."""
     errors: tuple[AutotunerError, ...] = ()
+    """The same as they were raised."""
 
 
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:

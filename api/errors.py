@@ -43,28 +43,25 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem document (RFC 9457).
-
-    Attributes:
-        type: Stable name of the kind of problem, to branch on.
-        title: The kind of problem, for people.
-        status: The HTTP status.
-        detail: What was wrong this time.
-        instance: Path of the request.
-        field: Of the first of ``errors``, as are value, rule and nearest.
-        errors: Every rule that was broken, of many the first 50; empty where the problem is no broken rule.
-    """
+    """A problem document (RFC 9457)."""
 
     type: str
+    """Stable name of the kind of problem, to branch on."""
     title: str
+    """The kind of problem, for people."""
     status: int
+    """The HTTP status."""
     detail: str
+    """What was wrong this time."""
     instance: str
+    """Path of the request."""
     field: str | None = None
+    """Of the first of ``errors``, as are value, rule and nearest."""
     value: object = None
     rule: str | None = None
     nearest: object = None
     errors: tuple[Violation, ...] = ()
+    """Every rule that was broken, of many the first 50; empty where the problem is no broken rule."""
 
 
 class CrossSite(AutotunerError):

@@ -53,21 +53,18 @@ class Told:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Tail:
-    """The newest events of one sweep, followed while somebody reads them.
-
-    Attributes:
-        behind: Sequence behind which every event is kept.
-        is_over: The sweep is finished, and its last event is kept; or it can no longer be followed.
-        error: Why it cannot.
-        changed: Wakes the readers; each change has one of its own.
-    """
+    """The newest events of one sweep, followed while somebody reads them."""
 
     behind: int = 0
+    """Sequence behind which every event is kept."""
     kept: deque[Told] = field(default_factory=lambda: deque(maxlen=_KEPT))
     num_readers: int = 0
     is_over: bool = False
+    """The sweep is finished, and its last event is kept; or it can no longer be followed."""
     error: Exception | None = None
+    """Why it cannot."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Wakes the readers; each change has one of its own."""
 
     @property
     def newest(self) -> int:
@@ -203,20 +200,17 @@ _TEXT = "Outcomes of retunes, MFU gates and sweeps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """A page of announcements, newest first.
-
-    Attributes:
-        home: Where a browser finds the service.
-        url: Where this page is.
-        next_url: Where the older ones are; None on the last page.
-        now: Epoch seconds, for a feed in which nothing was announced yet.
-    """
+    """A page of announcements, newest first."""
 
     announcements: Sequence[Announcement]
     home: str
+    """Where a browser finds the service."""
     url: str
+    """Where this page is."""
     next_url: str | None
+    """Where the older ones are; None on the last page."""
     now: float
+    """Epoch seconds, for a feed in which nothing was announced yet."""
 
     def as_json(self) -> str:
         """A document after jsonfeed.org/version/1.1."""

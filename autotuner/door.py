@@ -79,17 +79,14 @@ def _no_store() -> Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autotuner:
-    """The product as its users ask it.
-
-    Attributes:
-        stored_names: In the place of those that the store holds; None asks the store.
-        open_store: Called once, when the store is first needed: a prediction needs none.
-        asides: What may take long is computed by these.
-    """
+    """The product as its users ask it."""
 
     stored_names: Names | None = field(default_factory=NoNames)
+    """In the place of those that the store holds; None asks the store."""
     open_store: Callable[[], Store] = _no_store
+    """Called once, when the store is first needed: a prediction needs none."""
     asides: Asides = field(default_factory=Inline)
+    """What may take long is computed by these."""
     _opened: list[Store] = field(default_factory=list, init=False)
     _recollections: list[Recollection] = field(default_factory=list, init=False)
     _opening: threading.RLock = field(default_factory=threading.RLock, init=False)  # one thing is made of another

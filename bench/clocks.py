@@ -25,18 +25,15 @@ EXPONENT = 2.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """Accelerators of one chip.
-
-    Attributes:
-        fitted: Whose clock was fitted to runs.
-        others: Whose clock follows from it.
-        idle_w: What the device draws whatever its clock: leakage, memory, links. From idle devices in nvidia-smi (60 to
-            100 W on A100 and H100, 170 to 240 W on B300 and GB300) and 50 to 80 W more for busy memory; assumptions.
-    """
+    """Accelerators of one chip."""
 
     fitted: str
+    """Whose clock was fitted to runs."""
     others: tuple[str, ...]
+    """Whose clock follows from it."""
     idle_w: float
+    """What the device draws whatever its clock: leakage, memory, links. From idle devices in nvidia-smi (60 to 100 W on
+    A100 and H100, 170 to 240 W on B300 and GB300) and 50 to 80 W more for busy memory; assumptions."""
 
 
 CHIPS = (

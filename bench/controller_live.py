@@ -32,16 +32,13 @@ _LATEST = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """A trace, and what is expected of it.
-
-    Attributes:
-        replans: Steps whose faults call for another plan; all others call for none.
-    """
+    """A trace, and what is expected of it."""
 
     name: str
     trace: str
     num_steps: int
     replans: tuple[int, ...]
+    """Steps whose faults call for another plan; all others call for none."""
 
     @property
     def run(self) -> Run:

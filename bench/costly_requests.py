@@ -99,17 +99,14 @@ _ORDINARY = {f"70B on {size:,}": _job("llama-3-70b", f"h100:{size}", 1024) for s
 
 @dataclass(slots=True)
 class _Beside:
-    """What is seen of a service while it works.
-
-    Attributes:
-        waits_s: What answers to ``/health`` took.
-        own_bytes: The most memory of the service's own process.
-        all_bytes: The same of all its processes; pages that they share count for each.
-    """
+    """What is seen of a service while it works."""
 
     waits_s: list[float] = field(default_factory=list)
+    """What answers to ``/health`` took."""
     own_bytes: int = 0
+    """The most memory of the service's own process."""
     all_bytes: int = 0
+    """The same of all its processes; pages that they share count for each."""
 
     def told(self) -> str:
         """In a line."""

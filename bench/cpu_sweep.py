@@ -156,16 +156,13 @@ def _keep(document: Mapping[str, Any], kept: Path) -> None:
 # ---------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Predicted beside measured step times.
-
-    Attributes:
-        behind: By which share the first choice is slower than the fastest layout.
-    """
+    """Predicted beside measured step times."""
 
     num_layouts: int
     median_error: float
     spearman: float
     behind: float
+    """By which share the first choice is slower than the fastest layout."""
 
     def __str__(self) -> str:
         return (

@@ -81,15 +81,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One way, measured.
-
-    Attributes:
-        sent: What the busier node's interface sent per sum, as a multiple of the bytes summed.
-        seconds: From the first rank that began to the last one that had its sum.
-    """
+    """One way, measured."""
 
     sent: float
+    """What the busier node's interface sent per sum, as a multiple of the bytes summed."""
     seconds: float
+    """From the first rank that began to the last one that had its sum."""
 
 
 def theory_of(way: Way) -> float:

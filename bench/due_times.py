@@ -21,29 +21,26 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTimes:
-    """The due times of retunes that are due every minute, by what became of them.
-
-    Attributes:
-        due: All that came.
-        started: Those with a run of their own.
-        skipped: Those that came while the run before was not finished.
-        missed: Those that a later run stands for.
-        lost: Those that nothing stands for.
-        twice: Those that two runs stand for, runs with two sweeps, and outcomes that were told twice.
-        caught_up: Runs that began late.
-        concluded: Runs with an outcome.
-        untold: Runs with an outcome that nobody was told of.
-    """
+    """The due times of retunes that are due every minute, by what became of them."""
 
     due: int = 0
+    """All that came."""
     started: int = 0
+    """Those with a run of their own."""
     skipped: int = 0
+    """Those that came while the run before was not finished."""
     missed: int = 0
+    """Those that a later run stands for."""
     lost: int = 0
+    """Those that nothing stands for."""
     twice: int = 0
+    """Those that two runs stand for, runs with two sweeps, and outcomes that were told twice."""
     caught_up: int = 0
+    """Runs that began late."""
     concluded: int = 0
+    """Runs with an outcome."""
     untold: int = 0
+    """Runs with an outcome that nobody was told of."""
 
     @property
     def is_right(self) -> bool:

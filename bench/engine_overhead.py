@@ -54,21 +54,18 @@ poll_s = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """One trial as whoever launched it saw it, in seconds.
-
-    Attributes:
-        queued_s: Until it was seen to have its nodes; 0 on this machine.
-        first_step_s: Until its first step was heard of, that step included.
-        steps_s: Of all its steps.
-        stop_s: From the last step to the outcome.
-        wall_s: All of it.
-    """
+    """One trial as whoever launched it saw it, in seconds."""
 
     queued_s: float
+    """Until it was seen to have its nodes; 0 on this machine."""
     first_step_s: float
+    """Until its first step was heard of, that step included."""
     steps_s: float
+    """Of all its steps."""
     stop_s: float
+    """From the last step to the outcome."""
     wall_s: float
+    """All of it."""
 
     @property
     def overhead_s(self) -> float:

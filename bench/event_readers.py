@@ -14,15 +14,12 @@ _SETTLED_S = 1.0  # what happened while readers connected counts as history
 
 @dataclass(slots=True, kw_only=True)
 class Read:
-    """What readers waited.
-
-    Attributes:
-        first_s: Each reader, from its request to its first event.
-        late_s: Each event of each reader, from when it happened to when it was read.
-    """
+    """What readers waited."""
 
     first_s: list[float] = field(default_factory=list)
+    """Each reader, from its request to its first event."""
     late_s: list[float] = field(default_factory=list)
+    """Each event of each reader, from when it happened to when it was read."""
 
 
 async def read_events(address: str, sweep_ids: Sequence[str], *, num_readers: int, seconds: float) -> Read:

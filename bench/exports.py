@@ -82,15 +82,12 @@ _COUNTS = (1, 2, 3, 1001)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A rule of a format, and a layout that breaks it.
-
-    Attributes:
-        example: None: none was found.
-    """
+    """A rule of a format, and a layout that breaks it."""
 
     rule: Rule
     job: Job
     example: Layout | None
+    """None: none was found."""
 
     @property
     def row(self) -> str:

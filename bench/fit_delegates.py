@@ -58,21 +58,18 @@ HEALTHY = {
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class DelegationFit:
-    """Rates, and how well healthy iterations follow from them.
-
-    Attributes:
-        squared: Sum of squared errors.
-        shares_transfers: All ranks of a stage share the rate of transfers; else each delegate has it.
-        shares_copies: All ranks of a stage share the rate of copies.
-        errors: Predicted over measured, less 1, by model.
-    """
+    """Rates, and how well healthy iterations follow from them."""
 
     squared: float
+    """Sum of squared errors."""
     shares_transfers: bool
+    """All ranks of a stage share the rate of transfers; else each delegate has it."""
     shares_copies: bool
+    """All ranks of a stage share the rate of copies."""
     transfer_gb_per_s: float
     copy_gb_per_s: float
     errors: tuple[float, ...]
+    """Predicted over measured, less 1, by model."""
 
 
 def fits() -> Iterator[DelegationFit]:

@@ -36,19 +36,16 @@ OUTLIER = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Which rows of the table fit which constants of a link.
-
-    Attributes:
-        link: Its name in the catalog.
-        keep: Says of a record whether it counts.
-        constants: Fields of ``Link`` to fit; the others stay as the catalog has them.
-        intra_node_link: For a link between nodes, the one inside them.
-    """
+    """Which rows of the table fit which constants of a link."""
 
     link: str
+    """Its name in the catalog."""
     keep: Callable[[Record], bool]
+    """Says of a record whether it counts."""
     constants: tuple[str, ...]
+    """Fields of ``Link`` to fit; the others stay as the catalog has them."""
     intra_node_link: str | None = None
+    """For a link between nodes, the one inside them."""
 
 
 INSIDE = ("efficiency", "latency_s", "start_s", "ramp_s")

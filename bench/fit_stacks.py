@@ -30,24 +30,21 @@ PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Tables that are fitted together.
-
-    Attributes:
-        stack_fields: Constants of each stack that the tables have, beside those that every stack has.
-        network_fields: Constants of each source's network.
-        fits_clusters: Each source and device has a factor of its own; else the only cluster's is in the stack.
-        known_devices: Devices whose clock others of these fits tell.
-        cluster_factor: Step times on the tables' clusters over those of a typical one, where only one kind of cluster
-            was seen with this software and others with software like it; the stack is fitted to a typical one.
-    """
+    """Tables that are fitted together."""
 
     name: str
     tables: tuple[str, ...]
     stack_fields: tuple[str, ...] = ()
+    """Constants of each stack that the tables have, beside those that every stack has."""
     network_fields: tuple[str, ...] = ()
+    """Constants of each source's network."""
     fits_clusters: bool = False
+    """Each source and device has a factor of its own; else the only cluster's is in the stack."""
     known_devices: tuple[str, ...] = ()
+    """Devices whose clock others of these fits tell."""
     cluster_factor: float = 1.0
+    """Step times on the tables' clusters over those of a typical one, where only one kind of cluster was seen with this
+    software and others with software like it; the stack is fitted to a typical one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,16 +52,14 @@ class FrontReplay:
     """A replay whose layouts are compared by several metrics.
 
     Step times are measured; what layouts take beside time is modelled, since no published sheet tells it.
-
-    Attributes:
-        values: Log values, shape (layouts, metrics); NaN where a layout ran out of memory.
-        whole: The front of all layouts, above a reference a tenth of its range below its worst.
     """
 
     replay: Replay
     metrics: tuple[Metric, ...]
     values: Floats
+    """Log values, shape (layouts, metrics); NaN where a layout ran out of memory."""
     whole: Frontier
+    """The front of all layouts, above a reference a tenth of its range below its worst."""
 
     @classmethod
     def of(cls, replay: Replay, metrics: Sequence[Metric]) -> Self:

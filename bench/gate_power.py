@@ -29,38 +29,32 @@ _TEST = SequentialTest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is compared.
-
-    Attributes:
-        noise: Relative standard deviation from run to run.
-        tail: How runs scatter. Heavy: Student's t of 3 degrees of freedom. One-sided: exponential, towards slow.
-            Disturbed: so many runs are 10 to 30 % slower. Correlated: each run shares half of its deviation with the
-            run before. By turns: the machine loses a fifth of its speed while both run.
-        baseline: Runs of the reference in each of its sittings; empty: one sitting of as many as the product asks for.
-        between: Relative standard deviation from sitting to sitting.
-    """
+    """What is compared."""
 
     noise: float
+    """Relative standard deviation from run to run."""
     tail: Tail = "normal"
+    """How runs scatter. Heavy: Student's t of 3 degrees of freedom. One-sided: exponential, towards slow. Disturbed: so
+    many runs are 10 to 30 % slower. Correlated: each run shares half of its deviation with the run before. By turns:
+    the machine loses a fifth of its speed while both run."""
     baseline: tuple[int, ...] = (10,)
+    """Runs of the reference in each of its sittings; empty: one sitting of as many as the product asks for."""
     between: float = 0.003
+    """Relative standard deviation from sitting to sitting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How pairs ended.
-
-    Attributes:
-        slower: How many were called slower.
-        not_slower: How many were not.
-        undecided: How many stayed open.
-        runs: Runs of the candidate that each took.
-    """
+    """How pairs ended."""
 
     slower: int
+    """How many were called slower."""
     not_slower: int
+    """How many were not."""
     undecided: int
+    """How many stayed open."""
     runs: tuple[int, ...]
+    """Runs of the candidate that each took."""
 
     @classmethod
     def of(cls, ends: Iterable[tuple[Decision, int]]) -> Tally:

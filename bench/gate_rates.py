@@ -61,21 +61,18 @@ _SPEC = TrialSpec(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What is trained beside the full exchange.
-
-    Attributes:
-        build: The replicator, of a group; None: the full exchange.
-        is_signed: Parameters follow the sign of what was exchanged.
-        period: Steps between averages of the parameters; 0: these are never averaged.
-        num_languages: That the replicas read.
-        is_sound: The gate should pass it.
-    """
+    """What is trained beside the full exchange."""
 
     build: Callable[[dist.ProcessGroup], BuildReplicator] | None = None
+    """The replicator, of a group; None: the full exchange."""
     is_signed: bool = False
+    """Parameters follow the sign of what was exchanged."""
     period: int = 0
+    """Steps between averages of the parameters; 0: these are never averaged."""
     num_languages: int = _NUM_REPLICAS
+    """That the replicas read."""
     is_sound: bool = True
+    """The gate should pass it."""
 
 
 def _of(replicator: Callable[..., object], **settings: object) -> Callable[[dist.ProcessGroup], BuildReplicator]:
@@ -175,15 +172,12 @@ def _mean(own: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- gates of these trainings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How often a gate said something.
-
-    Attributes:
-        count: Gates that did.
-        num_gates: Independent gates.
-    """
+    """How often a gate said something."""
 
     count: int
+    """Gates that did."""
     num_gates: int
+    """Independent gates."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -195,14 +189,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """All gates of one exchange after some steps.
-
-    Attributes:
-        excesses: Of every pair, as shares.
-    """
+    """All gates of one exchange after some steps."""
 
     passed: Rate
     excesses: tuple[float, ...]
+    """Of every pair, as shares."""
 
 
 def judged(gate: LossGate, candidate: Sequence[Training], reference: Sequence[Training]) -> Judged:

@@ -47,17 +47,14 @@ _PACED = Registration(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What runs, how long, and what is said of it.
-
-    Attributes:
-        registration: None: our decoder, forked.
-        settings: Short and of a fixed length, so that hundreds of decisions take minutes.
-        slower: The slower layout, in words.
-    """
+    """What runs, how long, and what is said of it."""
 
     registration: Registration | None
+    """None: our decoder, forked."""
     settings: TrialSettings
+    """Short and of a fixed length, so that hundreds of decisions take minutes."""
     slower: str
+    """The slower layout, in words."""
 
     def launcher(self, folder: Path) -> LocalLauncher:
         """For one lane: others run beside it."""

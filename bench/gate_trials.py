@@ -40,23 +40,20 @@ _CALM = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What one lane ran in one go: a baseline and both candidates.
-
-    Attributes:
-        lane: Which of the lanes that ran side by side.
-        at: When it began, epoch seconds.
-        baseline: Tokens per second of each run.
-        equal: Those of the same layout afterwards.
-        slower: Those of the slower one, by turns with these.
-        foreign_share: Mean share of the machine's CPU time that others used, the other lanes among them.
-    """
+    """What one lane ran in one go: a baseline and both candidates."""
 
     lane: int
+    """Which of the lanes that ran side by side."""
     at: float
+    """When it began, epoch seconds."""
     baseline: tuple[float, ...]
+    """Tokens per second of each run."""
     equal: tuple[float, ...]
+    """Those of the same layout afterwards."""
     slower: tuple[float, ...]
+    """Those of the slower one, by turns with these."""
     foreign_share: float
+    """Mean share of the machine's CPU time that others used, the other lanes among them."""
 
 
 def main() -> None:

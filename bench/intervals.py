@@ -41,26 +41,23 @@ POOLED_RUNS = 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """How far the prediction of one run was off, and how far it was said to be.
-
-    Attributes:
-        sheet: Name of its sheet.
-        cluster: Source and accelerator.
-        bits: Width of its numbers.
-        error: log(measured / predicted).
-        parts: Variance of that by the parts of its step.
-        residual: Variance by what no part explains.
-        common: Variance by the cluster's factor.
-    """
+    """How far the prediction of one run was off, and how far it was said to be."""
 
     owner: Key
     sheet: str
+    """Name of its sheet."""
     cluster: str
+    """Source and accelerator."""
     bits: str
+    """Width of its numbers."""
     error: float
+    """log(measured / predicted)."""
     parts: float
+    """Variance of that by the parts of its step."""
     residual: float
+    """Variance by what no part explains."""
     common: float
+    """Variance by the cluster's factor."""
 
 
 def misses(sheets: Iterable[Sheet]) -> Iterator[Miss]:

@@ -42,15 +42,12 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Told:
-    """What is said of a sheet's measured runs beforehand.
-
-    Attributes:
-        errors: log(predicted / measured).
-        deviations: Of the belief behind their intervals.
-    """
+    """What is said of a sheet's measured runs beforehand."""
 
     errors: Floats
+    """log(predicted / measured)."""
     deviations: Floats
+    """Of the belief behind their intervals."""
 
     @classmethod
     def of(cls, sheet: Sheet, job: Job) -> Told:
@@ -84,16 +81,13 @@ class Told:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Left:
-    """One sheet that was left out.
-
-    Attributes:
-        told: By what was known: ``nothing``, ``one factor`` of its platform, so many trials, or ``all``.
-        num_trials: Of a search, by what it knew; empty where too few layouts were measured to be searched.
-    """
+    """One sheet that was left out."""
 
     source: str
     told: Mapping[str, Told]
+    """By what was known: ``nothing``, ``one factor`` of its platform, so many trials, or ``all``."""
     num_trials: Mapping[str, int]
+    """Of a search, by what it knew; empty where too few layouts were measured to be searched."""
 
 
 # ---------------------------------------------------------------- a source as a team
@@ -172,22 +166,19 @@ def _count(replay: Replay) -> int:
 # ---------------------------------------------------------------- figures
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What sheets show of what was said of them.
-
-    Attributes:
-        median: Of |predicted / measured - 1|.
-        p90: The value that 90 % of these do not exceed.
-        covered_80: Share of the runs in their 80 % intervals.
-        covered_95: The same for 95 %.
-        half_width: Median half-width of the 80 % intervals.
-    """
+    """What sheets show of what was said of them."""
 
     num_runs: int
     median: float
+    """Of |predicted / measured - 1|."""
     p90: float
+    """The value that 90 % of these do not exceed."""
     covered_80: float
+    """Share of the runs in their 80 % intervals."""
     covered_95: float
+    """The same for 95 %."""
     half_width: float
+    """Median half-width of the 80 % intervals."""
 
 
 def figures(left: Sequence[Left], known: str) -> Figures:

@@ -59,17 +59,14 @@ MODEL = TransformerSpec(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A way to train replicas.
-
-    Attributes:
-        build: A replicator for a group; None: replicas tell each other nothing in a step.
-        is_signed: Parameters follow the sign by SGD; else AdamW follows what was exchanged.
-        period: Steps after which parameters are averaged; None: never.
-    """
+    """A way to train replicas."""
 
     build: Callable[[dist.ProcessGroup], BuildReplicator] | None = None
+    """A replicator for a group; None: replicas tell each other nothing in a step."""
     is_signed: bool = False
+    """Parameters follow the sign by SGD; else AdamW follows what was exchanged."""
     period: int | None = None
+    """Steps after which parameters are averaged; None: never."""
 
 
 EXCHANGES = {
@@ -89,17 +86,14 @@ EXCHANGES = {
 
 
 class Training(TypedDict):
-    """What a rank knows of a training when it is over.
-
-    Attributes:
-        validation_loss: Of both languages, in nats, the mean over replicas.
-        step_s: Median.
-        payload_bytes: What the rank contributed in all steps.
-    """
+    """What a rank knows of a training when it is over."""
 
     validation_loss: float
+    """Of both languages, in nats, the mean over replicas."""
     step_s: float
+    """Median."""
     payload_bytes: int
+    """What the rank contributed in all steps."""
 
 
 def trained(

@@ -26,15 +26,12 @@ SIZES = ((3, 6), (4, 12), (6, 18), (8, 32))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCase:
-    """A pipeline to plan; times in ms.
-
-    Attributes:
-        base: The mean pass is drawn from ``base`` to twice that.
-    """
+    """A pipeline to plan; times in ms."""
 
     num_stages: int
     num_micro_batches: int
     base: int
+    """The mean pass is drawn from ``base`` to twice that."""
     times: PassTimes
 
 

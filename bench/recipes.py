@@ -38,20 +38,17 @@ ACCELERATORS = ("h100", "b200", "gb200")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A published run: of its source, model, accelerator and number format the fastest per accelerator.
-
-    Attributes:
-        measured_s: Of one step.
-        theirs: Prediction of its layout.
-        ours: Our first choice; None where none is predicted to fit.
-    """
+    """A published run: of its source, model, accelerator and number format the fastest per accelerator."""
 
     source: str
     job: Job
     layout: Layout
     measured_s: float
+    """Of one step."""
     theirs: Prediction
+    """Prediction of its layout."""
     ours: PredictedLayout | None
+    """Our first choice; None where none is predicted to fit."""
 
     @property
     def error(self) -> float:

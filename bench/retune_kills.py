@@ -63,21 +63,18 @@ _SETTLE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kills:
-    """What came of the kills.
-
-    Attributes:
-        num_survived: Kills after which every due time was accounted for, once all services were dead.
-        num_kills: All.
-        found: What the kills left undone, by the number of kills: runs due, running, or to be concluded.
-        due_times: The account after the last life, which nobody cut short.
-        num_unfinished: Runs that did not end by then.
-    """
+    """What came of the kills."""
 
     num_survived: int
+    """Kills after which every due time was accounted for, once all services were dead."""
     num_kills: int
+    """All."""
     found: Counter[str] = field(default_factory=Counter)
+    """What the kills left undone, by the number of kills: runs due, running, or to be concluded."""
     due_times: DueTimes = field(default_factory=DueTimes)
+    """The account after the last life, which nobody cut short."""
     num_unfinished: int = 0
+    """Runs that did not end by then."""
 
     @property
     def all_survived(self) -> bool:

@@ -30,21 +30,18 @@ Owner = Literal["device", "stack", "network", "cluster"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A positive number to fit, from where and how freely.
-
-    Attributes:
-        owner: Whose it is. ``cluster`` has one constant, the factor on all of its step times.
-        name: The owner's name: an accelerator, a stack, or how the sheets' sources begin; a cluster's has its
-            accelerator behind a bar.
-        field: The field of ``Accelerator``, of ``Stack``, or of ``Cluster`` or its ``Link``.
-        deviation: Standard deviation of the prior of its logarithm around ``start``.
-    """
+    """A positive number to fit, from where and how freely."""
 
     owner: Owner
+    """Whose it is. ``cluster`` has one constant, the factor on all of its step times."""
     name: str
+    """The owner's name: an accelerator, a stack, or how the sheets' sources begin; a cluster's has its accelerator
+    behind a bar."""
     field: str
+    """The field of ``Accelerator``, of ``Stack``, or of ``Cluster`` or its ``Link``."""
     start: float
     deviation: float = 1.0
+    """Standard deviation of the prior of its logarithm around ``start``."""
     most: float = np.inf
 
     def concerns(self, sheet: Sheet) -> bool:

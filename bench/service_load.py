@@ -112,17 +112,14 @@ def _database(name: str, given: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """What one filled store showed.
-
-    Attributes:
-        address: Where it is served.
-        waits_s: Of every request, by what it asked for.
-    """
+    """What one filled store showed."""
 
     num_sweeps: int
     url: str
     address: str
+    """Where it is served."""
     waits_s: dict[str, list[float]] = field(default_factory=dict)
+    """Of every request, by what it asked for."""
 
 
 def _measure(

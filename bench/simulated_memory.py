@@ -31,15 +31,12 @@ from autotuner.service.observing import silence_optuna
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A trial of the simulated sweep.
-
-    Attributes:
-        was_predicted_to_fit: Before any trial.
-    """
+    """A trial of the simulated sweep."""
 
     proposal: Proposal
     ran_out: bool
     was_predicted_to_fit: bool
+    """Before any trial."""
 
 
 def simulated(job: Job, num_trials: int, seed: int, space: SearchSpace | None = None) -> Iterator[Tried]:

@@ -40,23 +40,20 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What the ranks do.
-
-    Attributes:
-        pass_s: Of each forward, backward for inputs and backward for weights.
-        trace: What befalls the links between ranks.
-        powers: Of the controller; None: there is no controller.
-        width: Numbers of a message.
-    """
+    """What the ranks do."""
 
     num_steps: int
     pass_s: float = 0.02
+    """Of each forward, backward for inputs and backward for weights."""
     num_ranks: int = 4
     num_micro_batches: int = 12
     trace: FaultTrace | None = None
+    """What befalls the links between ranks."""
     powers: Powers | None = None
+    """Of the controller; None: there is no controller."""
     num_delegates: int = 6
     width: int = 64
+    """Numbers of a message."""
 
     @property
     def plain(self) -> Schedule:
@@ -68,19 +65,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lived:
-    """What came of it.
-
-    Attributes:
-        steps_s: From the moment all ranks were ready until all knew that all were done.
-        control_s: Of these what the controller took.
-        events: Found by the controllers.
-        pids: Of the ranks.
-    """
+    """What came of it."""
 
     steps_s: tuple[float, ...] = ()
+    """From the moment all ranks were ready until all knew that all were done."""
     control_s: tuple[float, ...] = ()
+    """Of these what the controller took."""
     events: tuple[LinkEvent, ...] = ()
+    """Found by the controllers."""
     pids: tuple[int, ...] = ()
+    """Of the ranks."""
 
 
 class _Sleep(torch.autograd.Function):

@@ -79,19 +79,16 @@ class _Run:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
-    """Large runs of one job, and the small trials that are shown beforehand.
-
-    Attributes:
-        source: Where they were published.
-        times_larger: Ranks over those of the largest small trial.
-        measured_s: NaN where a run ran out of memory.
-    """
+    """Large runs of one job, and the small trials that are shown beforehand."""
 
     source: str
+    """Where they were published."""
     times_larger: float
+    """Ranks over those of the largest small trial."""
     job: Job
     layouts: Sequence[Layout]
     measured_s: Floats
+    """NaN where a run ran out of memory."""
     trials: Sequence[SmallTrial]
 
     @cached_property
@@ -195,27 +192,24 @@ def _grown(run: _Run, num_ranks: int) -> Layout:
 # ---------------------------------------------------------------- figures
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What large runs show of their estimates, first without small trials, then with.
-
-    Attributes:
-        median: Of |estimate / measured - 1|.
-        p90: The value that 90 % of these do not exceed.
-        covered_80: Share of the runs in their 80 % intervals.
-        covered_95: The same for 95 %.
-        half_width: Median half-width of the 80 % intervals.
-        median_scaled: Median error of the rule of thumb.
-        regret: Mean loss of speed by choosing the layout of shortest estimate, of cases with ``MIN_MEASURED`` runs or
-            more; NaN without one.
-    """
+    """What large runs show of their estimates, first without small trials, then with."""
 
     num_runs: int
     median: tuple[float, float]
+    """Of |estimate / measured - 1|."""
     p90: tuple[float, float]
+    """The value that 90 % of these do not exceed."""
     covered_80: tuple[float, float]
+    """Share of the runs in their 80 % intervals."""
     covered_95: tuple[float, float]
+    """The same for 95 %."""
     half_width: tuple[float, float]
+    """Median half-width of the 80 % intervals."""
     median_scaled: float
+    """Median error of the rule of thumb."""
     regret: tuple[float, float]
+    """Mean loss of speed by choosing the layout of shortest estimate, of cases with ``MIN_MEASURED`` runs or more; NaN
+    without one."""
 
 
 def figures(cases: Sequence[Case]) -> Figures:

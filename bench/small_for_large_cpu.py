@@ -156,16 +156,13 @@ def _kept(
 # ---------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A layout that was measured, and the small trial that stands for it.
-
-    Attributes:
-        whole_s: Its step time.
-        few_s: That of the small trial.
-    """
+    """A layout that was measured, and the small trial that stands for it."""
 
     layout: Layout
     whole_s: float
+    """Its step time."""
     few_s: float
+    """That of the small trial."""
 
 
 @dataclass(frozen=True, kw_only=True)

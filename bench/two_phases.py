@@ -177,56 +177,47 @@ def _stored(store: Store, run: RetuneRun) -> dict[str, Any]:
 # ---------------------------------------------------------------- the training
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leg:
-    """Steps of the training that one set of ranks does.
-
-    Attributes:
-        model: What is trained.
-        pauses_at: The step before which the ranks wait for the link to be changed; None: before none.
-        begins_from: The checkpoint that it goes on from.
-        ends_in: Where it leaves one.
-    """
+    """Steps of the training that one set of ranks does."""
 
     layout: Layout
     first_step: int
     num_steps: int
     model: TransformerSpec = field(default_factory=lambda: _MODEL)
+    """What is trained."""
     pauses_at: int | None = None
+    """The step before which the ranks wait for the link to be changed; None: before none."""
     begins_from: Path | None = None
+    """The checkpoint that it goes on from."""
     ends_in: Path | None = None
+    """Where it leaves one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a rank saw of a leg.
-
-    Attributes:
-        ready_s: From the fork until its first step could begin, but for the checkpoint.
-        step_s: Of each step.
-        load_s: 0 where nothing was loaded.
-        save_s: 0 where nothing was saved.
-        own_bytes: Of the checkpoint.
-    """
+    """What a rank saw of a leg."""
 
     ready_s: float
+    """From the fork until its first step could begin, but for the checkpoint."""
     step_s: tuple[float, ...]
+    """Of each step."""
     losses: tuple[float, ...]
     load_s: float = 0.0
+    """0 where nothing was loaded."""
     save_s: float = 0.0
+    """0 where nothing was saved."""
     own_bytes: int = 0
+    """Of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """A whole training.
-
-    Attributes:
-        total_s: From the first fork to the end of the last rank.
-        legs: What rank 0 saw of each.
-    """
+    """A whole training."""
 
     name: str
     total_s: float
+    """From the first fork to the end of the last rank."""
     legs: tuple[Ran, ...]
+    """What rank 0 saw of each."""
 
     @property
     def losses(self) -> tuple[float, ...]:

@@ -103,17 +103,14 @@ _PADDING = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """What one forward pass sees.
-
-    Attributes:
-        labels_BS: The token that follows each; ``NO_LABEL`` behind a sequence's end.
-        documents: Tokens of the sequences in the one row, with what fills it up as the last of them; none where
-            each row is one sequence.
-    """
+    """What one forward pass sees."""
 
     tokens_BS: Tensor
     labels_BS: Tensor
+    """The token that follows each; ``NO_LABEL`` behind a sequence's end."""
     documents: Documents = WHOLE_ROWS
+    """Tokens of the sequences in the one row, with what fills it up as the last of them; none where each row is one
+    sequence."""
 
     @property
     def num_tokens(self) -> int:
@@ -177,16 +174,13 @@ def _filled(tokens_S: Tensor, row_length: int, value: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealing:
-    """How the sequences of a global batch are dealt.
-
-    Attributes:
-        num_ranks: Data-parallel ranks.
-        num_dealing_ranks: Neighbours that deal among each other, such as those of a node; it divides ``num_ranks``.
-    """
+    """How the sequences of a global batch are dealt."""
 
     num_ranks: int
+    """Data-parallel ranks."""
     balance: BatchBalance = BatchBalance.STRATIFIED_SNAKE
     num_dealing_ranks: int = 1
+    """Neighbours that deal among each other, such as those of a node; it divides ``num_ranks``."""
 
 
 class BalancedBatchSampler(Sampler[list[int]]):

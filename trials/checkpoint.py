@@ -127,19 +127,16 @@ _PROGRESS = "num_steps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A checkpoint that was written or read.
-
-    Attributes:
-        num_steps: Optimizer steps that the training had done.
-        own_bytes: What this rank holds of it, copies that others hold too counted in.
-        seconds: Until every rank was done.
-        kinds: What of each parameter it holds.
-    """
+    """A checkpoint that was written or read."""
 
     num_steps: int
+    """Optimizer steps that the training had done."""
     own_bytes: int
+    """What this rank holds of it, copies that others hold too counted in."""
     seconds: float
+    """Until every rank was done."""
     kinds: tuple[str, ...]
+    """What of each parameter it holds."""
 
 
 class Checkpoints:

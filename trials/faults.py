@@ -28,13 +28,10 @@ from trials.pipelines.transport import LinkCondition, LinkConditions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What is emulated of a cluster's links.
-
-    Attributes:
-        cluster: With nothing but what is assumed of its links: what was measured there is slow by itself.
-    """
+    """What is emulated of a cluster's links."""
 
     cluster: Cluster
+    """With nothing but what is assumed of its links: what was measured there is slow by itself."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:

@@ -34,18 +34,15 @@ from autotuner.service.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """Where callers are told apart.
-
-    Attributes:
-        header: By which a proxy names callers; None without one.
-        believed: Networks of proxies.
-        is_public_https: Whether people reach the service by https, as its operator says.
-    """
+    """Where callers are told apart."""
 
     login: Login
     header: str | None = None
+    """By which a proxy names callers; None without one."""
     believed: tuple[Network, ...] = ()
+    """Networks of proxies."""
     is_public_https: bool = False
+    """Whether people reach the service by https, as its operator says."""
 
     def shown_by(self, scope: Connection) -> Shown:
         """What a request shows of who sends it."""

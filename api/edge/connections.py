@@ -21,22 +21,19 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How long and how much of a connection.
-
-    Attributes:
-        head_s: From the first byte of a request, or from the opening of a connection, until its head is whole.
-        head_bytes: Of a request's target and header fields.
-        linger_s: What the rest of a body that nobody wants may take, so that the client reads the answer to it.
-        unread_s: A client that reads nothing of an answer for so long is cut off.
-        connections: At once; of one address, half of them. A new one takes the place of the one of its address whose
-            head is waited for longest.
-    """
+    """How long and how much of a connection."""
 
     head_s: float = 10.0
+    """From the first byte of a request, or from the opening of a connection, until its head is whole."""
     head_bytes: int = 32_768
+    """Of a request's target and header fields."""
     linger_s: float = 2.0
+    """What the rest of a body that nobody wants may take, so that the client reads the answer to it."""
     unread_s: float = 30.0
+    """A client that reads nothing of an answer for so long is cut off."""
     connections: int = 800
+    """At once; of one address, half of them. A new one takes the place of the one of its address whose head is waited
+    for longest."""
 
 
 def server_config(api: ASGIApp, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:

@@ -30,26 +30,20 @@ class AcceleratorList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorDetail:
-    """An accelerator of the catalog with the origin of every value.
-
-    Attributes:
-        facts: By field: the value, the source it was read in, and when.
-    """
+    """An accelerator of the catalog with the origin of every value."""
 
     accelerator: Accelerator
     facts: dict[str, Fact]
+    """By field: the value, the source it was read in, and when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelList:
-    """Models by name.
-
-    Attributes:
-        created_by: Who stored each, by its name; empty text where nobody was asked who they are.
-    """
+    """Models by name."""
 
     items: tuple[TransformerSpec, ...]
     created_by: dict[str, str] = field(default_factory=dict)
+    """Who stored each, by its name; empty text where nobody was asked who they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +62,11 @@ class StackProfileList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterList:
-    """Clusters by name.
-
-    Attributes:
-        created_by: Who stored each, by its name; empty text where nobody was asked who they are.
-    """
+    """Clusters by name."""
 
     items: tuple[Cluster, ...]
     created_by: dict[str, str] = field(default_factory=dict)
+    """Who stored each, by its name; empty text where nobody was asked who they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +78,12 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """The database answers, is migrated and takes writes.
-
-    Attributes:
-        schema_revision: The migration that the database is at.
-        num_workers: Workers that told of themselves within a minute; without one, sweeps wait.
-    """
+    """The database answers, is migrated and takes writes."""
 
     schema_revision: str
+    """The migration that the database is at."""
     num_workers: int
+    """Workers that told of themselves within a minute; without one, sweeps wait."""
     status: Literal["ready"] = "ready"
 
 
@@ -104,17 +92,14 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntFactor:
-    """How many times as long something takes as is predicted for a typical platform.
-
-    Attributes:
-        factor: Above 1: longer.
-        relative_error: Half-width of the factor's 80 % interval, as a share of it.
-        differs: Whether that interval leaves out 1, what is predicted.
-    """
+    """How many times as long something takes as is predicted for a typical platform."""
 
     factor: float
+    """Above 1: longer."""
     relative_error: float
+    """Half-width of the factor's 80 % interval, as a share of it."""
     differs: bool
+    """Whether that interval leaves out 1, what is predicted."""
 
     @classmethod
     def of(cls, factor: float, deviation: float) -> Self:
@@ -125,37 +110,32 @@ class LearntFactor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationView:
-    """What the stored trials on one platform taught.
-
-    Attributes:
-        accelerator: Name of the accelerator that they ran on.
-        intra_node_link: Name of the link within its nodes.
-        inter_node_link: Name of the link between them.
-        stack: Name of the software that their predictions are for.
-        trainer: Name of the registered trainer that ran them; null: our own decoder.
-        num_trials: Trials that were measured or ran out of memory.
-        num_sweeps: Sweeps that they belong to.
-        last_finished_at: When the newest of them ended, epoch seconds.
-        whole_step: What their whole steps take; null where every trial ran out of memory.
-        parts: What parts of a step take beside that, by name; one that the trials say nothing of is about 1 and wide.
-        median_error: Median of |predicted / measured - 1| as predicted before anything was learnt; null where none was
-            timed.
-        left_out_error: The same after learning, where each job is predicted from all other jobs alone; null with
-            fewer than two jobs.
-    """
+    """What the stored trials on one platform taught."""
 
     accelerator: str
+    """Name of the accelerator that they ran on."""
     intra_node_link: str
+    """Name of the link within its nodes."""
     inter_node_link: str
+    """Name of the link between them."""
     stack: str
+    """Name of the software that their predictions are for."""
     trainer: str | None
+    """Name of the registered trainer that ran them; null: our own decoder."""
     num_trials: int
+    """Trials that were measured or ran out of memory."""
     num_sweeps: int
+    """Sweeps that they belong to."""
     last_finished_at: float
+    """When the newest of them ended, epoch seconds."""
     whole_step: LearntFactor | None
+    """What their whole steps take; null where every trial ran out of memory."""
     parts: dict[str, LearntFactor]
+    """What parts of a step take beside that, by name; one that the trials say nothing of is about 1 and wide."""
     median_error: float | None
+    """Median of |predicted / measured - 1| as predicted before anything was learnt; null where none was timed."""
     left_out_error: float | None
+    """The same after learning, where each job is predicted from all other jobs alone; null with fewer than two jobs."""
 
     @classmethod
     def of(cls, lesson: Lesson) -> Self:

@@ -37,40 +37,37 @@ class EngineList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckView:
-    """A check of a cluster.
-
-    Attributes:
-        cluster: Its name.
-        request: How it is checked.
-        cancel_requested: Its end was asked for.
-        lines: What happened, in order; the last of a failed check says why it failed.
-        answer: What the engine answered, with its version; empty before.
-        jobs: What the engine was given.
-        measured: What the trial measured; null before.
-        num_points: Collectives that were timed.
-        profile_at: When what was measured was stored for predictions, epoch seconds; null before.
-        links: Links that were measured one by one; of more than 16 nodes neighbours in a ring and a sample.
-        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
-    """
+    """A check of a cluster."""
 
     id: str
     cluster: str
+    """Its name."""
     engine: str
     queue: str
     state: RunState
     request: CheckRequest
+    """How it is checked."""
     created_at: float
     started_at: float | None
     finished_at: float | None
     cancel_requested: bool
+    """Its end was asked for."""
     lines: tuple[CheckLine, ...]
+    """What happened, in order; the last of a failed check says why it failed."""
     answer: str
+    """What the engine answered, with its version; empty before."""
     jobs: tuple[EngineJob, ...]
+    """What the engine was given."""
     measured: Measurement | None
+    """What the trial measured; null before."""
     num_points: int
+    """Collectives that were timed."""
     profile_at: float | None
+    """When what was measured was stored for predictions, epoch seconds; null before."""
     links: tuple[LinkPoint, ...] = ()
+    """Links that were measured one by one; of more than 16 nodes neighbours in a ring and a sample."""
     created_by: str = ""
+    """Name of the caller who asked for it; empty where nobody was asked who they are."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -95,14 +92,11 @@ class CheckView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPage:
-    """Checks of a cluster, newest first.
-
-    Attributes:
-        total: How many there are in all.
-    """
+    """Checks of a cluster, newest first."""
 
     items: tuple[CheckView, ...]
     total: int
+    """How many there are in all."""
     limit: int
     offset: int
 
@@ -116,42 +110,36 @@ class CheckPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStanding:
-    """A link of a cluster.
-
-    Attributes:
-        between: Its ends, in words.
-        described: As whoever stored the cluster described it, or the catalog.
-        measured: As a check of the cluster measured it; null without one.
-    """
+    """A link of a cluster."""
 
     between: str
+    """Its ends, in words."""
     described: Link
+    """As whoever stored the cluster described it, or the catalog."""
     measured: Link | None
+    """As a check of the cluster measured it; null without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkList:
-    """The links of a stored cluster, described and measured.
-
-    Attributes:
-        measured_at: When the newest check measured them, epoch seconds; null without one.
-        num_nodes: Nodes that measured at once; 0 without a check.
-        one_by_one: Every pair of nodes, of a single node every pair of accelerators, as they were last measured while
-            neither talked to anybody else; of more than 16 neighbours in a ring and a sample.
-        one_by_one_at: When that was, epoch seconds; null where nobody did.
-        one_by_one_nodes: Nodes that were so measured; where these are fewer than the cluster has, nobody knows which.
-        norm: What the healthy among those reach, and what would not be healthy; null of fewer than three.
-        health: Links that are not healthy by what was measured or is assumed: what predictions go by.
-    """
+    """The links of a stored cluster, described and measured."""
 
     items: tuple[LinkStanding, ...]
     measured_at: float | None
+    """When the newest check measured them, epoch seconds; null without one."""
     num_nodes: int
+    """Nodes that measured at once; 0 without a check."""
     one_by_one: tuple[LinkPoint, ...] = ()
+    """Every pair of nodes, of a single node every pair of accelerators, as they were last measured while neither talked
+    to anybody else; of more than 16 neighbours in a ring and a sample."""
     one_by_one_at: float | None = None
+    """When that was, epoch seconds; null where nobody did."""
     one_by_one_nodes: int = 0
+    """Nodes that were so measured; where these are fewer than the cluster has, nobody knows which."""
     norm: LinkNorm | None = None
+    """What the healthy among those reach, and what would not be healthy; null of fewer than three."""
     health: tuple[LinkHealth, ...] = ()
+    """Links that are not healthy by what was measured or is assumed: what predictions go by."""
 
     @classmethod
     def of(cls, app: App, name: str) -> Self:
@@ -186,56 +174,47 @@ _NODES_SHOWN = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkList:
-    """Networks that a cluster can name, with the source of each.
-
-    Attributes:
-        items: `network` is what it is for any number of nodes; a torus has its lengths by that number.
-    """
+    """Networks that a cluster can name, with the source of each."""
 
     items: tuple[NetworkPreset, ...]
+    """`network` is what it is for any number of nodes; a torus has its lengths by that number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyRequest:
-    """Files that describe a network or a node, as text.
-
-    Attributes:
-        files: What `nvidia-smi topo -m` prints, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or JSON; each
-            of another part.
-        cluster: What they describe; its name, or all of it; null: they are read alone.
-    """
+    """Files that describe a network or a node, as text."""
 
     files: Annotated[
         tuple[Annotated[str, Field(max_length=MAX_CHARACTERS)], ...], Field(min_length=1, max_length=_MOST_FILES)
     ]
+    """What `nvidia-smi topo -m` prints, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or JSON; each of
+    another part."""
     cluster: Named[Cluster] | None = None
+    """What they describe; its name, or all of it; null: they are read alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyReading:
-    """What was read, and what it means.
-
-    Attributes:
-        read: The kinds of the files, in words.
-        network: What joins nodes; null where no file says it.
-        wiring: What joins the accelerators of a node; null where no file says it.
-        num_accelerators: Of a node; null where no file says it.
-        num_nodes: Nodes that the files name; 0 where they name none.
-        nodes: The first of these, in the order in which those below one switch follow each other.
-        said: All of it in sentences without full stops; of a given cluster, what its groups have of the links, too.
-        notes: What was assumed, evened out or left out.
-        cluster: The given cluster with all of it; null where none was given.
-    """
+    """What was read, and what it means."""
 
     read: tuple[str, ...]
+    """The kinds of the files, in words."""
     network: Network | None
+    """What joins nodes; null where no file says it."""
     wiring: Wiring | None
+    """What joins the accelerators of a node; null where no file says it."""
     num_accelerators: int | None
+    """Of a node; null where no file says it."""
     num_nodes: int
+    """Nodes that the files name; 0 where they name none."""
     nodes: tuple[str, ...]
+    """The first of these, in the order in which those below one switch follow each other."""
     said: tuple[str, ...]
+    """All of it in sentences without full stops; of a given cluster, what its groups have of the links, too."""
     notes: tuple[str, ...]
+    """What was assumed, evened out or left out."""
     cluster: Cluster | None
+    """The given cluster with all of it; null where none was given."""
 
     @classmethod
     def of(cls, app: App, request: TopologyRequest) -> Self:

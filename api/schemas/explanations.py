@@ -26,23 +26,20 @@ from autotuner.service.build import App
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutChange:
-    """A legal layout one step away.
-
-    Attributes:
-        change: What differs: ``tensor 4 → 2, replicate 8 → 16``.
-        label: The layout after the change, in short.
-        saved_share: Predicted step time saved, as a share of the present step; below 0 where it grows.
-        excess_bytes: How far the predicted peak lies above the limit; 0 where it fits.
-        sentence: What the change does to time and memory.
-    """
+    """A legal layout one step away."""
 
     change: str
+    """What differs: ``tensor 4 → 2, replicate 8 → 16``."""
     label: str
+    """The layout after the change, in short."""
     layout: Layout
     predicted: Predicted
     saved_share: float
+    """Predicted step time saved, as a share of the present step; below 0 where it grows."""
     excess_bytes: float
+    """How far the predicted peak lies above the limit; 0 where it fits."""
     sentence: str
+    """What the change does to time and memory."""
 
     @classmethod
     def of(cls, change: Change) -> Self:
@@ -52,48 +49,43 @@ class LayoutChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutExplanation:
-    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured.
-
-    Attributes:
-        model_size: How large the model is that it is a layout of.
-        label: The layout in short.
-        time: Parts that take time, longest first.
-        step: The same time in the words that measured steps are told in, in the order of a step.
-        memory: Parts that take memory, largest first.
-        stages: Memory of each pipeline rank, in their order; ``memory`` is that of the fullest.
-        limit_bytes: What a rank may allocate.
-        margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
-        helpful: Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more,
-            the most first; where the layout itself does not fit, those that do.
-        too_large: Changes that would save as much and do not fit, the nearest to fitting first.
-        illegal: Changes that break a rule.
-        caveats: What a reader should know, as of a table of predictions.
-        links: Links of the cluster that are not healthy, and the axes whose groups reach over each.
-        batches: Ways to deal and pack sequences that differ in length, with all else as here; none where all are as
-            long.
-        routes: On a described network, for the groups of each axis: the links that they pass, and which one limits.
-        nccl: Which algorithm and protocol NCCL would take by itself among the ranks of each axis, by size; none on
-            cores.
-    """
+    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured."""
 
     model_size: ModelSize
+    """How large the model is that it is a layout of."""
     label: str
+    """The layout in short."""
     layout: Layout
     predicted: Predicted
     time: tuple[TimePart, ...]
+    """Parts that take time, longest first."""
     step: StepParts
+    """The same time in the words that measured steps are told in, in the order of a step."""
     memory: tuple[MemoryPart, ...]
+    """Parts that take memory, largest first."""
     stages: tuple[Memory, ...]
+    """Memory of each pipeline rank, in their order; ``memory`` is that of the fullest."""
     limit_bytes: float
+    """What a rank may allocate."""
     margin_bytes: float
+    """The limit less the predicted peak; below 0 where it does not fit."""
     helpful: tuple[LayoutChange, ...]
+    """Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more, the most
+    first; where the layout itself does not fit, those that do."""
     too_large: tuple[LayoutChange, ...]
+    """Changes that would save as much and do not fit, the nearest to fitting first."""
     illegal: tuple[Refusal, ...]
+    """Changes that break a rule."""
     caveats: tuple[str, ...]
+    """What a reader should know, as of a table of predictions."""
     links: tuple[CrossedLink, ...] = ()
+    """Links of the cluster that are not healthy, and the axes whose groups reach over each."""
     batches: tuple[BatchWay, ...] = ()
+    """Ways to deal and pack sequences that differ in length, with all else as here; none where all are as long."""
     routes: tuple[Route, ...] = ()
+    """On a described network, for the groups of each axis: the links that they pass, and which one limits."""
     nccl: tuple[NcclWays, ...] = ()
+    """Which algorithm and protocol NCCL would take by itself among the ranks of each axis, by size; none on cores."""
 
     @classmethod
     def of(cls, explanation: Explanation, model: TransformerSpec) -> Self:
@@ -123,15 +115,12 @@ class LayoutExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRules:
-    """What the measured trials of a sweep say about one choice at a time.
-
-    Attributes:
-        num_measured: Trials with a measured step time.
-        items: One statement per choice and change; those without pairs say so.
-    """
+    """What the measured trials of a sweep say about one choice at a time."""
 
     num_measured: int
+    """Trials with a measured step time."""
     items: tuple[Insight, ...]
+    """One statement per choice and change; those without pairs say so."""
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:

@@ -17,33 +17,30 @@ from autotuner.store.options import Page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineView:
-    """What changes are held to under a name, of one job.
-
-    Attributes:
-        key: Of the job and what runs it.
-        label: The layout in short.
-        mfu: Mean of all runs.
-        tokens_per_s: Mean of all runs, whole job.
-        num_runs: How often it was measured, in all sittings.
-        num_sittings: Gates that measured it.
-        gate_id: The gate that set it.
-        at: When, epoch seconds.
-        environment: What the last of the runs ran on.
-    """
+    """What changes are held to under a name, of one job."""
 
     name: str
     key: str
+    """Of the job and what runs it."""
     model: str
     cluster: str
     label: str
+    """The layout in short."""
     layout: Layout
     mfu: float
+    """Mean of all runs."""
     tokens_per_s: float
+    """Mean of all runs, whole job."""
     num_runs: int
+    """How often it was measured, in all sittings."""
     num_sittings: int
+    """Gates that measured it."""
     gate_id: str
+    """The gate that set it."""
     at: float
+    """When, epoch seconds."""
     environment: dict[str, str]
+    """What the last of the runs ran on."""
 
     @classmethod
     def of(cls, baseline: Baseline, gate: MfuGate) -> Self:
@@ -73,55 +70,52 @@ class BaselineList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateView:
-    """An MFU gate: what was asked, and how it ended.
-
-    Attributes:
-        outcome: Null until it is finished.
-        is_passed: Whether the change may be merged.
-        detail: The outcome with its numbers, as a sentence without a full stop; empty until it is finished.
-        model: Its name.
-        cluster: Its name.
-        layout: What the change trains with; null: the best that its sweep finds.
-        label: That layout in short.
-        baseline: Name of what it is held to.
-        held_to: That baseline as it stood when the gate was asked for; null where there was none.
-        sets_baseline: What is measured becomes the baseline, where the gate passes or there was none.
-        test: How strictly rates are compared.
-        software: What the caller says is under test.
-        findings: What was measured, and the comparison; null until it is finished.
-        changes: How the environment differs from the baseline's.
-        reused_from: The gate whose runs these are; null where they were measured for this one.
-        sweep_id: The sweep that measures; null where an earlier gate's runs are taken.
-        key: Of the job and what runs it, as the baseline has one.
-        content: Of all that is measured: gates that share it measure the same.
-        created_at: Epoch seconds, as is the next.
-        report: All of it in words, as JUnit XML, Markdown and the badge say it.
-        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
-    """
+    """An MFU gate: what was asked, and how it ended."""
 
     id: str
     outcome: MfuGateOutcome | None
+    """Null until it is finished."""
     is_passed: bool
+    """Whether the change may be merged."""
     detail: str
+    """The outcome with its numbers, as a sentence without a full stop; empty until it is finished."""
     model: str
+    """Its name."""
     cluster: str
+    """Its name."""
     layout: Layout | None
+    """What the change trains with; null: the best that its sweep finds."""
     label: str | None
+    """That layout in short."""
     baseline: str
+    """Name of what it is held to."""
     held_to: BaselineView | None
+    """That baseline as it stood when the gate was asked for; null where there was none."""
     sets_baseline: bool
+    """What is measured becomes the baseline, where the gate passes or there was none."""
     test: SequentialTest
+    """How strictly rates are compared."""
     software: str
+    """What the caller says is under test."""
     findings: ChallengeFindings | None
+    """What was measured, and the comparison; null until it is finished."""
     changes: tuple[EnvironmentChange, ...]
+    """How the environment differs from the baseline's."""
     reused_from: str | None
+    """The gate whose runs these are; null where they were measured for this one."""
     sweep_id: str | None
+    """The sweep that measures; null where an earlier gate's runs are taken."""
     key: str
+    """Of the job and what runs it, as the baseline has one."""
     content: str
+    """Of all that is measured: gates that share it measure the same."""
     created_at: float
+    """Epoch seconds, as is the next."""
     finished_at: float | None
     report: GateReport
+    """All of it in words, as JUnit XML, Markdown and the badge say it."""
     created_by: str = ""
+    """Name of the caller who asked for it; empty where nobody was asked who they are."""
 
     @classmethod
     def of(cls, gate: MfuGate, now: float) -> Self:
@@ -147,14 +141,11 @@ class GateView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePage:
-    """MFU gates, newest first.
-
-    Attributes:
-        total: How many match, on all pages; no more than 10,000 are counted behind this one.
-    """
+    """MFU gates, newest first."""
 
     items: tuple[GateView, ...]
     total: int
+    """How many match, on all pages; no more than 10,000 are counted behind this one."""
     limit: int
     offset: int
 

@@ -23,40 +23,37 @@ from autotuner.store.options import Page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerTrialView:
-    """One candidate of a study, and how it trained.
-
-    Attributes:
-        state: Complete: it came to the target, or used up its samples; ``reached`` says which.
-        label: The candidate in words.
-        world_size: Ranks that it takes.
-        attempts: How often it was started; above 1 after an interruption.
-        is_on_front: Whether no other came to the target both sooner and with fewer accelerator-hours.
-        reached: What it took to the target; null where it did not come there.
-        detail: How it ended, as a sentence without a full stop; empty before.
-        num_steps: Optimizer steps by now.
-        losses: One per step, each the mean over a batch that the model had not seen before.
-        smoothed_losses: The same over ``window_sequences`` sequences.
-        step_time_s: Median of the steps but the first.
-        accelerator_hours: What its steps took by now, on all of its ranks.
-        started_at: Epoch seconds, as is the next.
-    """
+    """One candidate of a study, and how it trained."""
 
     id: str
     number: int
     state: TrialState
+    """Complete: it came to the target, or used up its samples; ``reached`` says which."""
     label: str
+    """The candidate in words."""
     candidate: OptimizerCandidate
     world_size: int
+    """Ranks that it takes."""
     attempts: int
+    """How often it was started; above 1 after an interruption."""
     is_on_front: bool
+    """Whether no other came to the target both sooner and with fewer accelerator-hours."""
     reached: TargetReached | None
+    """What it took to the target; null where it did not come there."""
     detail: str
+    """How it ended, as a sentence without a full stop; empty before."""
     num_steps: int
+    """Optimizer steps by now."""
     losses: tuple[float, ...]
+    """One per step, each the mean over a batch that the model had not seen before."""
     smoothed_losses: tuple[float, ...]
+    """The same over ``window_sequences`` sequences."""
     step_time_s: float
+    """Median of the steps but the first."""
     accelerator_hours: float
+    """What its steps took by now, on all of its ranks."""
     started_at: float | None
+    """Epoch seconds, as is the next."""
     finished_at: float | None
 
     @classmethod
@@ -77,31 +74,28 @@ class OptimizerTrialView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyView:
-    """Where a study stands.
-
-    Attributes:
-        detail: How it ended, as a sentence without a full stop; empty before.
-        model: Its name.
-        cluster: Its name.
-        label: The layout in short.
-        created_at: Epoch seconds, as are the next two.
-        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
-    """
+    """Where a study stands."""
 
     id: str
     name: str
     state: RunState
     detail: str
+    """How it ended, as a sentence without a full stop; empty before."""
     model: str
+    """Its name."""
     cluster: str
+    """Its name."""
     label: str
+    """The layout in short."""
     target_loss: float
     num_trials: int
     created_at: float
+    """Epoch seconds, as are the next two."""
     started_at: float | None
     finished_at: float | None
     cancel_requested: bool
     created_by: str
+    """Name of the caller who asked for it; empty where nobody was asked who they are."""
 
     @classmethod
     def of(cls, study: Run) -> Self:
@@ -121,17 +115,14 @@ class OptimizerStudyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyDetail(OptimizerStudyView):
-    """A study with all that was asked of it, its trials by number, and the front.
-
-    Attributes:
-        front: Numbers of the trials that no other beats both in time and in accelerator-hours, the fastest first.
-        refusals: What of the space cannot be tried, and why, as sentences without a full stop.
-    """
+    """A study with all that was asked of it, its trials by number, and the front."""
 
     request: OptimizerStudyRequest
     trials: tuple[OptimizerTrialView, ...]
     front: tuple[int, ...]
+    """Numbers of the trials that no other beats both in time and in accelerator-hours, the fastest first."""
     refusals: tuple[str, ...]
+    """What of the space cannot be tried, and why, as sentences without a full stop."""
 
     @classmethod
     def of_study(cls, app: App, study: Run) -> Self:
@@ -157,14 +148,11 @@ class OptimizerStudyDetail(OptimizerStudyView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyPage:
-    """Optimizer studies, newest first.
-
-    Attributes:
-        total: How many there are, on all pages; no more than 10,000 are counted behind this one.
-    """
+    """Optimizer studies, newest first."""
 
     items: tuple[OptimizerStudyView, ...]
     total: int
+    """How many there are, on all pages; no more than 10,000 are counted behind this one."""
     limit: int
     offset: int
 

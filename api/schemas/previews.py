@@ -23,15 +23,12 @@ class NotStoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTrials:
-    """How far trials on the smaller cluster reach.
-
-    Attributes:
-        num_layouts: Legal layouts of the job for which a trial stands.
-        refused: The others by why, the most frequent first.
-    """
+    """How far trials on the smaller cluster reach."""
 
     num_layouts: int
+    """Legal layouts of the job for which a trial stands."""
     refused: tuple[NotStoodFor, ...]
+    """The others by why, the most frequent first."""
 
     @classmethod
     def of(cls, found: StandIns) -> Self:
@@ -42,26 +39,23 @@ class SmallTrials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPreview:
-    """What a sweep would search; nothing was measured or stored for it.
-
-    Attributes:
-        space: Every axis with the values that would be tried; null: every legal one.
-        num_candidates: Different layouts that these values make, legal or not; null where they are too many to be
-            judged rule by rule.
-        falls: What the rules take out of these, the rule with most first; each layout counts for one rule. Candidates
-            less these are the legal layouts of ``predicted``.
-        predicted: How many layouts a trial can run and how many of these are predicted to fit, the best by prediction,
-            and what would help where none fits.
-        small_trials: Where trials run on a smaller cluster.
-        refusal: Why this service would not start it as it is; null where it would.
-    """
+    """What a sweep would search; nothing was measured or stored for it."""
 
     space: SearchSpace
+    """Every axis with the values that would be tried; null: every legal one."""
     num_candidates: int | None
+    """Different layouts that these values make, legal or not; null where they are too many to be judged rule by
+    rule."""
     falls: tuple[Fall, ...]
+    """What the rules take out of these, the rule with most first; each layout counts for one rule. Candidates less
+    these are the legal layouts of ``predicted``."""
     predicted: PredictionTable
+    """How many layouts a trial can run and how many of these are predicted to fit, the best by prediction, and what
+    would help where none fits."""
     small_trials: SmallTrials | None
+    """Where trials run on a smaller cluster."""
     refusal: Violation | None
+    """Why this service would not start it as it is; null where it would."""
 
     @classmethod
     def of(cls, request: SweepRequest, found: Outlook, refusal: Violation | None) -> Self:

@@ -25,28 +25,22 @@ SweepAccuracy = Accuracy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepAnswer:
-    """What to train with, by a sweep.
-
-    Attributes:
-        answer: Null before a trial has a rank.
-        prospects: What its search expects of going on; null before its first trial was chosen.
-    """
+    """What to train with, by a sweep."""
 
     answer: Answer | None
+    """Null before a trial has a rank."""
     prospects: Prospects | None
+    """What its search expects of going on; null before its first trial was chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepChoices:
-    """What mattered in a sweep.
-
-    Attributes:
-        choices: How much each choice explains, and what it did in otherwise equal pairs.
-        grid: The best of every pair of values of two choices: of those that were asked for, else of those that matter.
-    """
+    """What mattered in a sweep."""
 
     choices: Choices
+    """How much each choice explains, and what it did in otherwise equal pairs."""
     grid: Grid
+    """The best of every pair of values of two choices: of those that were asked for, else of those that matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +52,12 @@ class SweepFailures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLayers:
-    """What each layer of communication gives to a sweep's job.
-
-    Attributes:
-        predicted: Strategies of the sweep's own space, and more values of other layers than most spaces name.
-        measured: Among its trials that have a rank; null before there is one that leaves later layers alone.
-    """
+    """What each layer of communication gives to a sweep's job."""
 
     predicted: LayerReport
+    """Strategies of the sweep's own space, and more values of other layers than most spaces name."""
     measured: LayerReport | None
+    """Among its trials that have a rank; null before there is one that leaves later layers alone."""
 
 
 # The trials of a sweep as a table that callers sort, filter and choose columns of.
@@ -74,21 +65,18 @@ class SweepLayers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """One thing that a table says of every row.
-
-    Attributes:
-        name: Under which rows hold it, and by which it is asked for.
-        label: In the head of a page's table.
-        meaning: A sentence without a full stop.
-        unit: What it is counted in; shares are 0..1, prices in US dollars.
-        words: Every value of a choice, the plainest first; empty of anything else.
-    """
+    """One thing that a table says of every row."""
 
     name: str
+    """Under which rows hold it, and by which it is asked for."""
     label: str
+    """In the head of a page's table."""
     meaning: str
+    """A sentence without a full stop."""
     unit: Unit
+    """What it is counted in; shares are 0..1, prices in US dollars."""
     words: tuple[str, ...]
+    """Every value of a choice, the plainest first; empty of anything else."""
 
     @classmethod
     def of(cls, column: Column) -> Self:
@@ -98,22 +86,19 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableItem:
-    """A layout of a sweep.
-
-    Attributes:
-        label: The layout in short.
-        source: What its figures are: of a run of the layout, of runs on fewer ranks, of no run, or predicted alone.
-        trial_id: Null where no trial tried it.
-        tied_with_best: It cannot be told from the first of the ranking; null where it has no rank.
-        values: The chosen columns by name, each followed by half the width of its interval, ``NAME_error``, where it
-            has one: 95 % of what was measured, 80 % of what was estimated or predicted. Null where nothing is known.
-    """
+    """A layout of a sweep."""
 
     label: str
+    """The layout in short."""
     source: Literal["measured", "estimated", "simulated", "predicted"]
+    """What its figures are: of a run of the layout, of runs on fewer ranks, of no run, or predicted alone."""
     trial_id: str | None
+    """Null where no trial tried it."""
     tied_with_best: bool | None
+    """It cannot be told from the first of the ranking; null where it has no rank."""
     values: dict[str, int | float | str | None]
+    """The chosen columns by name, each followed by half the width of its interval, ``NAME_error``, where it has one: 95
+    % of what was measured, 80 % of what was estimated or predicted. Null where nothing is known."""
 
     @classmethod
     def of(cls, row: TableRow, columns: Sequence[Column]) -> Self:
@@ -129,17 +114,14 @@ class TableItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePage:
-    """Rows of a table, as they were asked for.
-
-    Attributes:
-        total: Rows that meet the conditions, on all pages.
-        num_rows: Rows without any condition.
-    """
+    """Rows of a table, as they were asked for."""
 
     columns: tuple[TableColumn, ...]
     items: tuple[TableItem, ...]
     total: int
+    """Rows that meet the conditions, on all pages."""
     num_rows: int
+    """Rows without any condition."""
     limit: int
     offset: int
 

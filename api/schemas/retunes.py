@@ -23,39 +23,36 @@ _MOST_POINTS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneView:
-    """A retune as a line of a list.
-
-    Attributes:
-        cron_in_words: When it is due, in English.
-        model: Its name.
-        cluster: Its name.
-        engine: Name of the engine that its trials run on; with ``simulated`` nothing runs, and what stands under
-            ``measured`` is what the cost model says, with seeded noise.
-        incumbent: The layout in use; null before it is known.
-        measured_tokens_per_s: What the incumbent is held to, the mean of its baseline; null without one, as the next.
-        measured_mfu: The same as MFU.
-        num_baseline_runs: Runs that the baseline is made of.
-        next_due_at: Epoch seconds; null while it is paused.
-        last_run: The newest that is not skipped; null before the first.
-        created_by: Name of the caller who asked for it, whom its sweeps count for; empty where nobody was asked.
-    """
+    """A retune as a line of a list."""
 
     name: str
     cron: str
     cron_in_words: str
+    """When it is due, in English."""
     time_zone: str
     model: str
+    """Its name."""
     cluster: str
+    """Its name."""
     engine: str
+    """Name of the engine that its trials run on; with ``simulated`` nothing runs, and what stands under ``measured`` is
+    what the cost model says, with seeded noise."""
     is_paused: bool
     incumbent: Layout | None
+    """The layout in use; null before it is known."""
     measured_tokens_per_s: float | None
+    """What the incumbent is held to, the mean of its baseline; null without one, as the next."""
     measured_mfu: float | None
+    """The same as MFU."""
     num_baseline_runs: int
+    """Runs that the baseline is made of."""
     created_at: float
     next_due_at: float | None
+    """Epoch seconds; null while it is paused."""
     last_run: RetuneRun | None
+    """The newest that is not skipped; null before the first."""
     created_by: str = ""
+    """Name of the caller who asked for it, whom its sweeps count for; empty where nobody was asked."""
 
     @classmethod
     def of(cls, retune: Retune, last_run: RetuneRun | None) -> RetuneView:
@@ -80,13 +77,10 @@ class RetuneView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneDetail(RetuneView):
-    """A retune with everything that was asked of it.
-
-    Attributes:
-        request: Every name resolved, every default filled in.
-    """
+    """A retune with everything that was asked of it."""
 
     request: RetuneRequest
+    """Every name resolved, every default filled in."""
 
     @classmethod
     def of_retune(cls, store: Store, retune: Retune) -> RetuneDetail:
@@ -108,14 +102,11 @@ class RetuneList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneRunPage:
-    """Runs of a retune, newest first.
-
-    Attributes:
-        total: How many there are in all.
-    """
+    """Runs of a retune, newest first."""
 
     items: tuple[RetuneRun, ...]
     total: int
+    """How many there are in all."""
     limit: int
     offset: int
 
@@ -129,13 +120,10 @@ class RetuneRunPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneTrend:
-    """What the layout in use reached, run by run.
-
-    Attributes:
-        items: The oldest first; runs that measured nothing have none.
-    """
+    """What the layout in use reached, run by run."""
 
     items: tuple[TrendPoint, ...]
+    """The oldest first; runs that measured nothing have none."""
 
     @classmethod
     def of(cls, store: Store, name: str) -> Self:

@@ -37,31 +37,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCreate:
-    """Who or what shall be let in.
-
-    Attributes:
-        name: Of the person or program; a name may have several tokens, and owns what they make.
-        scope: What they may do; each holds what stands before it: `read`, `run`, `admin`.
-        quota: How much they may take; left out, as much as there is.
-        expires_at: Epoch seconds; left out, never.
-    """
+    """Who or what shall be let in."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+    """Of the person or program; a name may have several tokens, and owns what they make."""
     scope: Scope = Scope.RUN
+    """What they may do; each holds what stands before it: `read`, `run`, `admin`."""
     quota: Quota = field(default_factory=Quota)
+    """How much they may take; left out, as much as there is."""
     expires_at: float | None = None
+    """Epoch seconds; left out, never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCreated:
-    """A new token, and what to give to whom it is for.
-
-    Attributes:
-        text: What they show: `Authorization: Bearer` and this. It is kept nowhere and not shown again.
-    """
+    """A new token, and what to give to whom it is for."""
 
     token: Token
     text: str
+    """What they show: `Authorization: Bearer` and this. It is kept nowhere and not shown again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,32 +67,26 @@ class TokenList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerView:
-    """Who the service takes you for.
-
-    Attributes:
-        name: What you make belongs to it; empty where the service asks nobody.
-        scope: What you may do.
-        token_id: Of the token that let you in, also through a session; null: a proxy did, or nobody was asked.
-        usage: What you take of your quota now; of accelerator-hours, in the last 24 hours.
-    """
+    """Who the service takes you for."""
 
     name: str
+    """What you make belongs to it; empty where the service asks nobody."""
     scope: Scope
+    """What you may do."""
     quota: Quota
     token_id: str | None
+    """Of the token that let you in, also through a session; null: a proxy did, or nobody was asked."""
     usage: Usage
+    """What you take of your quota now; of accelerator-hours, in the last 24 hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPage:
-    """Entries of the audit log, newest first.
-
-    Attributes:
-        total: How many there are in all.
-    """
+    """Entries of the audit log, newest first."""
 
     items: tuple[AuditEntry, ...]
     total: int
+    """How many there are in all."""
     limit: int
     offset: int
 
@@ -111,13 +99,10 @@ class AuditPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubleView(Trouble):
-    """Something that went wrong and that nobody has mended yet.
-
-    Attributes:
-        path: Of the page where somebody goes on with it, below the service's address.
-    """
+    """Something that went wrong and that nobody has mended yet."""
 
     path: str
+    """Of the page where somebody goes on with it, below the service's address."""
 
     @classmethod
     def of(cls, trouble: Trouble) -> TroubleView:
@@ -143,25 +128,22 @@ class AttentionList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerView:
-    """A registered trainer.
-
-    Attributes:
-        name: What a sweep says as its `trainer`.
-        format: What a layout is written as for it.
-        version: Release of the format's words.
-        stack: Name of the software that predictions of its sweeps are for.
-        options: Fields of a layout that a sweep of it may search.
-        fixed: What its own code decides, by field; every field that stands in neither list is at its default.
-        values: The values that it knows of some options, by field; it knows all of the others.
-    """
+    """A registered trainer."""
 
     name: str
+    """What a sweep says as its `trainer`."""
     format: ExportFormat
+    """What a layout is written as for it."""
     version: str
+    """Release of the format's words."""
     stack: str
+    """Name of the software that predictions of its sweeps are for."""
     options: tuple[str, ...]
+    """Fields of a layout that a sweep of it may search."""
     fixed: dict[str, object]
+    """What its own code decides, by field; every field that stands in neither list is at its default."""
     values: dict[str, tuple[object, ...]]
+    """The values that it knows of some options, by field; it knows all of the others."""
 
     @classmethod
     def of(cls, trainer: Trainer) -> Self:
@@ -197,21 +179,18 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCreate:
-    """Where announcements shall go.
-
-    Attributes:
-        name: Of the webhook, unique.
-        url: What is posted to.
-        kinds: What it wants; empty: everything.
-        format: `json` for programs, `slack` for an incoming webhook of Slack or of what understands its messages.
-        secret: Key of the signature, `whsec_` and base64; left out, one is made.
-    """
+    """Where announcements shall go."""
 
     name: Annotated[str, Field(pattern=_NAME)]
+    """Of the webhook, unique."""
     url: str
+    """What is posted to."""
     kinds: tuple[AnnouncementKind, ...] = ()
+    """What it wants; empty: everything."""
     format: PayloadFormat = PayloadFormat.JSON
+    """`json` for programs, `slack` for an incoming webhook of Slack or of what understands its messages."""
     secret: str | None = None
+    """Key of the signature, `whsec_` and base64; left out, one is made."""
 
     def webhook(self) -> Webhook:
         """What is to be stored, its secret still to be made where none was given."""
@@ -221,24 +200,21 @@ class WebhookCreate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookView:
-    """A webhook, without what only its receiver may know.
-
-    Attributes:
-        posts_to: Scheme and host of its URL; the rest is often a credential.
-        kinds: What it wants; empty: everything.
-        num_pending: Deliveries that are still to be made.
-        num_dead: Deliveries that were given up.
-        created_by: Name of the caller who added it; empty where nobody was asked who they are.
-    """
+    """A webhook, without what only its receiver may know."""
 
     name: str
     posts_to: str
+    """Scheme and host of its URL; the rest is often a credential."""
     kinds: tuple[AnnouncementKind, ...]
+    """What it wants; empty: everything."""
     format: PayloadFormat
     created_at: float
     num_pending: int
+    """Deliveries that are still to be made."""
     num_dead: int
+    """Deliveries that were given up."""
     created_by: str = ""
+    """Name of the caller who added it; empty where nobody was asked who they are."""
 
     @classmethod
     def of(cls, webhook: Webhook, store: AnnouncementStore) -> Self:
@@ -254,14 +230,11 @@ class WebhookView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCreated:
-    """A new webhook.
-
-    Attributes:
-        secret: Key of its signatures, for the receiver; never shown again.
-    """
+    """A new webhook."""
 
     webhook: WebhookView
     secret: str
+    """Key of its signatures, for the receiver; never shown again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,17 +251,14 @@ class WebhookList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookTest:
-    """What became of a test.
-
-    Attributes:
-        accepted: The receiver answered with a status of 200 to 299.
-        status: Of HTTP; null where no answer came.
-        detail: What was answered, or why nothing was.
-    """
+    """What became of a test."""
 
     accepted: bool
+    """The receiver answered with a status of 200 to 299."""
     status: int | None
+    """Of HTTP; null where no answer came."""
     detail: str
+    """What was answered, or why nothing was."""
 
     @classmethod
     def of(cls, answer: Answer) -> Self:
@@ -298,14 +268,11 @@ class WebhookTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryPage:
-    """Deliveries, newest first.
-
-    Attributes:
-        total: How many there are in all.
-    """
+    """Deliveries, newest first."""
 
     items: tuple[Delivery, ...]
     total: int
+    """How many there are in all."""
     limit: int
     offset: int
 
@@ -327,23 +294,20 @@ def _count(store: AnnouncementStore, webhook: str, state: DeliveryState) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """A process that runs sweeps.
-
-    Attributes:
-        name: What it calls itself.
-        version: Its release.
-        started_at: Epoch seconds.
-        seen_at: When it last told that it lives, epoch seconds of its own clock; it does so every ten seconds.
-        is_alive: Whether that was within a minute.
-        sweep_id: The sweep that it runs; null: it waits for one.
-    """
+    """A process that runs sweeps."""
 
     name: str
+    """What it calls itself."""
     version: str
+    """Its release."""
     started_at: float
+    """Epoch seconds."""
     seen_at: float
+    """When it last told that it lives, epoch seconds of its own clock; it does so every ten seconds."""
     is_alive: bool
+    """Whether that was within a minute."""
     sweep_id: str | None
+    """The sweep that it runs; null: it waits for one."""
 
     @classmethod
     def of(cls, worker: KnownWorker, now: float, sweep_id: str | None) -> Self:

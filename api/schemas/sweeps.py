@@ -45,22 +45,19 @@ class TrialCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How much of each budget is spent.
-
-    Attributes:
-        fraction: The budget nearest its end, 0..1; 1 for a finished sweep.
-        num_trials: Trials that ran, but for repeats.
-        elapsed_s: Since the sweep started, until now or its end, but for when it was paused or finished before.
-        accelerator_hours: Sum over trials and loss gates of run time x ranks.
-        remaining_s: Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; null
-            where the sweep does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain.
-    """
+    """How much of each budget is spent."""
 
     fraction: float
+    """The budget nearest its end, 0..1; 1 for a finished sweep."""
     num_trials: int
+    """Trials that ran, but for repeats."""
     elapsed_s: float
+    """Since the sweep started, until now or its end, but for when it was paused or finished before."""
     accelerator_hours: float
+    """Sum over trials and loss gates of run time x ranks."""
     remaining_s: float | None = None
+    """Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; null where the sweep
+    does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain."""
 
     @classmethod
     def of(cls, sweep: SweepOverview, num_trials: int, now: float) -> Self:
@@ -88,63 +85,60 @@ def _spent(budget: Budget, num_trials: int, elapsed_s: float, accelerator_hours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSummary:
-    """A sweep as a line of a list.
-
-    Attributes:
-        model: Its name.
-        cluster: Its name.
-        created_at: Epoch seconds, as are the next two.
-        cancel_requested: The end was asked for; a running trial is being stopped.
-        pause_requested: A pause was asked for; a running trial is being stopped.
-        stop_reason: Null until the sweep is finished.
-        stop_detail: The reason with its numbers, as a sentence.
-        trials: How many there are in each state.
-        num_repeats: How many of these ran a layout again and came to an end; no budget of trials counts them.
-        best_value: What the trial ranked first reached of ``objective``; null until there is one.
-        best_measured_mfu: MFU of the trial ranked first; null until there is one, and where nothing measured it.
-        trial_cluster: Name of the smaller cluster that trials run on; null where they run on ``cluster``. With one,
-            the best value is an estimate.
-        best_estimated_mfu: MFU that is estimated of the trial ranked first; null where trials measure their layouts.
-        engine: Name of the engine that runs the trials; ``local``: the machine that runs the sweep.
-        best_simulated_mfu: MFU of the trial ranked first where the engine is ``simulated``; null where something ran.
-        created_by: Name of the caller who asked for it; empty where nobody was asked who they are.
-        best_trial_id: Id of the trial ranked first; null until there is one.
-        best_tokens_per_s: Of the whole job in that trial; measured, estimated or simulated as its MFU is.
-        best_relative_error: Half the 95 % interval of its step time, as a share of it; null where it is not known.
-        best_so_far: Trials that were better than all of lower numbers, with what each reached of ``objective``.
-        waiting: Why nobody works on it though its state is ``running``, and since when: its worker died, say. Null
-            where somebody does.
-    """
+    """A sweep as a line of a list."""
 
     id: str
     name: str
     state: RunState
     model: str
+    """Its name."""
     cluster: str
+    """Its name."""
     created_at: float
+    """Epoch seconds, as are the next two."""
     started_at: float | None
     finished_at: float | None
     cancel_requested: bool
+    """The end was asked for; a running trial is being stopped."""
     stop_reason: StopReason | None
+    """Null until the sweep is finished."""
     stop_detail: str
+    """The reason with its numbers, as a sentence."""
     budget: Budget
     objective: Objective
     progress: Progress
     trials: TrialCounts
+    """How many there are in each state."""
     best_value: float | None
+    """What the trial ranked first reached of ``objective``; null until there is one."""
     best_measured_mfu: float | None
+    """MFU of the trial ranked first; null until there is one, and where nothing measured it."""
     trial_cluster: str | None
+    """Name of the smaller cluster that trials run on; null where they run on ``cluster``. With one, the best value is
+    an estimate."""
     best_estimated_mfu: float | None
+    """MFU that is estimated of the trial ranked first; null where trials measure their layouts."""
     engine: str
+    """Name of the engine that runs the trials; ``local``: the machine that runs the sweep."""
     best_simulated_mfu: float | None
+    """MFU of the trial ranked first where the engine is ``simulated``; null where something ran."""
     num_repeats: int = 0
+    """How many of these ran a layout again and came to an end; no budget of trials counts them."""
     pause_requested: bool = False
+    """A pause was asked for; a running trial is being stopped."""
     created_by: str = ""
+    """Name of the caller who asked for it; empty where nobody was asked who they are."""
     best_trial_id: str | None = None
+    """Id of the trial ranked first; null until there is one."""
     best_tokens_per_s: float | None = None
+    """Of the whole job in that trial; measured, estimated or simulated as its MFU is."""
     best_relative_error: float | None = None
+    """Half the 95 % interval of its step time, as a share of it; null where it is not known."""
     best_so_far: tuple[BestSoFar, ...] = ()
+    """Trials that were better than all of lower numbers, with what each reached of ``objective``."""
     waiting: Waiting | None = None
+    """Why nobody works on it though its state is ``running``, and since when: its worker died, say. Null where somebody
+    does."""
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
@@ -172,28 +166,25 @@ def _kind_of_best(overview: SweepOverview) -> Literal["measured", "estimated", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepDetail(SweepSummary):
-    """A sweep with everything that was asked of it.
-
-    Attributes:
-        model_size: How large the model is.
-        caveats: What its predictions were calibrated on, and what of the model they count or price as something else;
-            sentences without full stops.
-        request: As it runs: every name resolved, every default filled in.
-        best: The trial ranked first; null until there is one.
-        trainer: Name of the registered trainer that runs as its trials; null: our own decoder does.
-        findings: What the runs say that it compares, until now; null where it challenges nothing.
-        said: The same in sentences without full stops.
-        interventions: What people changed of it since they asked for it.
-    """
+    """A sweep with everything that was asked of it."""
 
     model_size: ModelSize
+    """How large the model is."""
     caveats: tuple[str, ...]
+    """What its predictions were calibrated on, and what of the model they count or price as something else; sentences
+    without full stops."""
     request: SweepRequest
+    """As it runs: every name resolved, every default filled in."""
     best: TrialView | None
+    """The trial ranked first; null until there is one."""
     trainer: str | None = None
+    """Name of the registered trainer that runs as its trials; null: our own decoder does."""
     findings: ChallengeFindings | None = None
+    """What the runs say that it compares, until now; null where it challenges nothing."""
     said: tuple[str, ...] = ()
+    """The same in sentences without full stops."""
     interventions: Interventions = field(default_factory=Interventions)
+    """What people changed of it since they asked for it."""
 
     @classmethod
     def of_sweep(cls, app: App, sweep: Sweep) -> SweepDetail:
@@ -221,14 +212,11 @@ class SweepDetail(SweepSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPage:
-    """Sweeps that match, in the order that was asked for.
-
-    Attributes:
-        total: How many match, on all pages; no more than 10,000 are counted behind this one.
-    """
+    """Sweeps that match, in the order that was asked for."""
 
     items: tuple[SweepSummary, ...]
     total: int
+    """How many match, on all pages; no more than 10,000 are counted behind this one."""
     limit: int
     offset: int
 

@@ -33,24 +33,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTrialView:
-    """What ran in the place of a layout, on fewer ranks than its job has.
-
-    Attributes:
-        label: The small layout in short.
-        num_ranks: Ranks that it runs on.
-        num_layers: Layers of the model that it runs.
-        global_batch_size: Sequences per step.
-        measured_parts: Parts of the full-size step that it runs just so.
-        measured: Of the small run, not of the layout that it stands for; null unless the trial is complete.
-    """
+    """What ran in the place of a layout, on fewer ranks than its job has."""
 
     label: str
+    """The small layout in short."""
     layout: Layout
     num_ranks: int
+    """Ranks that it runs on."""
     num_layers: int
+    """Layers of the model that it runs."""
     global_batch_size: int
+    """Sequences per step."""
     measured_parts: tuple[str, ...]
+    """Parts of the full-size step that it runs just so."""
     measured: Measurement | None
+    """Of the small run, not of the layout that it stands for; null unless the trial is complete."""
 
     @classmethod
     def of(cls, scaled: ScaledTrial, measured: Measurement | None) -> Self:
@@ -60,39 +57,36 @@ class SmallTrialView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
-    """What a layout would reach at full size, concluded from trials on fewer ranks. Never a measurement.
-
-    Attributes:
-        said: Where it comes from: how many of how many ranks ran.
-        step_time_s: Expected seconds of a step at full size.
-        relative_error: Half-width e of the 80 % interval of the step time, as that of a prediction.
-        tokens_per_s: Of the whole job, at the expected step time.
-        mfu: The same, as MFU.
-        peak_bytes: Expected peak of the fullest rank at full size.
-        fit_probability: How likely it is to fit at full size, 0..1.
-        measured_parts: Parts of the step that the small trial ran as the full-size layout would.
-        modelled_parts: The other parts: the cost model's word, corrected by what all trials told.
-        measured_share: Share of the full-size step in measured parts, by the model's breakdown, 0..1.
-        num_small_trials: Trials that it rests on.
-        num_trial_ranks: Ranks that the trial ran on.
-        num_ranks: Ranks of the job.
-        footprint: What the whole job takes beside time; null in records older than this field.
-    """
+    """What a layout would reach at full size, concluded from trials on fewer ranks. Never a measurement."""
 
     said: str
+    """Where it comes from: how many of how many ranks ran."""
     step_time_s: float
+    """Expected seconds of a step at full size."""
     relative_error: float
+    """Half-width e of the 80 % interval of the step time, as that of a prediction."""
     tokens_per_s: float
+    """Of the whole job, at the expected step time."""
     mfu: float
+    """The same, as MFU."""
     peak_bytes: float
+    """Expected peak of the fullest rank at full size."""
     fit_probability: float
+    """How likely it is to fit at full size, 0..1."""
     measured_parts: tuple[str, ...]
+    """Parts of the step that the small trial ran as the full-size layout would."""
     modelled_parts: tuple[str, ...]
+    """The other parts: the cost model's word, corrected by what all trials told."""
     measured_share: float
+    """Share of the full-size step in measured parts, by the model's breakdown, 0..1."""
     num_small_trials: int
+    """Trials that it rests on."""
     num_trial_ranks: int
+    """Ranks that the trial ran on."""
     num_ranks: int
+    """Ranks of the job."""
     footprint: Footprint | None = None
+    """What the whole job takes beside time; null in records older than this field."""
 
     @classmethod
     def of(cls, estimate: TrialEstimate) -> Self:
@@ -103,54 +97,50 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialView:
-    """One layout of a sweep: what was predicted, what was measured, or why it died.
-
-    Attributes:
-        number: Counts from 0 inside its sweep.
-        label: The layout in short.
-        attempts: How often it was started; above 1 after an interruption.
-        started_at: Epoch seconds; later by the time that it waited for devices of the service's own machine.
-        finished_at: Epoch seconds.
-        measured: Null unless the trial is complete, and of one that ran on fewer ranks than its job has.
-        small: What ran in the layout's place, on fewer ranks than its job has, and what that measured; null where the
-            layout itself runs.
-        estimated: What the layout would reach at full size, of such a trial that was measured.
-        measured_precision_utilization: Measured model FLOP over the dense peak of the layout's own precision, 0..1;
-            never ranked by.
-        failure: Null unless the trial failed.
-        stopped: Why it was pruned or cancelled; null otherwise, and in records older than this field.
-        gate_outcome: What the loss gate says of a layout that changes the mathematics; null for any other.
-        jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
-        repeats: Number of the trial whose layout it runs again, to be compared; it has no rank. Null: it repeats none.
-        expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; null
-            where nothing was measured before, the search did not choose it, and in records older than this field.
-        unranked: Why it has no rank though it was measured; null where it has one, repeats another, or was not.
-        waiting: Why it has no devices yet, and since when; null unless its state is ``waiting``. Waiting takes no
-            accelerator-hours.
-    """
+    """One layout of a sweep: what was predicted, what was measured, or why it died."""
 
     id: str
     sweep_id: str
     number: int
+    """Counts from 0 inside its sweep."""
     state: TrialState
     label: str
+    """The layout in short."""
     layout: Layout
     attempts: int
+    """How often it was started; above 1 after an interruption."""
     started_at: float | None
+    """Epoch seconds; later by the time that it waited for devices of the service's own machine."""
     finished_at: float | None
+    """Epoch seconds."""
     predicted: Predicted
     measured: Measurement | None
+    """Null unless the trial is complete, and of one that ran on fewer ranks than its job has."""
     measured_precision_utilization: float | None
+    """Measured model FLOP over the dense peak of the layout's own precision, 0..1; never ranked by."""
     failure: TrialFailure | None
+    """Null unless the trial failed."""
     stopped: Stopped | None
+    """Why it was pruned or cancelled; null otherwise, and in records older than this field."""
     gate_outcome: GateOutcome | None
+    """What the loss gate says of a layout that changes the mathematics; null for any other."""
     jobs: tuple[EngineJob, ...] = ()
+    """What engines were given for it, in order; empty where it runs on the service's own machine."""
     small: SmallTrialView | None = None
+    """What ran in the layout's place, on fewer ranks than its job has, and what that measured; null where the layout
+    itself runs."""
     estimated: Estimated | None = None
+    """What the layout would reach at full size, of such a trial that was measured."""
     repeats: int | None = None
+    """Number of the trial whose layout it runs again, to be compared; it has no rank. Null: it repeats none."""
     expected_gain: float | None = None
+    """By which fraction a trial was expected to raise the best value when this one was chosen; null where nothing was
+    measured before, the search did not choose it, and in records older than this field."""
     unranked: str | None = None
+    """Why it has no rank though it was measured; null where it has one, repeats another, or was not."""
     waiting: Waiting | None = None
+    """Why it has no devices yet, and since when; null unless its state is ``waiting``. Waiting takes no
+    accelerator-hours."""
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
@@ -178,19 +168,16 @@ def _gate_outcome(trial: Trial) -> GateOutcome | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialDetail(TrialView):
-    """A trial with the steps of its running or last attempt.
-
-    Attributes:
-        gate: What the loss gate found, with the curves of the candidate and of its reference; null where none ran.
-        trainer: Name of the registered trainer that runs it; null: our own decoder does.
-        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; null
-            where that is not known.
-    """
+    """A trial with the steps of its running or last attempt."""
 
     steps: tuple[StepReport, ...]
     gate: GateResult | None
+    """What the loss gate found, with the curves of the candidate and of its reference; null where none ran."""
     trainer: str | None = None
+    """Name of the registered trainer that runs it; null: our own decoder does."""
     time_to_loss_s: float | None = None
+    """Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; null where that is not
+    known."""
 
     @classmethod
     def of(cls, trial: Trial) -> TrialDetail:
@@ -213,14 +200,11 @@ class TrialDetail(TrialView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPage:
-    """Trials by number.
-
-    Attributes:
-        total: How many match, on all pages; no more than 10,000 are counted behind this one.
-    """
+    """Trials by number."""
 
     items: tuple[TrialView, ...]
     total: int
+    """How many match, on all pages; no more than 10,000 are counted behind this one."""
     limit: int
     offset: int
 
@@ -232,37 +216,31 @@ class TrialPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTrial(TrialView):
-    """A ranked trial, its place, and how sure that is. One that ran on fewer ranks is ranked by what is estimated.
-
-    Attributes:
-        rank: From 1, by what the sweep maximises; by MFU among the trials of all sweeps.
-        probability_best: How likely its layout is the fastest of the sweep's ranked ones, 0..1; null across sweeps.
-        tied_with_best: Its step time differs from that of the sweep's first by no more than chance makes them differ;
-            null across sweeps.
-        time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; null
-            where that is not known, and across sweeps.
-        value: What the sweep maximises; null across sweeps.
-        footprint: What it takes beside time; null in records older than this field.
-    """
+    """A ranked trial, its place, and how sure that is. One that ran on fewer ranks is ranked by what is estimated."""
 
     rank: int
+    """From 1, by what the sweep maximises; by MFU among the trials of all sweeps."""
     probability_best: float | None = None
+    """How likely its layout is the fastest of the sweep's ranked ones, 0..1; null across sweeps."""
     tied_with_best: bool | None = None
+    """Its step time differs from that of the sweep's first by no more than chance makes them differ; null across
+    sweeps."""
     time_to_loss_s: float | None = None
+    """Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; null where that is not
+    known, and across sweeps."""
     value: float | None = None
+    """What the sweep maximises; null across sweeps."""
     footprint: Footprint | None = None
+    """What it takes beside time; null in records older than this field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingPage:
-    """Trials that have a rank, the best first.
-
-    Attributes:
-        total: How many match, on all pages; no more than 10,000 are counted behind this one.
-    """
+    """Trials that have a rank, the best first."""
 
     items: tuple[RankedTrial, ...]
     total: int
+    """How many match, on all pages; no more than 10,000 are counted behind this one."""
     limit: int
     offset: int
 

@@ -21,21 +21,18 @@ from autotuner.core.job import Calibration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The recomputation that software chooses for certain models by its own recipes.
-
-    Attributes:
-        models: By their names in the catalog.
-        devices: Beginnings of the accelerators' names in the catalog; empty: all.
-        precision: A pattern of the table's word; empty: any.
-        sharding: Likewise, of the shard level.
-        recompute: In the table's words.
-    """
+    """The recomputation that software chooses for certain models by its own recipes."""
 
     models: tuple[str, ...]
+    """By their names in the catalog."""
     recompute: str
+    """In the table's words."""
     devices: tuple[str, ...] = ()
+    """Beginnings of the accelerators' names in the catalog; empty: all."""
     precision: str = ""
+    """A pattern of the table's word; empty: any."""
     sharding: str = ""
+    """Likewise, of the shard level."""
 
     def is_for(self, model: str, device: str, row: Row) -> bool:
         """Return True if a run of this model, on this device, follows the recipe."""
@@ -47,57 +44,54 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The meaning of blank cells of a table. The defaults are those of a table that nobody described.
-
-    Attributes:
-        match: Beginnings of the ``source`` column; of software: patterns of its name.
-        where: Patterns that other columns must hold too, by the column's name; of software alone.
-        until: Year and month of the last tables that it is about; None: up to today.
-        stack: Software, by its name in the catalog.
-        sharding: What a blank shard level is, in the table's words.
-        attention: What a blank kernel is, in the table's words.
-        flash: Which FlashAttention the bare word means.
-        recompute: What blank recomputation is, in the table's words, where no recipe says another.
-        recipes: What it is of certain models; the first that fits counts.
-        fp8_recipe: What shares a scale in fp8 that the table does not describe, by our label.
-        context_exchange: How ranks that split the sequence meet in attention, by our label.
-        sequence_parallel: Whether a blank cell means that it is on.
-        compiled: Whether a blank cell means that layers are compiled.
-        names_fused_norm: The kernel column says where norms are fused, so that elsewhere they are not; else all are.
-        capacity_factor: To which experts are filled up where the row does not say; None: they take what comes.
-        vocab: Size of the vocabulary; None: that of the model's family.
-        micro_batches: What a blank micro-batch is, by a word of the model's name; 1 of models that are not there.
-        inter_node_link: What one accelerator gets of the network, by its name in the catalog; None: the usual one.
-        oversubscription: Factor by which the cluster's network is thinner than that; the default is the median of those
-            that were fitted to published tables.
-        congestion: Exponent of the number of nodes by which it slows down; None: the link's own.
-        accelerators_per_node: Where the number of accelerators is no multiple of it, the largest divisor of both.
-        tflops: What a row with nothing but TFLOP/s counted: the model's FLOP with all of the attention (``model``),
-            with its causal half (``causal``), or also what is recomputed (``hardware``).
-    """
+    """The meaning of blank cells of a table. The defaults are those of a table that nobody described."""
 
     match: tuple[str, ...] = ()
+    """Beginnings of the ``source`` column; of software: patterns of its name."""
     where: dict[str, str] = field(default_factory=dict)
+    """Patterns that other columns must hold too, by the column's name; of software alone."""
     until: str | None = None
+    """Year and month of the last tables that it is about; None: up to today."""
     stack: str = "typical"
+    """Software, by its name in the catalog."""
     sharding: str = "zero1"
+    """What a blank shard level is, in the table's words."""
     attention: str = "flash"
+    """What a blank kernel is, in the table's words."""
     flash: str = "flash"
+    """Which FlashAttention the bare word means."""
     recompute: str = "none"
+    """What blank recomputation is, in the table's words, where no recipe says another."""
     recipes: tuple[Recipe, ...] = ()
+    """What it is of certain models; the first that fits counts."""
     fp8_recipe: str = "tensorwise"
+    """What shares a scale in fp8 that the table does not describe, by our label."""
     context_exchange: str = "ring"
+    """How ranks that split the sequence meet in attention, by our label."""
     sequence_parallel: bool = True
+    """Whether a blank cell means that it is on."""
     compiled: bool = False
+    """Whether a blank cell means that layers are compiled."""
     names_fused_norm: bool = False
+    """The kernel column says where norms are fused, so that elsewhere they are not; else all are."""
     capacity_factor: float | None = None
+    """To which experts are filled up where the row does not say; None: they take what comes."""
     vocab: int | None = None
+    """Size of the vocabulary; None: that of the model's family."""
     micro_batches: dict[str, int] = field(default_factory=dict)
+    """What a blank micro-batch is, by a word of the model's name; 1 of models that are not there."""
     inter_node_link: str | None = None
+    """What one accelerator gets of the network, by its name in the catalog; None: the usual one."""
     oversubscription: float = 2.0
+    """Factor by which the cluster's network is thinner than that; the default is the median of those that were fitted
+    to published tables."""
     congestion: float | None = None
+    """Exponent of the number of nodes by which it slows down; None: the link's own."""
     accelerators_per_node: int | None = None
+    """Where the number of accelerators is no multiple of it, the largest divisor of both."""
     tflops: Literal["hardware", "model", "causal"] = "model"
+    """What a row with nothing but TFLOP/s counted: the model's FLOP with all of the attention (``model``), with its
+    causal half (``causal``), or also what is recomputed (``hardware``)."""
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
         """Return the recomputation of a run that leaves it blank, in the table's words."""

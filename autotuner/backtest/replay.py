@@ -127,23 +127,21 @@ class Replay:
     """The distinct layouts of a sheet, what is predicted of each and what came of it.
 
     A layout that was run several times has the median step time of those runs that ended.
-
-    Attributes:
-        codes: The layouts as integers: shape (layouts, layout fields).
-        step_time_s: NaN where every run of the layout ran out of memory.
-        known: Layouts whose outcome a search is told beforehand; they are neither proposed nor judged.
-        past: Trials of other sheets that our sampler is told beforehand.
-        layout_of_row: For each row of the sheet, its layout here.
     """
 
     job: Job
     layouts: LayoutColumns
     codes: Integers
+    """The layouts as integers: shape (layouts, layout fields)."""
     predictions: PredictionColumns
     step_time_s: Floats
+    """NaN where every run of the layout ran out of memory."""
     known: Integers
+    """Layouts whose outcome a search is told beforehand; they are neither proposed nor judged."""
     layout_of_row: Integers
+    """For each row of the sheet, its layout here."""
     past: tuple[PastTrial, ...] = ()
+    """Trials of other sheets that our sampler is told beforehand."""
 
     @classmethod
     def of(cls, sheet: Sheet) -> Replay:

@@ -54,16 +54,13 @@ def _ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibrated:
-    """The step time, its error and the fit in memory of each layout of a replay, as known runs correct them.
-
-    Attributes:
-        relative_error: Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e).
-        fits: More likely to fit in memory than not.
-    """
+    """The step time, its error and the fit in memory of each layout of a replay, as known runs correct them."""
 
     step_time_s: Floats
     relative_error: Floats
+    """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
     fits: Booleans
+    """More likely to fit in memory than not."""
 
 
 def corrected(replay: Replay) -> Calibrated:
@@ -104,18 +101,15 @@ _NONE = np.empty(0)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """Judged runs, one element each.
-
-    Attributes:
-        measured_s: NaN where the run ran out of memory.
-        relative_error: Half-width e of the 80 % interval, ``predicted_s / (1 + e)`` .. ``predicted_s * (1 + e)``.
-        fits: Predicted to fit in memory.
-    """
+    """Judged runs, one element each."""
 
     measured_s: Floats
+    """NaN where the run ran out of memory."""
     predicted_s: Floats
     relative_error: Floats
+    """Half-width e of the 80 % interval, ``predicted_s / (1 + e)`` .. ``predicted_s * (1 + e)``."""
     fits: Booleans
+    """Predicted to fit in memory."""
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
@@ -150,43 +144,37 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Search:
-    """The order of the layouts of one draw of a sheet, as predicted and as found. Arrays hold one element per seed.
-
-    Attributes:
-        spearman: Rank correlation of predicted and measured step times.
-        regret: Share of the best MFU that is lost by keeping the first proposal of our sampler that runs: its first,
-            unless that runs out of memory. 1 if none ran.
-        best_refused: The best layout is predicted not to fit.
-        trials: By proposer: trials, also those that ran out of memory, up to and with the first within 2 % of the
-            sheet's best step time; the number of layouts for a search that gives up before.
-        num_run: By proposer: trials that the search ran, all of them counted that it ran before it gave up.
-        num_lost: Those of them that ran out of memory.
-    """
+    """The order of the layouts of one draw of a sheet, as predicted and as found. Arrays hold one element per seed."""
 
     spearman: float | None
+    """Rank correlation of predicted and measured step times."""
     regret: Floats
+    """Share of the best MFU that is lost by keeping the first proposal of our sampler that runs: its first, unless that
+    runs out of memory. 1 if none ran."""
     best_refused: bool
+    """The best layout is predicted not to fit."""
     trials: Mapping[str, Integers]
+    """By proposer: trials, also those that ran out of memory, up to and with the first within 2 % of the sheet's best
+    step time; the number of layouts for a search that gives up before."""
     num_run: Mapping[str, Integers]
+    """By proposer: trials that the search ran, all of them counted that it ran before it gave up."""
     num_lost: Mapping[str, Integers]
+    """Those of them that ran out of memory."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Judgement:
-    """What one sheet says.
-
-    Attributes:
-        num_rows: Runs judged; with a calibration, in one draw.
-        left_out: Rows not judged: reason to count.
-        rows: Judged runs; with a calibration, those of every draw.
-        searches: One per draw that leaves 8 measured rows or more.
-    """
+    """What one sheet says."""
 
     name: str
     num_rows: int
+    """Runs judged; with a calibration, in one draw."""
     left_out: Mapping[str, int]
+    """Rows not judged: reason to count."""
     rows: Rows
+    """Judged runs; with a calibration, those of every draw."""
     searches: tuple[Search, ...]
+    """One per draw that leaves 8 measured rows or more."""
 
 
 def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
@@ -254,56 +242,49 @@ class TrialCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Figures of one sheet, or of all; shares and relative errors are fractions, None has no meaning here.
-
-    Attributes:
-        rows_used: Runs judged, measured or out of memory.
-        rows_left_out: Runs not judged: reason to count.
-        median_abs_error: Median of |predicted / measured - 1| over the measured runs; of all: over all sheets' runs.
-        p90_abs_error: 90th percentile of the same.
-        mean_abs_error: Mean of the same.
-        spearman: Rank correlation of predicted and measured step times; of all: median over sheets.
-        oom_balanced_accuracy: Mean of two shares: runs out of memory predicted not to fit, measured runs predicted to.
-        oom_let_through: Share of the runs out of memory that were predicted to fit.
-        feasible_refused: Share of the measured runs that were predicted not to fit.
-        regret: Share of the best measured MFU lost by keeping the first proposal of our sampler that runs, which is
-            its first unless that one runs out of memory; mean over seeds; of all: median over sheets.
-        trials_to_2pct: Trials, those out of memory too, until one is within 2 % of the sheet's best step time, by
-            proposer (``ours``, ``tpe``, ``random``); of all: over all sheets and seeds, equally many per sheet.
-        interval_coverage: Share of the measured runs that lie in the 80 % interval of their prediction.
-        best_refused: 1 where the best layout is predicted not to fit, else 0; of all: share of sheets.
-        lost_to_memory: Share of the trials of these searches that ran out of memory, by proposer; of all: of all
-            trials.
-    """
+    """Figures of one sheet, or of all; shares and relative errors are fractions, None has no meaning here."""
 
     name: str
     rows_used: int
+    """Runs judged, measured or out of memory."""
     rows_left_out: Mapping[str, int]
+    """Runs not judged: reason to count."""
     median_abs_error: float | None
+    """Median of |predicted / measured - 1| over the measured runs; of all: over all sheets' runs."""
     p90_abs_error: float | None
+    """90th percentile of the same."""
     mean_abs_error: float | None
+    """Mean of the same."""
     spearman: float | None
+    """Rank correlation of predicted and measured step times; of all: median over sheets."""
     oom_balanced_accuracy: float | None
+    """Mean of two shares: runs out of memory predicted not to fit, measured runs predicted to."""
     oom_let_through: float | None
+    """Share of the runs out of memory that were predicted to fit."""
     feasible_refused: float | None
+    """Share of the measured runs that were predicted not to fit."""
     regret: float | None
+    """Share of the best measured MFU lost by keeping the first proposal of our sampler that runs, which is its first
+    unless that one runs out of memory; mean over seeds; of all: median over sheets."""
     trials_to_2pct: Mapping[str, TrialCount]
+    """Trials, those out of memory too, until one is within 2 % of the sheet's best step time, by proposer (``ours``,
+    ``tpe``, ``random``); of all: over all sheets and seeds, equally many per sheet."""
     interval_coverage: float | None
+    """Share of the measured runs that lie in the 80 % interval of their prediction."""
     best_refused: float | None
+    """1 where the best layout is predicted not to fit, else 0; of all: share of sheets."""
     lost_to_memory: Mapping[str, float | None]
+    """Share of the trials of these searches that ran out of memory, by proposer; of all: of all trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Figures of every sheet and of all together.
-
-    Attributes:
-        left_out_examples: A row that was left out, in words: by reason.
-    """
+    """Figures of every sheet and of all together."""
 
     all: Score
     sheets: tuple[Score, ...]
     left_out_examples: Mapping[str, str] = field(default_factory=dict)
+    """A row that was left out, in words: by reason."""
 
     def to_dict(self) -> dict[str, Any]:
         """The figures for JSON: fractions, and null for a figure that has no meaning."""

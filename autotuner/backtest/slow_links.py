@@ -72,23 +72,20 @@ class Pipeline(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """A row that can be judged.
-
-    Attributes:
-        pipeline: What ran where.
-        method: How.
-        delay_s: Delay by slow link; link i joins the stages i and i + 1.
-        hidden: Width of what is sent; None where the table does not say.
-        healthy_s: The run's iterations before its links became slow; None where the table does not say.
-        measured_s: Its iterations under slow links.
-    """
+    """A row that can be judged."""
 
     pipeline: Pipeline
+    """What ran where."""
     method: Method
+    """How."""
     delay_s: tuple[tuple[int, float], ...]
+    """Delay by slow link; link i joins the stages i and i + 1."""
     hidden: int | None
+    """Width of what is sent; None where the table does not say."""
     healthy_s: float | None
+    """The run's iterations before its links became slow; None where the table does not say."""
     measured_s: float
+    """Its iterations under slow links."""
 
     @property
     def links(self) -> str:
@@ -168,16 +165,13 @@ def _delays_s(row: Row, num_links: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationTable:
-    """Iterations in the order of their rows.
-
-    Attributes:
-        left_out: Rows that cannot be judged: reason to count.
-        examples: The first of them by reason, in words.
-    """
+    """Iterations in the order of their rows."""
 
     iterations: tuple[Iteration, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    """Rows that cannot be judged: reason to count."""
     examples: Mapping[str, str] = field(default_factory=dict)
+    """The first of them by reason, in words."""
 
 
 def read_iteration_table(path: Path) -> IterationTable | None:
@@ -320,55 +314,49 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Figures of some rows; errors are fractions, None without rows.
-
-    Attributes:
-        median_abs_error: Median of |predicted / measured - 1|.
-        mean_abs_error: Mean of the same.
-        max_abs_error: Largest of the same.
-        mean_error: Mean of predicted / measured - 1: below 0 where predictions are short.
-        num_pairs: Pairs of methods that were measured on the same pipeline and links.
-        pairs_right: Those of which the faster one was predicted to be the faster.
-        num_orders: Pipelines and links on which all of adapted, delegated and inline sends were measured.
-        orders_right: Those in which the three are predicted in the order measured; inline is the faster of 1F1B and
-            zero-bubble, of those that were measured.
-    """
+    """Figures of some rows; errors are fractions, None without rows."""
 
     name: str
     rows_used: int
     median_abs_error: float | None
+    """Median of |predicted / measured - 1|."""
     mean_abs_error: float | None
+    """Mean of the same."""
     max_abs_error: float | None
+    """Largest of the same."""
     mean_error: float | None
+    """Mean of predicted / measured - 1: below 0 where predictions are short."""
     num_pairs: int
+    """Pairs of methods that were measured on the same pipeline and links."""
     pairs_right: int
+    """Those of which the faster one was predicted to be the faster."""
     num_orders: int
+    """Pipelines and links on which all of adapted, delegated and inline sends were measured."""
     orders_right: int
+    """Those in which the three are predicted in the order measured; inline is the faster of 1F1B and zero-bubble, of
+    those that were measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinkReport:
-    """Scores of a table of iterations under slow links.
-
-    Attributes:
-        all: Every judged row.
-        methods: By method; pairs are those in which it takes part.
-        models: By testbed and model.
-        parts: By both.
-        rows: Every judged row.
-        pass_s: Seconds of a pass, by pipeline: all that was calibrated.
-        rows_left_out: Reason to count.
-        left_out_examples: The first row by reason, in words.
-    """
+    """Scores of a table of iterations under slow links."""
 
     all: Score
+    """Every judged row."""
     methods: tuple[Score, ...]
+    """By method; pairs are those in which it takes part."""
     models: tuple[Score, ...]
+    """By testbed and model."""
     parts: tuple[Score, ...]
+    """By both."""
     rows: tuple[Judged, ...]
+    """Every judged row."""
     pass_s: Mapping[Pipeline, float]
+    """Seconds of a pass, by pipeline: all that was calibrated."""
     rows_left_out: Mapping[str, int]
+    """Reason to count."""
     left_out_examples: Mapping[str, str]
+    """The first row by reason, in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""

@@ -61,15 +61,12 @@ _RULES = tuple(rule for rule in RULES if rule.name not in _BROKEN_BY_MEASURED_RU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row that can be judged.
-
-    Attributes:
-        step_time_s: None if the run ran out of memory.
-    """
+    """A row that can be judged."""
 
     job: Job
     layout: Layout
     step_time_s: float | None
+    """None if the run ran out of memory."""
 
 
 def read_row(row: Row) -> Run:
@@ -153,22 +150,19 @@ _LONGEST = 500
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sheet:
-    """Runs of one source, model, cluster, sequence length and batch.
-
-    Attributes:
-        name: These in words, and a number where two sheets would be called the same; unique in a table.
-        layouts: One row per run.
-        step_time_s: NaN where the run ran out of memory.
-        left_out: Rows of this sheet that cannot be judged: reason to count.
-        source: The text of the table's ``source`` column.
-    """
+    """Runs of one source, model, cluster, sequence length and batch."""
 
     name: str
+    """These in words, and a number where two sheets would be called the same; unique in a table."""
     job: Job
     layouts: LayoutColumns
+    """One row per run."""
     step_time_s: Floats
+    """NaN where the run ran out of memory."""
     left_out: Mapping[str, int] = field(default_factory=dict)
+    """Rows of this sheet that cannot be judged: reason to count."""
     source: str = ""
+    """The text of the table's ``source`` column."""
 
     def __len__(self) -> int:
         return len(self.step_time_s)
@@ -181,16 +175,13 @@ class Sheet:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table:
-    """Sheets in the order of their first rows.
-
-    Attributes:
-        left_out: Rows of no sheet, because none of that sheet's can be judged: reason to count.
-        examples: The first row that was left out, of any sheet, in words: by reason.
-    """
+    """Sheets in the order of their first rows."""
 
     sheets: tuple[Sheet, ...]
     left_out: Mapping[str, int]
+    """Rows of no sheet, because none of that sheet's can be judged: reason to count."""
     examples: Mapping[str, str] = field(default_factory=dict)
+    """The first row that was left out, of any sheet, in words: by reason."""
 
 
 def read_table(path: Path) -> Table:

@@ -28,16 +28,13 @@ def _plain(text: str) -> str:
 
 # ---------------------------------------------------------------- sharding
 class Sharding(NamedTuple):
-    """What the data-parallel ranks split, and among how many of them.
-
-    Attributes:
-        in_node: Only ranks of one node do.
-        num_ranks: So many ranks do, replicas beyond; None: all.
-    """
+    """What the data-parallel ranks split, and among how many of them."""
 
     level: ShardLevel
     in_node: bool = False
+    """Only ranks of one node do."""
     num_ranks: int | None = None
+    """So many ranks do, replicas beyond; None: all."""
 
 
 _SHARD_LEVELS = {
@@ -153,18 +150,15 @@ def _scheduled(text: str) -> PipelineSchedule | None:
 
 # ---------------------------------------------------------------- activations
 class Recomputation(NamedTuple):
-    """Which activations are computed again.
-
-    Attributes:
-        every: One layer in so many does.
-        policies: What a selective one drops; empty: what the software usually does.
-        num_layers: So many layers of each stage do; None: all, or those that ``every`` says.
-    """
+    """Which activations are computed again."""
 
     level: Recompute
     every: int = 1
+    """One layer in so many does."""
     policies: tuple[RecomputePolicy, ...] = ()
+    """What a selective one drops; empty: what the software usually does."""
     num_layers: int | None = None
+    """So many layers of each stage do; None: all, or those that ``every`` says."""
 
 
 _KEEPS_ALL = ("none", "disabled", "off", "0", "no", "false", "nothing", "norecompute", "noac", "saveall")

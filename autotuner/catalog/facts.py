@@ -19,16 +19,13 @@ from autotuner.core.errors import NotFound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One value of the catalog, with its source and the ISO date of that source.
-
-    Attributes:
-        borrowed: The thing that the value was read of, where that is another one; else empty.
-    """
+    """One value of the catalog, with its source and the ISO date of that source."""
 
     value: Any
     source: str
     date: str
     borrowed: str = ""
+    """The thing that the value was read of, where that is another one; else empty."""
 
 
 _HEAD = re.compile(r"""^\[+ *(?:"([^"\n]+)"|([\w-]+))""", re.MULTILINE)

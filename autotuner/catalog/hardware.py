@@ -131,21 +131,18 @@ def load_link(name: str) -> Link:
 # ---------------------------------------------------------------- tariffs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """The place of a cluster, as far as its energy goes.
-
-    Attributes:
-        name: As tariffs name it.
-        co2_kg_per_kwh: Of the energy's mix.
-        power_usage_effectiveness: Of buildings there.
-        source: The publication of these numbers, and the assumptions in them.
-        date: ISO date on which it was written or read.
-    """
+    """The place of a cluster, as far as its energy goes."""
 
     name: str
+    """As tariffs name it."""
     co2_kg_per_kwh: float
+    """Of the energy's mix."""
     power_usage_effectiveness: float
+    """Of buildings there."""
     source: str
+    """The publication of these numbers, and the assumptions in them."""
     date: str
+    """ISO date on which it was written or read."""
 
     @property
     def tariff_fields(self) -> dict[str, float]:

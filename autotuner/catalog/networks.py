@@ -17,23 +17,20 @@ _ABOUT = ("meaning", "torus_dimensions", "nvlink_domain")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPreset:
-    """A network that clusters name.
-
-    Attributes:
-        network: The network of any number of nodes; of a torus the lengths are missing.
-        meaning: A description without a full stop.
-        source: The publication of its numbers, and the assumptions in them.
-        date: ISO date on which it was written or read.
-        torus_dimensions: Of a torus, whose lengths the number of nodes decides; 0 where there are switches.
-        nvlink_domain: Accelerators that NVLink joins in a cluster with this network; None: it does not say.
-    """
+    """A network that clusters name."""
 
     network: Network
+    """The network of any number of nodes; of a torus the lengths are missing."""
     meaning: str
+    """A description without a full stop."""
     source: str
+    """The publication of its numbers, and the assumptions in them."""
     date: str
+    """ISO date on which it was written or read."""
     torus_dimensions: int = 0
+    """Of a torus, whose lengths the number of nodes decides; 0 where there are switches."""
     nvlink_domain: int | None = None
+    """Accelerators that NVLink joins in a cluster with this network; None: it does not say."""
 
     @property
     def name(self) -> str:

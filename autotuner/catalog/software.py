@@ -25,48 +25,42 @@ BITS_8, BITS_16 = "8 bits", "16 bits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Measured runs of one kind of model, by one stack on one accelerator, that predictions were compared with.
-
-    Attributes:
-        stack: Name in the catalog.
-        device: Name of the accelerator in the catalog.
-        model: Kind of the model.
-        runs: Number of runs.
-        tables: Published tables that they stand in.
-        scatter: Deviation of log(measured / predicted) that neither parts nor the cluster explain, among runs that were
-            left out of the fit, by the width of their numbers.
-        options: Number of runs with something that a layout may have, by its name; what none had is missing.
-    """
+    """Measured runs of one kind of model, by one stack on one accelerator, that predictions were compared with."""
 
     stack: str
+    """Name in the catalog."""
     device: str
+    """Name of the accelerator in the catalog."""
     model: str
+    """Kind of the model."""
     runs: int
+    """Number of runs."""
     tables: tuple[str, ...] = ()
+    """Published tables that they stand in."""
     scatter: dict[str, float] = field(default_factory=dict)
+    """Deviation of log(measured / predicted) that neither parts nor the cluster explain, among runs that were left out
+    of the fit, by the width of their numbers."""
     options: dict[str, int] = field(default_factory=dict)
+    """Number of runs with something that a layout may have, by its name; what none had is missing."""
 
 
 @value
 class StackProfile:
-    """A stack's origin.
-
-    Attributes:
-        name: As the catalog knows it.
-        framework: The software's own name.
-        versions: Releases, tags or commits that its words and numbers describe; other ones may do otherwise.
-        date: ISO date of the newest of them, as precise as it is known.
-        left_out_error: Median error of step times of runs whose source was left out of the fit; None where no run was
-            fitted, or all are of one source.
-        compared: Measured runs that its predictions were fitted to and compared with, by device and kind of model.
-    """
+    """A stack's origin."""
 
     name: str
+    """As the catalog knows it."""
     framework: str
+    """The software's own name."""
     versions: str = ""
+    """Releases, tags or commits that its words and numbers describe; other ones may do otherwise."""
     date: str = ""
+    """ISO date of the newest of them, as precise as it is known."""
     left_out_error: NonNegative | None = None
+    """Median error of step times of runs whose source was left out of the fit; None where no run was fitted, or all are
+    of one source."""
     compared: tuple[Compared, ...] = ()
+    """Measured runs that its predictions were fitted to and compared with, by device and kind of model."""
 
 
 def stacks() -> tuple[str, ...]:

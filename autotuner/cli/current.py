@@ -22,18 +22,15 @@ _NOT_SAID = "is required, since the configuration does not say it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentJob:
-    """The job of a configuration that was read, as far as it or the caller says it.
-
-    Attributes:
-        model: What ``--model`` takes: a name or a file; None where the model has neither.
-        stack: Of the caller, or the software nearest to the trainer.
-    """
+    """The job of a configuration that was read, as far as it or the caller says it."""
 
     model: str | None
+    """What ``--model`` takes: a name or a file; None where the model has neither."""
     cluster: str | None
     global_batch: int | None
     seq_len: int | None
     stack: str
+    """Of the caller, or the software nearest to the trainer."""
 
     def options(self) -> str:
         """The options that name the job; what nobody said stands in capital letters."""

@@ -33,22 +33,19 @@ class ServiceError(AutotunerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """A request to the service.
-
-    Attributes:
-        path: Below ``/api/v1``.
-        answer: What the body of the answer is read as; ``str`` takes it as it is.
-        body: Sent as JSON; None sends none.
-        params: Of the query; those that are None are left out.
-        headers: Likewise.
-    """
+    """A request to the service."""
 
     method: str
     path: str
+    """Below ``/api/v1``."""
     answer: type[T]
+    """What the body of the answer is read as; ``str`` takes it as it is."""
     body: object = None
+    """Sent as JSON; None sends none."""
     params: Mapping[str, object] = field(default_factory=dict)
+    """Of the query; those that are None are left out."""
     headers: Mapping[str, str | None] = field(default_factory=dict)
+    """Likewise."""
 
     @property
     def request(self) -> dict[str, Any]:

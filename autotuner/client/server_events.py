@@ -14,17 +14,14 @@ from autotuner.core.errors import quoted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    """An event of a sweep.
-
-    Attributes:
-        sequence: Reading goes on behind it after a cut.
-        kind: Such as ``trial.finished``; docs/api.md lists them.
-        data: ``at``, epoch seconds, and what is said of such an event.
-    """
+    """An event of a sweep."""
 
     sequence: int
+    """Reading goes on behind it after a cut."""
     kind: str
+    """Such as ``trial.finished``; docs/api.md lists them."""
     data: dict[str, Any]
+    """``at``, epoch seconds, and what is said of such an event."""
 
     @property
     def is_last(self) -> bool:

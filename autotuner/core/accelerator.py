@@ -23,139 +23,120 @@ class PassTimes:
 
 @value
 class SplitTimes:
-    """What splitting a layer over tensor ranks adds: dispatch of distributed tensors, and waiting for each other.
-
-    Attributes:
-        num_ranks: Tensor ranks.
-        layer: Of one layer, with the start of its collectives and the wait for the other ranks, without their bytes.
-        ends: Of embedding, last norm, output and loss together, in the same way.
-        dispatch_s: What of the layer's forward pass is no waiting.
-    """
+    """What splitting a layer over tensor ranks adds: dispatch of distributed tensors, and waiting for each other."""
 
     num_ranks: int
+    """Tensor ranks."""
     sequence_parallel: bool
     layer: PassTimes
+    """Of one layer, with the start of its collectives and the wait for the other ranks, without their bytes."""
     ends: PassTimes
+    """Of embedding, last norm, output and loss together, in the same way."""
     dispatch_s: float = 0.0
+    """What of the layer's forward pass is no waiting."""
 
 
 @value
 class ShardTimes:
-    """What sharding a layer's parameters adds to each use of them, with the start of collectives, without their bytes.
-
-    Attributes:
-        num_ranks: Shards; with others it grows with the steps of a ring.
-        gather_s: Before use.
-        reduce_s: Of gradients, after it.
-    """
+    """What sharding a layer's parameters adds to each use of them: the start of collectives, without their bytes."""
 
     num_ranks: int
+    """Shards; with others it grows with the steps of a ring."""
     gather_s: float
+    """Before use."""
     reduce_s: float
+    """Of gradients, after it."""
 
 
 @value
 class CoreTimes:
-    """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones.
-
-    Attributes:
-        layer: A layer that nothing splits.
-        ends: Embedding, last norm, output and loss together.
-        selective: A layer that recomputes what products do not need, each operation of which is watched.
-        full: A layer that recomputes all.
-        sharded: A layer whose parameters are sharded; None where there was one rank.
-        split: Layers on tensor ranks, by their number, with and without sequence parallelism.
-        pointwise_bytes_per_s: At which what lies between products seems to move its operands once.
-    """
+    """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones."""
 
     layer: PassTimes
+    """A layer that nothing splits."""
     ends: PassTimes
+    """Embedding, last norm, output and loss together."""
     selective: PassTimes
+    """A layer that recomputes what products do not need, each operation of which is watched."""
     full: PassTimes
+    """A layer that recomputes all."""
     sharded: ShardTimes | None
+    """A layer whose parameters are sharded; None where there was one rank."""
     split: tuple[SplitTimes, ...]
+    """Layers on tensor ranks, by their number, with and without sequence parallelism."""
     pointwise_bytes_per_s: float
+    """At which what lies between products seems to move its operands once."""
 
 
 @value
 class MeasuredGemm:
-    """What this very device reached in matrix products of one precision (``profile``).
-
-    Attributes:
-        peak_share: What large products reach of the stated peak.
-    """
+    """What this very device reached in matrix products of one precision (``profile``)."""
 
     precision: Precision
     peak_share: PositiveShare
+    """What large products reach of the stated peak."""
 
 
 @value
 class MeasuredAttention:
-    """What this very device reached in one attention kernel and precision.
-
-    Attributes:
-        forward_share: What two products reach of the stated peak, as if all pairs of tokens met, causal or not.
-        backward_share: What the five products of a backward pass reach, which computes the scores again.
-    """
+    """What this very device reached in one attention kernel and precision."""
 
     kernel: AttentionKernel
     precision: Precision
     forward_share: Positive
+    """What two products reach of the stated peak, as if all pairs of tokens met, causal or not."""
     backward_share: Positive
+    """What the five products of a backward pass reach, which computes the scores again."""
 
 
 @value
 class Accelerator:
-    """One device that a rank runs on; for ``cpu`` it is one core.
-
-    Attributes:
-        name: What answers call it; constants of the catalog are found by it.
-        kind: Who made it, by what PyTorch calls its devices: NVIDIA, AMD, or a core.
-        memory_bytes: What a rank may allocate.
-        memory_bandwidth_bytes_per_s: Of its own memory, as the maker states it.
-        bf16_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
-        fp8_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
-        fp4_flop_per_s: Dense peak of nvfp4; 0 where the format is missing.
-        power_w: At most, as the maker states it; 0 where it is not known.
-        peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
-        fp32_flop_per_s: Dense peak of matrix multiplication.
-        sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
-            limit the clock.
-        fp8_sustained_share: The share that it keeps where products are in fp8; None: no less.
-        fp4_sustained_share: The share that it keeps where products are in nvfp4; None: no less.
-        kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
-        attention_kernels: Implementations that run on it.
-        fp8_recipes: Ways to scale fp8 values that it multiplies, where it multiplies fp8 at all.
-        host_bandwidth_bytes_per_s: Between its memory and the host's, one direction, as the maker states it.
-        measured_gemm: What a profile of this device says, in the place of the catalog's; empty without one.
-        measured_attention: What a profile says of attention on this device; empty without one.
-        peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
-        core: What a core spends beside the work itself; None for a device that a host launches kernels for.
-        idle_power_w: Of a device that holds a job and waits; None: a share of what it draws at most.
-    """
+    """One device that a rank runs on; for ``cpu`` it is one core."""
 
     name: str
+    """What answers call it; constants of the catalog are found by it."""
     kind: Literal["cuda", "rocm", "cpu"]
+    """Who made it, by what PyTorch calls its devices: NVIDIA, AMD, or a core."""
     memory_bytes: Count
+    """What a rank may allocate."""
     memory_bandwidth_bytes_per_s: Positive
+    """Of its own memory, as the maker states it."""
     fp32_flop_per_s: Positive
+    """Dense peak of matrix multiplication."""
     bf16_flop_per_s: NonNegative
+    """Dense peak of matrix multiplication; 0 where the format is missing."""
     fp8_flop_per_s: NonNegative
+    """Dense peak of matrix multiplication; 0 where the format is missing."""
     peak_source: str
+    """Where the peaks come from: a data sheet with its date, or a measurement."""
     power_w: NonNegative
+    """At most, as the maker states it; 0 where it is not known."""
     sustained_share: PositiveShare = 0.9
+    """Share of its short-benchmark rate that it keeps through a training step, when power and heat limit the clock."""
     kernel_launch_s: Seconds = 5e-6
+    """Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes."""
     attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
+    """Implementations that run on it."""
     peak_is_measured: bool = False
+    """The peaks are this very machine's GEMM rates, so a trial here need not measure its own."""
     host_bandwidth_bytes_per_s: Positive = 31.5e9
+    """Between its memory and the host's, one direction, as the maker states it."""
     measured_gemm: tuple[MeasuredGemm, ...] = ()
+    """What a profile of this device says, in the place of the catalog's; empty without one."""
     measured_attention: tuple[MeasuredAttention, ...] = ()
+    """What a profile says of attention on this device; empty without one."""
     fp4_flop_per_s: NonNegative = 0.0
+    """Dense peak of nvfp4; 0 where the format is missing."""
     fp8_sustained_share: PositiveShare | None = None
+    """The share that it keeps where products are in fp8; None: no less."""
     fp4_sustained_share: PositiveShare | None = None
+    """The share that it keeps where products are in nvfp4; None: no less."""
     fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
+    """Ways to scale fp8 values that it multiplies, where it multiplies fp8 at all."""
     core: CoreTimes | None = None
+    """What a core spends beside the work itself; None for a device that a host launches kernels for."""
     idle_power_w: float | None = None
+    """Of a device that holds a job and waits; None: a share of what it draws at most."""
 
     def __post_init__(self) -> None:
         if self.idle_power_w is not None and not 0 <= self.idle_power_w <= (self.power_w or self.idle_power_w):

@@ -39,18 +39,14 @@ class Scope(StrEnum):
 
 @value
 class Quota:
-    """How much one caller may take; None: as much as there is.
-
-    Attributes:
-        unfinished_sweeps: Sweeps of the caller that wait, run or are paused, at once.
-        accelerator_hours_per_day: Of all sweeps of the caller over the last 24 hours, with what unfinished ones may yet
-            take.
-        requests_per_minute: To one process of the service.
-    """
+    """How much one caller may take; None: as much as there is."""
 
     unfinished_sweeps: Count | None = None
+    """Sweeps of the caller that wait, run or are paused, at once."""
     accelerator_hours_per_day: Positive | None = None
+    """Of all sweeps of the caller over the last 24 hours, with what unfinished ones may yet take."""
     requests_per_minute: Count | None = None
+    """To one process of the service."""
 
     @property
     def is_limiting_sweeps(self) -> bool:
@@ -60,17 +56,14 @@ class Quota:
 
 @value
 class Usage:
-    """What a caller takes now.
-
-    Attributes:
-        unfinished_sweeps: That wait, run or are paused.
-        accelerator_hours: Of trials and loss gates over the last 24 hours, those that still run included.
-        promised_hours: That unfinished sweeps may yet take by their budgets; None where one has no such budget.
-    """
+    """What a caller takes now."""
 
     unfinished_sweeps: int
+    """That wait, run or are paused."""
     accelerator_hours: float
+    """Of trials and loss gates over the last 24 hours, those that still run included."""
     promised_hours: float | None
+    """That unfinished sweeps may yet take by their budgets; None where one has no such budget."""
 
 
 DAY_S = 24 * 3600.0
@@ -152,17 +145,14 @@ def _too_little(most: float, usage: Usage, asked: float | None, left: float, wai
 
 @value
 class Caller:
-    """Who a request comes from, as far as it was asked.
-
-    Attributes:
-        name: Owns what the caller makes; empty where the service asks nobody.
-        token_id: Of the token that it showed; None: it showed none.
-    """
+    """Who a request comes from, as far as it was asked."""
 
     name: str
+    """Owns what the caller makes; empty where the service asks nobody."""
     scope: Scope
     quota: Quota = field(default_factory=Quota)
     token_id: str | None = None
+    """Of the token that it showed; None: it showed none."""
 
     def may_change(self, created_by: str) -> bool:
         """Whether what the caller of that name made is theirs to change: by its maker, and by an admin."""
@@ -191,26 +181,23 @@ NOBODY_ASKED = Caller(name="", scope=Scope.ADMIN)
 
 @value
 class Token:
-    """A token as it is stored and shown: all but its secret.
-
-    Attributes:
-        id: Part of the token's text, so that one row has to be read to judge it.
-        name: Of the person or program that has it; a name may have several tokens, and owns what they make.
-        created_by: Name of the caller who made it.
-        expires_at: Epoch seconds; None: never.
-        revoked_at: When it was taken back.
-        last_used_at: To the minute.
-    """
+    """A token as it is stored and shown: all but its secret."""
 
     id: str
+    """Part of the token's text, so that one row has to be read to judge it."""
     name: str
+    """Of the person or program that has it; a name may have several tokens, and owns what they make."""
     scope: Scope
     quota: Quota = field(default_factory=Quota)
     created_at: float
     created_by: str = ""
+    """Name of the caller who made it."""
     expires_at: float | None = None
+    """Epoch seconds; None: never."""
     revoked_at: float | None = None
+    """When it was taken back."""
     last_used_at: float | None = None
+    """To the minute."""
 
     def is_valid(self, now: float) -> bool:
         """Neither revoked nor expired."""
@@ -219,13 +206,10 @@ class Token:
 
 @value
 class Session:
-    """A browser that was let in by a token; it lasts no longer than the token does.
-
-    Attributes:
-        id: Digest of the cookie's secret.
-    """
+    """A browser that was let in by a token; it lasts no longer than the token does."""
 
     id: str
+    """Digest of the cookie's secret."""
     token_id: str
     created_at: float
     expires_at: float
@@ -233,24 +217,21 @@ class Session:
 
 @value
 class AuditEntry:
-    """One request that changed something, or was refused for who asked.
-
-    Attributes:
-        at: Epoch seconds.
-        caller: Name of who asked; empty where nobody was asked or could be told.
-        token_id: Of the token that was shown.
-        action: Operation of the REST API, such as ``cancel_sweep``; the method, of what was refused before.
-        subject: What it was done to: a path below the service, such as ``/api/v1/sweeps/sw-k3v7q2mxn5/cancel``.
-        status: HTTP status of the answer.
-        request_id: As in the log and in the answer's ``X-Request-ID``.
-        address: Where the request came from.
-    """
+    """One request that changed something, or was refused for who asked."""
 
     at: float
+    """Epoch seconds."""
     caller: str
+    """Name of who asked; empty where nobody was asked or could be told."""
     token_id: str | None
+    """Of the token that was shown."""
     action: str
+    """Operation of the REST API, such as ``cancel_sweep``; the method, of what was refused before."""
     subject: str
+    """What it was done to: a path below the service, such as ``/api/v1/sweeps/sw-k3v7q2mxn5/cancel``."""
     status: int
+    """HTTP status of the answer."""
     request_id: str
+    """As in the log and in the answer's ``X-Request-ID``."""
     address: str
+    """Where the request came from."""

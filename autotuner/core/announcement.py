@@ -61,22 +61,19 @@ class TroubleKind(StrEnum):
 
 @value
 class Trouble:
-    """One thing that needs somebody.
-
-    Attributes:
-        subject: Id of the sweep or gate, name of the retune, cluster or webhook; empty where none waits alone.
-        name: What people call it; empty where nothing has one.
-        detail: What happened, with its numbers, as a sentence without a full stop.
-        at: When, epoch seconds.
-        count: How many of that kind this stands for.
-    """
+    """One thing that needs somebody."""
 
     kind: TroubleKind
     subject: str
+    """Id of the sweep or gate, name of the retune, cluster or webhook; empty where none waits alone."""
     name: str
+    """What people call it; empty where nothing has one."""
     detail: str
+    """What happened, with its numbers, as a sentence without a full stop."""
     at: float
+    """When, epoch seconds."""
     count: int = 1
+    """How many of that kind this stands for."""
 
 
 class AnnouncementKind(StrEnum):
@@ -98,25 +95,22 @@ class AnnouncementKind(StrEnum):
 
 @value
 class Announcement:
-    """An outcome, as the feed and the webhooks tell it.
-
-    Attributes:
-        at: Epoch seconds.
-        title: One line.
-        text: The outcome as its record says it.
-        path: Where a browser finds it, below the service's address.
-        subject_id: Id of the run, gate or sweep.
-        facts: Numbers and names for a program, flat.
-    """
+    """An outcome, as the feed and the webhooks tell it."""
 
     id: str
     at: float
+    """Epoch seconds."""
     kind: AnnouncementKind
     title: str
+    """One line."""
     text: str
+    """The outcome as its record says it."""
     path: str
+    """Where a browser finds it, below the service's address."""
     subject_id: str
+    """Id of the run, gate or sweep."""
     facts: dict[str, object]
+    """Numbers and names for a program, flat."""
 
 
 class PayloadFormat(StrEnum):
@@ -128,21 +122,18 @@ class PayloadFormat(StrEnum):
 
 @value
 class Webhook:
-    """Where announcements go.
-
-    Attributes:
-        kinds: Those that it wants; empty: all.
-        secret: Key of the signature; never shown again.
-        created_by: Name of the caller who added it; empty where the service asks nobody.
-    """
+    """Where announcements go."""
 
     name: str
     url: str
     secret: str
+    """Key of the signature; never shown again."""
     kinds: tuple[AnnouncementKind, ...] = ()
+    """Those that it wants; empty: all."""
     format: PayloadFormat = PayloadFormat.JSON
     created_at: float = 0.0
     created_by: str = ""
+    """Name of the caller who added it; empty where the service asks nobody."""
 
 
 @value
@@ -162,39 +153,33 @@ class DeliveryState(StrEnum):
 
 @value
 class Delivery:
-    """One announcement on its way to one webhook.
-
-    Attributes:
-        attempts: How often it was posted.
-        next_attempt_at: When it may be posted (again), epoch seconds; while it is posted, when its sender counts as
-            dead. None once it has ended.
-        detail: What the receiver last answered, or why it could not be reached.
-    """
+    """One announcement on its way to one webhook."""
 
     id: str
     webhook: str
     announcement: Announcement
     state: DeliveryState
     attempts: int = 0
+    """How often it was posted."""
     created_at: float
     next_attempt_at: float | None = None
+    """When it may be posted (again), epoch seconds; while it is posted, when its sender counts as dead. None once it
+    has ended."""
     ended_at: float | None = None
     detail: str = ""
+    """What the receiver last answered, or why it could not be reached."""
 
 
 @value
 class Answer:
-    """How a post to a webhook ended.
-
-    Attributes:
-        status: Of HTTP; None where no answer came.
-        detail: What was answered, or why nothing was, on one line.
-        retry_after_s: How long the receiver wants to be left alone; None where it does not say.
-    """
+    """How a post to a webhook ended."""
 
     status: int | None
+    """Of HTTP; None where no answer came."""
     detail: str
+    """What was answered, or why nothing was, on one line."""
     retry_after_s: float | None = None
+    """How long the receiver wants to be left alone; None where it does not say."""
 
     @property
     def is_accepted(self) -> bool:

@@ -11,37 +11,34 @@ _CHUNK = 64
 
 @value
 class MixtureOfExperts:
-    """The expert part of a sparse model's feed-forward blocks.
-
-    Attributes:
-        num_experts: Routed experts per sparse layer.
-        experts_per_token: Routed experts that see each token (top-k).
-        expert_ffn_size: Inner width of one expert.
-        num_shared_experts: Experts that see every token.
-        shared_expert_ffn_size: Inner width of one of these; 0: as wide as a routed one.
-        shared_expert_gate: What they answer is weighed by a sigmoid of the token (Qwen2-MoE).
-        num_dense_layers: Leading layers with an ordinary feed-forward block.
-        sparse_layer_interval: Behind these, layers whose number, counted from 1, is a multiple of it are sparse, all
-            others dense (2 in Llama 4 Maverick).
-        router_bias: The router has a bias per expert: for balance (DeepSeek-V3), or as linear modules have (GPT-OSS).
-        expert_bias: Matrices of routed experts carry biases (GPT-OSS).
-        capacity_factor: An expert takes at most so many times its even share of the tokens, the rest are dropped
-            (Switch Transformer, arXiv 2101.03961, section 2.2); None drops nothing.
-        pads_to_capacity: Experts with fewer tokens are filled up, so that all compute the same shapes.
-    """
+    """The expert part of a sparse model's feed-forward blocks."""
 
     num_experts: Count
+    """Routed experts per sparse layer."""
     experts_per_token: Count
+    """Routed experts that see each token (top-k)."""
     expert_ffn_size: Count
+    """Inner width of one expert."""
     num_shared_experts: CountFromZero = 0
+    """Experts that see every token."""
     shared_expert_ffn_size: CountFromZero = 0
+    """Inner width of one of these; 0: as wide as a routed one."""
     shared_expert_gate: bool = False
+    """What they answer is weighed by a sigmoid of the token (Qwen2-MoE)."""
     num_dense_layers: CountFromZero = 0
+    """Leading layers with an ordinary feed-forward block."""
     sparse_layer_interval: Count = 1
+    """Behind these, layers whose number, counted from 1, is a multiple of it are sparse, all others dense (2 in Llama 4
+    Maverick)."""
     router_bias: bool = False
+    """The router has a bias per expert: for balance (DeepSeek-V3), or as linear modules have (GPT-OSS)."""
     expert_bias: bool = False
+    """Matrices of routed experts carry biases (GPT-OSS)."""
     capacity_factor: Positive | None = None
+    """An expert takes at most so many times its even share of the tokens, the rest are dropped (Switch Transformer,
+    arXiv 2101.03961, section 2.2); None drops nothing."""
     pads_to_capacity: bool = False
+    """Experts with fewer tokens are filled up, so that all compute the same shapes."""
 
     def __post_init__(self) -> None:
         if self.capacity_factor is None and self.pads_to_capacity:
@@ -67,24 +64,20 @@ class MixtureOfExperts:
 
 @value
 class LatentAttention:
-    """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-
-    Attributes:
-        query_rank: Width of a compressed query; None where queries are not compressed (DeepSeek-V2-Lite).
-        key_value_rank: Width of what keys and values are made of.
-        rope_head_dim: Rotary part of a query head, and of the one key that all heads share.
-        value_head_dim: Width of one value head.
-        indexer_heads: Heads of an indexer, which says which keys a query sees (DeepSeek-V3.2, arXiv 2512.02556); 0: it
-            sees all.
-        indexer_head_dim: Width of one of these heads, and of the one key that they share.
-    """
+    """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
     query_rank: Count | None = None
+    """Width of a compressed query; None where queries are not compressed (DeepSeek-V2-Lite)."""
     key_value_rank: Count
+    """Width of what keys and values are made of."""
     rope_head_dim: Count
+    """Rotary part of a query head, and of the one key that all heads share."""
     value_head_dim: Count
+    """Width of one value head."""
     indexer_heads: CountFromZero = 0
+    """Heads of an indexer, which says which keys a query sees (DeepSeek-V3.2, arXiv 2512.02556); 0: it sees all."""
     indexer_head_dim: CountFromZero = 0
+    """Width of one of these heads, and of the one key that they share."""
 
     def __post_init__(self) -> None:
         if self.query_rank is None and self.indexer_heads:
@@ -107,23 +100,21 @@ class LinearAttention:
 
     Yang et al., arXiv 2412.06464, with the projections of Qwen3-Next: queries, keys, values and an output gate, two
     numbers per value head that say what is written and forgotten, and a short convolution over the tokens.
-
-    Attributes:
-        num_key_heads: Heads of queries and keys.
-        num_value_heads: Heads of values: each keeps a matrix.
-        key_head_dim: Width of a query and a key.
-        value_head_dim: Width of a value.
-        convolution_width: Tokens that the convolution sees.
-        gate_rank: Width of what gates and rates of forgetting are made of, one for each element of a value (Kimi
-            Linear, arXiv 2510.26692); 0: a gate from the token itself, and a rate per head.
     """
 
     num_key_heads: Count
+    """Heads of queries and keys."""
     num_value_heads: Count
+    """Heads of values: each keeps a matrix."""
     key_head_dim: Count
+    """Width of a query and a key."""
     value_head_dim: Count
+    """Width of a value."""
     convolution_width: Count = 4
+    """Tokens that the convolution sees."""
     gate_rank: CountFromZero = 0
+    """Width of what gates and rates of forgetting are made of, one for each element of a value (Kimi Linear, arXiv
+    2510.26692); 0: a gate from the token itself, and a rate per head."""
 
     @property
     def convolved_size(self) -> int:

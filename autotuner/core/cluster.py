@@ -15,27 +15,24 @@ from autotuner.core.value import Count, FromOne, NonNegative, value
 
 @value
 class Tariff:
-    """Prices, power around accelerators, and what energy emits.
-
-    Attributes:
-        spot_price_per_accelerator_hour: In US dollars, of hours that may be taken away; 0 where there is none.
-        is_spot: The job runs on those hours; else on reserved ones, at the cluster's price.
-        interrupted_share: Of spot hours, lost to interruptions and to what is computed again after them.
-        energy_price_per_kwh: In US dollars, paid beside the hours, as owners of machines do; 0: hours include it.
-        co2_kg_per_kwh: Of the energy's mix, in kg of CO2 equivalents; 0 where it is not known.
-        host_power_w: What a node's host, memory and fans draw per accelerator while it trains.
-        network_j_per_byte: What ports and switches take for a byte that leaves a node.
-        power_usage_effectiveness: Energy of the building over that of its machines.
-    """
+    """Prices, power around accelerators, and what energy emits."""
 
     spot_price_per_accelerator_hour: NonNegative = 0.0
+    """In US dollars, of hours that may be taken away; 0 where there is none."""
     is_spot: bool = False
+    """The job runs on those hours; else on reserved ones, at the cluster's price."""
     interrupted_share: float = 0.05
+    """Of spot hours, lost to interruptions and to what is computed again after them."""
     energy_price_per_kwh: NonNegative = 0.0
+    """In US dollars, paid beside the hours, as owners of machines do; 0: hours include it."""
     co2_kg_per_kwh: NonNegative = 0.0
+    """Of the energy's mix, in kg of CO2 equivalents; 0 where it is not known."""
     host_power_w: NonNegative = 0.0
+    """What a node's host, memory and fans draw per accelerator while it trains."""
     network_j_per_byte: NonNegative = 0.0
+    """What ports and switches take for a byte that leaves a node."""
     power_usage_effectiveness: FromOne = 1.0
+    """Energy of the building over that of its machines."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.interrupted_share < 1.0:
@@ -52,43 +49,40 @@ SIMULATED = "simulated"
 
 @value
 class Cluster:
-    """Equal nodes of equal accelerators.
-
-    Attributes:
-        name: What answers call it.
-        accelerator: What every rank runs on.
-        num_nodes: Nodes of the job.
-        accelerators_per_node: Accelerators of each node; every one gets a rank.
-        price_per_accelerator_hour: In US dollars; 0 where it is not known.
-        intra_node_link: Between the accelerators of a node, or of an NVLink domain of several nodes.
-        inter_node_link: What one accelerator gets of its node's network, before oversubscription.
-        nvlink_domain: Accelerators that one NVLink domain joins (72 in a rack of GB200), whole nodes or less than one
-            more; None: those of a node.
-        oversubscription: Factor by which the network's core is thinner than its edge; 1.0 is non-blocking.
-        engine: Name of the engine that trials on it are given to, as the service's operator registered it; ``local``:
-            this machine.
-        queue: Of that engine, one of those that its operator lets clusters name; empty: the first of them.
-        link_health: Links that differ today from what the links above say; of several of one link the last counts.
-        network: What joins the nodes, which then says the oversubscription; None: one switch.
-        tariff: What hours, energy and emissions cost.
-        wiring: What joins the accelerators of a node where the link within it does not join all of them; None: it does.
-    """
+    """Equal nodes of equal accelerators."""
 
     name: str
+    """What answers call it."""
     accelerator: Accelerator
+    """What every rank runs on."""
     num_nodes: Count
+    """Nodes of the job."""
     accelerators_per_node: Count
+    """Accelerators of each node; every one gets a rank."""
     intra_node_link: Link
+    """Between the accelerators of a node, or of an NVLink domain of several nodes."""
     inter_node_link: Link
+    """What one accelerator gets of its node's network, before oversubscription."""
     oversubscription: FromOne = 1.0
+    """Factor by which the network's core is thinner than its edge; 1.0 is non-blocking."""
     price_per_accelerator_hour: NonNegative = 0.0
+    """In US dollars; 0 where it is not known."""
     nvlink_domain: int | None = None
+    """Accelerators that one NVLink domain joins (72 in a rack of GB200), whole nodes or less than one more; None: those
+    of a node."""
     engine: str = LOCAL
+    """Name of the engine that trials on it are given to, as the service's operator registered it; ``local``: this
+    machine."""
     queue: str = ""
+    """Of that engine, one of those that its operator lets clusters name; empty: the first of them."""
     link_health: tuple[LinkHealth, ...] = ()
+    """Links that differ today from what the links above say; of several of one link the last counts."""
     network: Network | None = None
+    """What joins the nodes, which then says the oversubscription; None: one switch."""
     tariff: Tariff = field(default_factory=Tariff)
+    """What hours, energy and emissions cost."""
     wiring: Wiring | None = None
+    """What joins the accelerators of a node where the link within it does not join all of them; None: it does."""
 
     def __post_init__(self) -> None:
         for health in self.link_health:

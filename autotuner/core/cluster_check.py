@@ -14,55 +14,46 @@ from autotuner.core.value import Count, Positive, value
 
 @value
 class CheckRequest:
-    """How a cluster is to be checked.
-
-    Attributes:
-        num_nodes: Nodes of both jobs, two of which tell all that a profile needs; never more than the cluster has.
-        max_queued_s: How long each of both jobs may wait for its nodes before the check gives up.
-        quick: Tiny sizes: tries the way, not the devices.
-        links: Of all nodes, whatever ``num_nodes`` says: without the trial, the links between them one by one, and
-            devices and collectives only where the cluster has no profile yet.
-    """
+    """How a cluster is to be checked."""
 
     num_nodes: Count = 2
+    """Nodes of both jobs, two of which tell all that a profile needs; never more than the cluster has."""
     max_queued_s: Positive = 600.0
+    """How long each of both jobs may wait for its nodes before the check gives up."""
     quick: bool = False
+    """Tiny sizes: tries the way, not the devices."""
     links: bool = False
+    """Of all nodes, whatever ``num_nodes`` says: without the trial, the links between them one by one, and devices and
+    collectives only where the cluster has no profile yet."""
 
 
 @value
 class CheckLine:
-    """Something that happened, as a sentence without a full stop.
-
-    Attributes:
-        at: Epoch seconds.
-    """
+    """Something that happened, as a sentence without a full stop."""
 
     at: float
+    """Epoch seconds."""
     text: str
 
 
 @value
 class CheckFindings:
-    """What a check has found by now.
-
-    Attributes:
-        lines: What happened, in order; how the check ended is the detail of its run.
-        engine: What answered, with its version; empty before.
-        trial: What the trial measured; None before.
-        num_points: Collectives that were timed.
-        profile_at: When the profile was stored, epoch seconds; None before.
-        jobs: What the engine was given, to be found again by whoever goes on with the check.
-        links: Links that were measured one by one.
-    """
+    """What a check has found by now."""
 
     lines: tuple[CheckLine, ...] = ()
+    """What happened, in order; how the check ended is the detail of its run."""
     engine: str = ""
+    """What answered, with its version; empty before."""
     trial: Measurement | None = None
+    """What the trial measured; None before."""
     num_points: int = 0
+    """Collectives that were timed."""
     profile_at: float | None = None
+    """When the profile was stored, epoch seconds; None before."""
     jobs: tuple[EngineJob, ...] = ()
+    """What the engine was given, to be found again by whoever goes on with the check."""
     links: tuple[LinkPoint, ...] = ()
+    """Links that were measured one by one."""
 
     def said(self, text: str, at: float) -> CheckFindings:
         """With one line more."""

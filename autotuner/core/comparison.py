@@ -14,20 +14,17 @@ from autotuner.core.value import Count, NonNegative, PositiveShare, value
 
 @value
 class RunGroup:
-    """Equal runs of one layout in one sitting.
-
-    Attributes:
-        rates: Tokens per second of each run, in their order. Under one reference peak MFU is proportional to it; on
-            cores, where that peak is itself measured, it is the steadier of the two.
-        mfu: Mean MFU of the runs, for people.
-        at: When the first of them ended, epoch seconds.
-        environment: What they ran on, as their trials recorded it.
-    """
+    """Equal runs of one layout in one sitting."""
 
     rates: tuple[float, ...]
+    """Tokens per second of each run, in their order. Under one reference peak MFU is proportional to it; on cores,
+    where that peak is itself measured, it is the steadier of the two."""
     mfu: float
+    """Mean MFU of the runs, for people."""
     at: float
+    """When the first of them ended, epoch seconds."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """What they ran on, as their trials recorded it."""
 
     def __post_init__(self) -> None:
         if not self.rates or min(self.rates) <= 0:
@@ -36,23 +33,20 @@ class RunGroup:
 
 @value
 class SequentialTest:
-    """How strictly runs are compared: they are measured again until the test decides, or they are too many.
-
-    Attributes:
-        tolerance: Relative loss that is accepted, however sure it is.
-        loss: Relative loss that must be found.
-        false_alarms: Most of the comparisons of equal layouts that may end as slower.
-        power: Least of those of a layout slower by ``loss`` that must end as slower.
-        min_runs: Fewest runs of the candidate before anything is decided.
-        max_runs: Most runs of the candidate; what is not decided by then stays undecided.
-    """
+    """How strictly runs are compared: they are measured again until the test decides, or they are too many."""
 
     tolerance: NonNegative = 0.02
+    """Relative loss that is accepted, however sure it is."""
     loss: PositiveShare = 0.05
+    """Relative loss that must be found."""
     false_alarms: PositiveShare = 0.01
+    """Most of the comparisons of equal layouts that may end as slower."""
     power: PositiveShare = 0.95
+    """Least of those of a layout slower by ``loss`` that must end as slower."""
     min_runs: Count = 3
+    """Fewest runs of the candidate before anything is decided."""
     max_runs: int = 40
+    """Most runs of the candidate; what is not decided by then stays undecided."""
 
     def __post_init__(self) -> None:
         for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.5)):
@@ -75,26 +69,23 @@ class Decision(StrEnum):
 
 @value
 class Comparison:
-    """A candidate beside its reference.
-
-    Attributes:
-        change: Relative change of the rate from the reference to the candidate; below 0: the candidate is slower.
-        low: Lower end of the 95 % interval of the change.
-        high: Its upper end.
-        noise: Relative standard deviation from run to run.
-        num_reference: Runs of the reference.
-        num_candidate: Runs of the candidate.
-        detail: The decision with its numbers, as a sentence without a full stop.
-    """
+    """A candidate beside its reference."""
 
     decision: Decision
     change: float
+    """Relative change of the rate from the reference to the candidate; below 0: the candidate is slower."""
     low: float
+    """Lower end of the 95 % interval of the change."""
     high: float
+    """Its upper end."""
     noise: float
+    """Relative standard deviation from run to run."""
     num_reference: int
+    """Runs of the reference."""
     num_candidate: int
+    """Runs of the candidate."""
     detail: str
+    """The decision with its numbers, as a sentence without a full stop."""
 
 
 @value
@@ -103,18 +94,16 @@ class Challenge:
 
     It first measures the incumbent until the test has compared it with the baseline, then searches, and at last
     measures the best that it found and the incumbent by turns until the test tells them apart.
-
-    Attributes:
-        incumbent: The layout in use; None: the best that the sweep finds takes its place beside the baseline.
-        baseline: What the incumbent reached before; empty: nothing is known, and a few runs become its baseline.
-        test: How strictly runs are compared.
-        searches: Whether other layouts are tried at all.
     """
 
     incumbent: Layout | None = None
+    """The layout in use; None: the best that the sweep finds takes its place beside the baseline."""
     baseline: tuple[RunGroup, ...] = ()
+    """What the incumbent reached before; empty: nothing is known, and a few runs become its baseline."""
     test: SequentialTest = field(default_factory=SequentialTest)
+    """How strictly runs are compared."""
     searches: bool = True
+    """Whether other layouts are tried at all."""
 
     def __post_init__(self) -> None:
         if self.incumbent is None and not self.searches:
@@ -123,27 +112,24 @@ class Challenge:
 
 @value
 class ChallengeFindings:
-    """What the trials of a challenge say, all phases together.
-
-    Attributes:
-        measured: The layout that was compared with the baseline: the incumbent, or the best; None: none ran.
-        runs: What it reached this time; None: it was never measured.
-        against_baseline: It, as candidate, beside the baseline; None without a baseline or a run.
-        challenger: The best other layout, where it was compared with the incumbent.
-        challenger_runs: What that reached.
-        gain: The challenger as candidate beside the incumbent's runs of the same sitting: above 0 it is faster.
-        is_better: The test says that the incumbent is slower than the challenger.
-        death: Why the incumbent could not be measured, as a sentence; empty where it was.
-    """
+    """What the trials of a challenge say, all phases together."""
 
     measured: Layout | None = None
+    """The layout that was compared with the baseline: the incumbent, or the best; None: none ran."""
     runs: RunGroup | None = None
+    """What it reached this time; None: it was never measured."""
     against_baseline: Comparison | None = None
+    """It, as candidate, beside the baseline; None without a baseline or a run."""
     challenger: Layout | None = None
+    """The best other layout, where it was compared with the incumbent."""
     challenger_runs: RunGroup | None = None
+    """What that reached."""
     gain: Comparison | None = None
+    """The challenger as candidate beside the incumbent's runs of the same sitting: above 0 it is faster."""
     is_better: bool = False
+    """The test says that the incumbent is slower than the challenger."""
     death: str = ""
+    """Why the incumbent could not be measured, as a sentence; empty where it was."""
 
 
 _SOFTWARE = (
@@ -182,17 +168,14 @@ _NEIGHBOURS_WITHIN = 0.05
 
 @value
 class EnvironmentChange:
-    """One fact that is not what it was.
-
-    Attributes:
-        name: Of the fact, as trials record it.
-        then: What it was; None where it was not recorded.
-        now: What it is; None where it is not recorded.
-    """
+    """One fact that is not what it was."""
 
     name: str
+    """Of the fact, as trials record it."""
     then: str | None
+    """What it was; None where it was not recorded."""
     now: str | None
+    """What it is; None where it is not recorded."""
 
     def __str__(self) -> str:
         if self.name == LINKS:

@@ -81,25 +81,21 @@ _HOPELESS = 5.0
 
 @value
 class LossGate:
-    """The convergence gate of a sweep for layouts that are not numerically equivalent, before one is ranked first.
-
-    Attributes:
-        enabled: Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not
-            ranked at all.
-        num_steps: Steps that candidate and reference train, per seed.
-        num_lossy_steps: The same of a layout that sends less than its gradients, or clips them early: up to where
-            little is left to learn, since it may learn a few steps later what the reference does. With DiLoCo up to the
-            next exchange.
-        num_seeds: Pairs of runs, each with its own first parameters and batches.
-        tolerance: How far the candidate's loss may lie above the reference's, as a share of it. An assumption: emulated
-            fp8 of small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off.
-    """
+    """The convergence gate of a sweep for layouts that are not numerically equivalent, before one is ranked first."""
 
     enabled: bool = True
+    """Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked at
+    all."""
     num_steps: Count = 20
+    """Steps that candidate and reference train, per seed."""
     num_lossy_steps: Count = 192
+    """The same of a layout that sends less than its gradients, or clips them early: up to where little is left to
+    learn, since it may learn a few steps later what the reference does. With DiLoCo up to the next exchange."""
     num_seeds: int = 3
+    """Pairs of runs, each with its own first parameters and batches."""
     tolerance: PositiveShare = 0.02
+    """How far the candidate's loss may lie above the reference's, as a share of it. An assumption: emulated fp8 of
+    small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off."""
 
     def __post_init__(self) -> None:
         most = len(_ONE_SIDED_95) + 1
@@ -127,17 +123,14 @@ class GateOutcome(StrEnum):
 
 @value
 class Training:
-    """The losses and the speed of one run of a gate.
-
-    Attributes:
-        losses: One per step.
-        validation_loss: Behind the last step, of what every rank could have learnt from the others; None: not taken.
-        step_time_s: Median of its steps.
-    """
+    """The losses and the speed of one run of a gate."""
 
     losses: Losses
+    """One per step."""
     validation_loss: float | None = None
+    """Behind the last step, of what every rank could have learnt from the others; None: not taken."""
     step_time_s: float | None = None
+    """Median of its steps."""
 
     @property
     def is_finite(self) -> bool:
@@ -154,46 +147,42 @@ class Training:
 
 @value
 class GateResult:
-    """A finished convergence gate, with both curves.
-
-    Attributes:
-        detail: The outcome with its numbers, as a sentence.
-        reference: The layout that the candidate was compared with.
-        candidate_losses: One loss per step, for each seed.
-        reference_losses: One loss per step, for each seed.
-        candidate_validation: The loss behind the last step on what all ranks read, for each seed; empty where none was
-            taken, and the last half of the curves was compared.
-        reference_validation: That of the reference.
-        excess: Mean of what the candidate's loss lies above the reference's at the end, as a share of the reference's;
-            None where no pair of curves is complete.
-        noise: Half-width of the one-sided 95 % interval of the excess, from the differences between seeds; None after
-            a single pair.
-        tolerance: What excess and noise together had to stay within.
-        target_loss: What the reference ended at.
-        reference_steps: Steps that took it there; None in records older than this field.
-        steps_to_loss: Steps that the candidate needs for that loss; None where that is not known.
-        reference_step_time_s: Of its runs in the gate.
-        accelerator_hours: What the gate cost.
-        shared_from: Number of the trial that was gated, where the candidate has that one's mathematics; None: it was
-            gated itself.
-    """
+    """A finished convergence gate, with both curves."""
 
     outcome: GateOutcome
     detail: str
+    """The outcome with its numbers, as a sentence."""
     reference: Layout
+    """The layout that the candidate was compared with."""
     candidate_losses: tuple[Losses, ...] = ()
+    """One loss per step, for each seed."""
     reference_losses: tuple[Losses, ...] = ()
+    """One loss per step, for each seed."""
     candidate_validation: tuple[Reported, ...] = ()
+    """The loss behind the last step on what all ranks read, for each seed; empty where none was taken, and the last
+    half of the curves was compared."""
     reference_validation: tuple[Reported, ...] = ()
+    """That of the reference."""
     excess: float | None = None
+    """Mean of what the candidate's loss lies above the reference's at the end, as a share of the reference's; None
+    where no pair of curves is complete."""
     noise: float | None = None
+    """Half-width of the one-sided 95 % interval of the excess, from the differences between seeds; None after a single
+    pair."""
     tolerance: float
+    """What excess and noise together had to stay within."""
     target_loss: float | None = None
+    """What the reference ended at."""
     reference_steps: int | None = None
+    """Steps that took it there; None in records older than this field."""
     steps_to_loss: float | None = None
+    """Steps that the candidate needs for that loss; None where that is not known."""
     reference_step_time_s: float | None = None
+    """Of its runs in the gate."""
     accelerator_hours: float = 0.0
+    """What the gate cost."""
     shared_from: int | None = None
+    """Number of the trial that was gated, where the candidate has that one's mathematics; None: it was gated itself."""
 
     def having_cost(self, accelerator_hours: float) -> GateResult:
         """Return the result with its cost."""

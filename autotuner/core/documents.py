@@ -149,19 +149,16 @@ _BASE_SCHEMA = _NAME_SCHEMA | {"description": "Name of the catalog; fields that 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Described:
-    """Metadata of a dataclass that people may also write in short.
-
-    Attributes:
-        whole: Makes the whole document of what was sent; fields that fit nowhere are left to be refused.
-        base: The field that names what the document starts from.
-        parts: Fields that a name may stand for.
-        other: Schema of another form that is read.
-    """
+    """Metadata of a dataclass that people may also write in short."""
 
     whole: Callable[[object], Any]
+    """Makes the whole document of what was sent; fields that fit nowhere are left to be refused."""
     base: str
+    """The field that names what the document starts from."""
     parts: Collection[str] = ()
+    """Fields that a name may stand for."""
     other: Mapping[str, Any] = field(default_factory=dict)
+    """Schema of another form that is read."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Pydantic's hook."""
@@ -191,21 +188,18 @@ class Described:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InWords:
-    """Metadata of a value that people may also write as a text.
-
-    Attributes:
-        read: Makes the document of a text.
-        about: What the text says, for the schema.
-        max_length: Of the text, in characters.
-        examples: For the schema.
-        check: Returns a value that a request may hold, and refuses another.
-    """
+    """Metadata of a value that people may also write as a text."""
 
     read: Callable[[str], Any]
+    """Makes the document of a text."""
     about: str
+    """What the text says, for the schema."""
     max_length: int = MAX_WORDS
+    """Of the text, in characters."""
     examples: tuple[str, ...] = ()
+    """For the schema."""
     check: Callable[[Any], Any] = lambda value: value
+    """Returns a value that a request may hold, and refuses another."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Pydantic's hook."""
@@ -251,13 +245,10 @@ def write_in_short(cls: type[Any], described: Described) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Mark of a field that takes a name.
-
-    Attributes:
-        alone: It takes nothing but a name; else the thing itself, too.
-    """
+    """Mark of a field that takes a name."""
 
     alone: bool = False
+    """It takes nothing but a name; else the thing itself, too."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Pydantic's hook."""
@@ -288,18 +279,14 @@ def named_thing(union: Any) -> type[Any]:
 # ---------------------------------------------------------------- strictness
 @dataclass(frozen=True, slots=True)
 class _Strictness:
-    """Makes a schema in which every number and text has bounds, and no object takes more than its fields.
-
-    Attributes:
-        definitions: What the schema refers to, by reference; no type of ours contains itself.
-        made: Definitions that were made strict, by reference and field; a type that occurs often is made once.
-        is_own: For what this project wrote: sizes have the bounds of their fields alone, and objects may have more
-            fields.
-    """
+    """Makes a schema in which every number and text has bounds, and no object takes more than its fields."""
 
     definitions: Mapping[str, Any]
+    """What the schema refers to, by reference; no type of ours contains itself."""
     is_own: bool
+    """For what this project wrote: sizes have the bounds of their fields alone, and objects may have more fields."""
     made: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """Definitions that were made strict, by reference and field; a type that occurs often is made once."""
 
     def of(self, node: Any, name: str) -> Any:
         """Return a schema or a part of one, which describes the field of that name, made strict."""

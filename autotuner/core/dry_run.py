@@ -13,35 +13,29 @@ from autotuner.core.value import value
 
 @value
 class DryRunRequest:
-    """What is to be counted.
-
-    Attributes:
-        ranks: Ranks of the whole job that are run; which ones tell, ``telling_ranks`` knows.
-        exact: Run every layer and micro-batch, however long that takes; else fewer, and go on in a straight line.
-    """
+    """What is to be counted."""
 
     spec: TrialSpec
     ranks: tuple[int, ...]
+    """Ranks of the whole job that are run; which ones tell, ``telling_ranks`` knows."""
     exact: bool = False
+    """Run every layer and micro-batch, however long that takes; else fewer, and go on in a straight line."""
 
 
 @value
 class HeldBytes:
-    """Bytes of a rank's tensors at the moment when they are most; the parts sum to ``peak_bytes``.
-
-    Attributes:
-        parameters_bytes: What the rank keeps of the model between steps.
-        gathered_bytes: Parameters of others that FSDP has gathered.
-        gradients_bytes: Gradients of parameters, accumulated so far.
-        optimizer_bytes: Master weights and moments.
-        activations_bytes: All else: saved for the backward pass, worked on, sent or received.
-    """
+    """Bytes of a rank's tensors at the moment when they are most; the parts sum to ``peak_bytes``."""
 
     parameters_bytes: float
+    """What the rank keeps of the model between steps."""
     gathered_bytes: float
+    """Parameters of others that FSDP has gathered."""
     gradients_bytes: float
+    """Gradients of parameters, accumulated so far."""
     optimizer_bytes: float
+    """Master weights and moments."""
     activations_bytes: float
+    """All else: saved for the backward pass, worked on, sent or received."""
 
     @property
     def peak_bytes(self) -> float:
@@ -51,31 +45,25 @@ class HeldBytes:
 
 @value
 class CollectiveCount:
-    """Collectives of one kind in one step.
-
-    Attributes:
-        kind: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``receive``.
-        num_bytes: Bytes of the whole tensors: what an all-gather gives, what a reduce-scatter takes.
-    """
+    """Collectives of one kind in one step."""
 
     kind: str
+    """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``receive``."""
     num_calls: float
     num_bytes: float
+    """Bytes of the whole tensors: what an all-gather gives, what a reduce-scatter takes."""
 
 
 @value
 class OperationCounts:
-    """What one step of one rank executes.
-
-    Attributes:
-        flop: Operations of matrix products and attention, with what is recomputed.
-        moved_bytes: Read and written by all operations, as if each were a kernel of its own.
-        num_operations: Those kernels; views are none.
-    """
+    """What one step of one rank executes."""
 
     flop: float
+    """Operations of matrix products and attention, with what is recomputed."""
     moved_bytes: float
+    """Read and written by all operations, as if each were a kernel of its own."""
     num_operations: float
+    """Those kernels; views are none."""
     collectives: tuple[CollectiveCount, ...]
 
 
@@ -90,18 +78,15 @@ class RankDryRun:
 
 @value
 class DryRun:
-    """The answer for all ranks that were asked for.
-
-    Attributes:
-        layers_run: Layers per stage that ran where the model's have more; empty: all of them ran.
-        micro_batches_run: Micro-batches that ran where a replica has more; empty: all of them ran.
-        notes: In what the job that ran differs from the one asked for.
-    """
+    """The answer for all ranks that were asked for."""
 
     ranks: tuple[RankDryRun, ...]
     layers_run: tuple[int, ...] = ()
+    """Layers per stage that ran where the model's have more; empty: all of them ran."""
     micro_batches_run: tuple[int, ...] = ()
+    """Micro-batches that ran where a replica has more; empty: all of them ran."""
     notes: tuple[str, ...] = ()
+    """In what the job that ran differs from the one asked for."""
 
     @property
     def fullest(self) -> RankDryRun:

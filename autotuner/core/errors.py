@@ -105,19 +105,16 @@ def in_one_line(complaints: Sequence[object], num_found: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One value that breaks one rule.
-
-    Attributes:
-        field: Path of the value in the body, or name of the parameter.
-        value: What was given; what is longer than a line is cut off.
-        rule: What it should have been.
-        nearest: The nearest legal value; null where none is known.
-    """
+    """One value that breaks one rule."""
 
     field: str
+    """Path of the value in the body, or name of the parameter."""
     value: object
+    """What was given; what is longer than a line is cut off."""
     rule: str
+    """What it should have been."""
     nearest: object = None
+    """The nearest legal value; null where none is known."""
 
     def __str__(self) -> str:
         return str(InvalidInput(self.field, self.value, self.rule, self.nearest))

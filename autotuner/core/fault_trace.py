@@ -23,15 +23,12 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 @value
 class Fault:
-    """From a step on, a link is in this state, until the next fault of that link.
-
-    Attributes:
-        step: Counted from the first step under the trace, from 0.
-        health: State of one link; a healthy one heals it.
-    """
+    """From a step on, a link is in this state, until the next fault of that link."""
 
     step: CountFromZero
+    """Counted from the first step under the trace, from 0."""
     health: LinkHealth
+    """State of one link; a healthy one heals it."""
 
     def __post_init__(self) -> None:
         if self.health.ends is None:

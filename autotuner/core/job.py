@@ -23,17 +23,14 @@ BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
 
 @value
 class PartFactor:
-    """How much longer one part of a step takes here than predicted.
-
-    Attributes:
-        part: A field of ``StepTime``, or ``BF16_ON_CORES``.
-        factor: Its time here over that predicted, beside the factor of the whole step.
-        deviation: Standard deviation of the factor's logarithm that is left.
-    """
+    """How much longer one part of a step takes here than predicted."""
 
     part: str
+    """A field of ``StepTime``, or ``BF16_ON_CORES``."""
     factor: Positive
+    """Its time here over that predicted, beside the factor of the whole step."""
     deviation: NonNegative
+    """Standard deviation of the factor's logarithm that is left."""
 
 
 @value
@@ -43,28 +40,26 @@ class Calibration:
     A cluster is slower or faster than others of its kind as a whole: clocks, cooling, versions, what else uses its
     network. The factor is common to all layouts, so that it changes no order. Where stored trials tell more, each part
     of a step has a factor beside it: 1 for what takes as much longer as the runs did as a whole.
-
-    Attributes:
-        factor: Step times here over those predicted for a typical cluster.
-        deviation: Standard deviation of the factor's logarithm that is left after those runs.
-        num_runs: Measured runs that told it.
-        num_trials: Those of them that are stored trials of earlier sweeps.
-        num_sweeps: How many sweeps these belong to.
-        parts: What each part of a step takes beside that; empty: only the whole is known.
-        correlations: Of the logarithms of the factors with each other, those of the parts in their order and then that
-            of the whole: runs that tell the sum of two parts well may leave each of them open. A square.
-        interval_scale: What intervals are multiplied by, in logarithms, so that they hold as many of the runs as they
-            claim, each predicted from the runs of other jobs alone.
     """
 
     factor: Positive
+    """Step times here over those predicted for a typical cluster."""
     deviation: NonNegative
+    """Standard deviation of the factor's logarithm that is left after those runs."""
     num_runs: Count
+    """Measured runs that told it."""
     num_trials: CountFromZero = 0
+    """Those of them that are stored trials of earlier sweeps."""
     num_sweeps: CountFromZero = 0
+    """How many sweeps these belong to."""
     parts: tuple[PartFactor, ...] = ()
+    """What each part of a step takes beside that; empty: only the whole is known."""
     correlations: tuple[tuple[float, ...], ...] = ()
+    """Of the logarithms of the factors with each other, those of the parts in their order and then that of the whole:
+    runs that tell the sum of two parts well may leave each of them open. A square."""
     interval_scale: Positive = 1.0
+    """What intervals are multiplied by, in logarithms, so that they hold as many of the runs as they claim, each
+    predicted from the runs of other jobs alone."""
 
     def __post_init__(self) -> None:
         size = len(self.parts) + 1 if self.parts else 0
@@ -90,9 +85,6 @@ class Calibration:
 class Job:
     """What is given while layouts are chosen: model, cluster, workload, and the software that will run them.
 
-    Attributes:
-        calibration: What measured runs on the cluster say of its speed; None: it is taken to be typical.
-
     Raises:
         InvalidInput: The sequence is longer than the model's learned positions.
     """
@@ -102,6 +94,7 @@ class Job:
     workload: Workload
     stack: Stack = field(default_factory=Stack)
     calibration: Calibration | None = None
+    """What measured runs on the cluster say of its speed; None: it is taken to be typical."""
 
     def __post_init__(self) -> None:
         positions, seq_len = self.model.num_learned_positions, self.workload.seq_len
@@ -131,25 +124,22 @@ _CORES_RESTART_S = 1.0
 
 @value
 class JobPhase:
-    """A stretch of training; what is None is as the job has it.
-
-    Attributes:
-        name: What answers call it.
-        token_share: Of the job's tokens, that are trained on in it.
-        seq_len: Tokens per sequence.
-        global_batch_size: Sequences per optimizer step.
-        bandwidth_bytes_per_s: What one accelerator gets of its node's network.
-        link_health: Links that differ in it from what the cluster says.
-        precision: The number format that it must be trained in.
-    """
+    """A stretch of training; what is None is as the job has it."""
 
     name: str
+    """What answers call it."""
     token_share: PositiveShare
+    """Of the job's tokens, that are trained on in it."""
     seq_len: Count | None = None
+    """Tokens per sequence."""
     global_batch_size: Count | None = None
+    """Sequences per optimizer step."""
     bandwidth_bytes_per_s: Positive | None = None
+    """What one accelerator gets of its node's network."""
     link_health: tuple[LinkHealth, ...] = ()
+    """Links that differ in it from what the cluster says."""
     precision: Precision | None = None
+    """The number format that it must be trained in."""
 
     def job(self, whole: Job) -> Job:
         """The job during this phase.
@@ -171,16 +161,13 @@ class JobPhase:
 
 @value
 class SwitchCost:
-    """What it costs to go on in another layout: the checkpoint is written, ranks start anew, and it is read.
-
-    Attributes:
-        restart_s: From the end of the old ranks until the new ones could train; None: as published or measured for
-            such accelerators.
-        storage_bytes_per_s: What the whole job writes or reads of a checkpoint; None: as published or measured.
-    """
+    """What it costs to go on in another layout: the checkpoint is written, ranks start anew, and it is read."""
 
     restart_s: Seconds | None = None
+    """From the end of the old ranks until the new ones could train; None: as published or measured for such
+    accelerators."""
     storage_bytes_per_s: Positive | None = None
+    """What the whole job writes or reads of a checkpoint; None: as published or measured."""
 
     def known_for(self, job: Job) -> SwitchCost:
         """With what is left out filled in for the job's accelerators."""
@@ -210,9 +197,6 @@ def checkpoint_bytes(job: Job) -> float:
 class PhasedJob:
     """A job, the phases that it goes through one after the other, and what a switch between layouts costs.
 
-    Attributes:
-        num_tokens: Of the whole training.
-
     Raises:
         InvalidInput: There is no phase, or too many; two have one name; their shares are not a whole; or the job cannot
             be what a phase makes of it.
@@ -220,6 +204,7 @@ class PhasedJob:
 
     job: Job
     num_tokens: Positive
+    """Of the whole training."""
     phases: tuple[JobPhase, ...]
     switch: SwitchCost = field(default_factory=SwitchCost)
 

@@ -27,21 +27,18 @@ MOST_ENDS_OF_ALL_PAIRS = 16
 
 @value
 class LinkPoint:
-    """A link as both of its ends measured it while neither talked to anybody else.
-
-    Attributes:
-        ends: The two nodes that it joins, from 0; in a cluster of one node the two accelerators.
-        delay_s: One-way, of a message of a few bytes: half of a round trip, the median of many.
-        jitter_s: Standard deviation of that from message to message, without the rare ones that take far longer.
-        forth_bytes_per_s: What a long message from the lower end to the higher gets.
-        back_bytes_per_s: The other way.
-    """
+    """A link as both of its ends measured it while neither talked to anybody else."""
 
     ends: LinkEnds
+    """The two nodes that it joins, from 0; in a cluster of one node the two accelerators."""
     delay_s: Seconds
+    """One-way, of a message of a few bytes: half of a round trip, the median of many."""
     jitter_s: Seconds
+    """Standard deviation of that from message to message, without the rare ones that take far longer."""
     forth_bytes_per_s: Positive
+    """What a long message from the lower end to the higher gets."""
     back_bytes_per_s: Positive
+    """The other way."""
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
@@ -99,48 +96,42 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 @value
 class MeasuredCollective:
-    """What one kind of collective among so many ranks of this very machine takes: a start, and a time per byte.
-
-    Attributes:
-        s_per_byte: Per byte of the whole tensor.
-    """
+    """What one kind of collective among so many ranks of this very machine takes: a start, and a time per byte."""
 
     kind: CollectiveKind
     num_ranks: int
     start_s: Seconds
     s_per_byte: NonNegative
+    """Per byte of the whole tensor."""
 
 
 @value
 class Link:
-    """What one accelerator can send, one direction, while all others send too.
-
-    Attributes:
-        name: What answers call it.
-        bandwidth_bytes_per_s: What the maker states.
-        latency_s: One step of a collective over it.
-        start_s: Before a collective's first step.
-        ramp_s: How long a long message takes to fill the link's pipeline (``costmodel.collectives``).
-        efficiency: Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published.
-        multicast_efficiency: Share of it where the switches copy and add (NVLink SHARP); 0 where they cannot.
-        congestion: Exponent by which times grow with the number of nodes; 0 for a network that does not slow down.
-        mesh_peers: Where no switch joins a node, the others that each get an equal part of the bandwidth: 3 in a node
-            of 4. A group of two uses one such part. 0 behind a switch.
-        measured: Collectives as a profile of this machine timed them, in the place of all that; empty without one.
-        source: Where and when a profile measured it; empty: its maker and the catalog say all that.
-    """
+    """What one accelerator can send, one direction, while all others send too."""
 
     name: str
+    """What answers call it."""
     bandwidth_bytes_per_s: Positive
+    """What the maker states."""
     latency_s: Seconds
+    """One step of a collective over it."""
     start_s: Seconds = 0.0
+    """Before a collective's first step."""
     ramp_s: Seconds = 0.0
+    """How long a long message takes to fill the link's pipeline (``costmodel.collectives``)."""
     efficiency: PositiveShare = 0.8
+    """Share of the bandwidth that long messages reach; 0.74 to 0.95 where it was published."""
     multicast_efficiency: Share = 0.0
+    """Share of it where the switches copy and add (NVLink SHARP); 0 where they cannot."""
     congestion: NonNegative = 0.0
+    """Exponent by which times grow with the number of nodes; 0 for a network that does not slow down."""
     mesh_peers: CountFromZero = 0
+    """Where no switch joins a node, the others that each get an equal part of the bandwidth: 3 in a node of 4. A group
+    of two uses one such part. 0 behind a switch."""
     measured: tuple[MeasuredCollective, ...] = ()
+    """Collectives as a profile of this machine timed them, in the place of all that; empty without one."""
     source: str = ""
+    """Where and when a profile measured it; empty: its maker and the catalog say all that."""
 
     def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Self:
         """The link with another bandwidth; what was timed on it takes as much longer per byte, and starts as fast."""
@@ -169,19 +160,16 @@ _MAD = 1.4826
 
 @value
 class LinkNorm:
-    """What healthy links reach, and from where on a link is not healthy.
-
-    Attributes:
-        delay_s: Of the healthy.
-        most_delay_s: More is not healthy.
-        bandwidth_bytes_per_s: Of the healthy.
-        least_bytes_per_s: Less is not healthy.
-    """
+    """What healthy links reach, and from where on a link is not healthy."""
 
     delay_s: float
+    """Of the healthy."""
     most_delay_s: float
+    """More is not healthy."""
     bandwidth_bytes_per_s: float
+    """Of the healthy."""
     least_bytes_per_s: float
+    """Less is not healthy."""
 
     @classmethod
     def of(cls, points: Sequence[LinkPoint]) -> Self | None:
@@ -254,26 +242,23 @@ LinkClass = Literal["intra_node", "inter_node"]
 
 @value
 class LinkHealth:
-    """How one link, or every link of a class, differs from what the cluster says.
-
-    Attributes:
-        ends: The two nodes that it joins, from 0; in a cluster of one node the two accelerators. None: all links of
-            ``link_class``.
-        link_class: Which links, where no ends are named; else None.
-        delay_s: One-way, on top of the link's latency, for every message.
-        jitter_s: Standard deviation of the delay from message to message.
-        bandwidth_bytes_per_s: One direction, in the place of the link's; None: as the cluster says.
-        is_dead: Nothing passes but over the hosts' own network, where ranks delegate their sends.
-        source: Where and when it was measured; empty: it is assumed.
-    """
+    """How one link, or every link of a class, differs from what the cluster says."""
 
     ends: LinkEnds | None = None
+    """The two nodes that it joins, from 0; in a cluster of one node the two accelerators. None: all links of
+    ``link_class``."""
     link_class: LinkClass | None = None
+    """Which links, where no ends are named; else None."""
     delay_s: Seconds = 0.0
+    """One-way, on top of the link's latency, for every message."""
     jitter_s: Seconds = 0.0
+    """Standard deviation of the delay from message to message."""
     bandwidth_bytes_per_s: Positive | None = None
+    """One direction, in the place of the link's; None: as the cluster says."""
     is_dead: bool = False
+    """Nothing passes but over the hosts' own network, where ranks delegate their sends."""
     source: str = ""
+    """Where and when it was measured; empty: it is assumed."""
 
     def __post_init__(self) -> None:
         if (self.ends is None) == (self.link_class is None):

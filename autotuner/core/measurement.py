@@ -17,21 +17,18 @@ from autotuner.core.value import Count, NonNegative, Positive, Reported, value
 
 @value
 class Power:
-    """Mean draw of a whole job while it trains, by what draws it.
-
-    Attributes:
-        accelerators_w: Of all accelerators.
-        hosts_w: Of the nodes around them.
-        network_w: Of ports and switches, for the bytes that leave nodes.
-        building_w: What cooling and transformers add (power usage effectiveness).
-        is_measured: The accelerators' part was measured; nothing else ever is.
-    """
+    """Mean draw of a whole job while it trains, by what draws it."""
 
     accelerators_w: NonNegative
+    """Of all accelerators."""
     hosts_w: NonNegative
+    """Of the nodes around them."""
     network_w: NonNegative
+    """Of ports and switches, for the bytes that leave nodes."""
     building_w: NonNegative
+    """What cooling and transformers add (power usage effectiveness)."""
     is_measured: bool = False
+    """The accelerators' part was measured; nothing else ever is."""
 
     @property
     def total_w(self) -> float:
@@ -41,21 +38,18 @@ class Power:
 
 @value
 class Footprint:
-    """What runs beside the clock; figures per hour are of the whole job.
-
-    Attributes:
-        power: Mean draw; None where the accelerator's is not known.
-        price_per_hour: US dollars of accelerators and of energy that is paid beside them; 0 where no price is known.
-        co2_kg_per_hour: Of the energy; 0 where its mix is not known.
-        complexity: Weighted count of what differs from plain, and of special hardware it needs (docs/objectives.md).
-        robustness: Throughput under the sweep's fault trace over that of healthy steps; None without a trace.
-    """
+    """What runs beside the clock; figures per hour are of the whole job."""
 
     power: Power | None
+    """Mean draw; None where the accelerator's is not known."""
     price_per_hour: NonNegative
+    """US dollars of accelerators and of energy that is paid beside them; 0 where no price is known."""
     co2_kg_per_hour: NonNegative
+    """Of the energy; 0 where its mix is not known."""
     complexity: NonNegative
+    """Weighted count of what differs from plain, and of special hardware it needs (docs/objectives.md)."""
     robustness: float | None = None
+    """Throughput under the sweep's fault trace over that of healthy steps; None without a trace."""
 
 
 class LinkEventKind(StrEnum):
@@ -71,43 +65,36 @@ class LinkEventKind(StrEnum):
 
 @value
 class LinkEvent:
-    """One finding or re-plan, at one step.
-
-    Attributes:
-        step: Of the trial, as its step reports count.
-        stages: Pipeline ranks at both ends of a link, or the one that is slow; empty of a re-plan.
-        delay_s: One-way delay that was found; 0 of a recovery.
-        warm_up: Forwards per pipeline rank before its first backward, after a re-plan.
-        delegated: Whether sends are delegated, after a re-plan.
-        cost_s: Seconds that it took out of a step.
-    """
+    """One finding or re-plan, at one step."""
 
     step: int
+    """Of the trial, as its step reports count."""
     kind: LinkEventKind
     stages: tuple[int, ...] = ()
+    """Pipeline ranks at both ends of a link, or the one that is slow; empty of a re-plan."""
     delay_s: float = 0.0
+    """One-way delay that was found; 0 of a recovery."""
     warm_up: tuple[int, ...] = ()
+    """Forwards per pipeline rank before its first backward, after a re-plan."""
     delegated: bool = False
+    """Whether sends are delegated, after a re-plan."""
     cost_s: float = 0.0
+    """Seconds that it took out of a step."""
 
 
 @value
 class StepReport:
-    """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up.
-
-    Attributes:
-        is_warmup: It does not count: the step time was not yet known to be stationary when it ran.
-        is_under_trace: It ran under the sweep's fault trace, behind the measured steps, and counts for robust figures
-            alone.
-    """
+    """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up."""
 
     step: int
     is_warmup: bool
+    """It does not count: the step time was not yet known to be stationary when it ran."""
     step_time_s: Reported
     loss: Reported
     tokens_per_s: Reported
     mfu: Reported
     is_under_trace: bool = False
+    """It ran under the sweep's fault trace, behind the measured steps, and counts for robust figures alone."""
 
     @property
     def is_measured(self) -> bool:
@@ -117,19 +104,16 @@ class StepReport:
 
 @value
 class PhaseTimes:
-    """Mean seconds per measured step by phase, on the slowest rank of each.
-
-    Attributes:
-        forward_backward_s: Forward and backward, with the communication inside them and the pipeline's idle time.
-        gradient_sync_s: From the gradient of the first layer's input to complete gradients: waiting for collectives,
-            and for the weights' gradients where a schedule computes them apart, and what replicas exchange in their
-            place, before or behind the update.
-        optimizer_s: The optimizer's step and zeroing the gradients.
-    """
+    """Mean seconds per measured step by phase, on the slowest rank of each."""
 
     forward_backward_s: Reported
+    """Forward and backward, with the communication inside them and the pipeline's idle time."""
     gradient_sync_s: Reported
+    """From the gradient of the first layer's input to complete gradients: waiting for collectives, and for the weights'
+    gradients where a schedule computes them apart, and what replicas exchange in their place, before or behind the
+    update."""
     optimizer_s: Reported
+    """The optimizer's step and zeroing the gradients."""
 
 
 @value
@@ -138,15 +122,10 @@ class Breakdown:
 
     Communication is what stays exposed: time in which the rank computes nothing. A rank that waits for another in a
     collective spends that time in the collective.
-
-    Attributes:
-        rank: The rank of whose step these are the parts: the one that computes longest.
-        send_receive_s: Sends and receives between pipeline stages, without the wait for the neighbour's result.
-        pipeline_idle_s: Waiting for a neighbour of the pipeline.
-        other_s: What is none of these: Python between the operations, reading the loss.
     """
 
     rank: int
+    """The rank of whose step these are the parts: the one that computes longest."""
     forward_s: float
     backward_s: float
     all_reduce_s: float
@@ -154,9 +133,12 @@ class Breakdown:
     reduce_scatter_s: float
     all_to_all_s: float
     send_receive_s: float
+    """Sends and receives between pipeline stages, without the wait for the neighbour's result."""
     pipeline_idle_s: float
+    """Waiting for a neighbour of the pipeline."""
     optimizer_s: float
     other_s: float
+    """What is none of these: Python between the operations, reading the loss."""
 
     @property
     def step_s(self) -> float:
@@ -166,81 +148,78 @@ class Breakdown:
 
 @value
 class Measurement:
-    """What a trial measured, after its warm-up.
-
-    Attributes:
-        step_time_s: Median of the measured steps; where replicas average their parameters every few steps, each with
-            its part of that.
-        step_time_spread_s: Distance between the quartiles of the measured steps.
-        step_time_interval_s: Half the 95 % confidence interval of the median; None from fewer than six steps.
-        num_warmup_steps: Steps before timing started; None where it was not recorded.
-        model_flop_per_s: Whole job.
-        mfu: Model FLOP / (step time x sum of the ranks' reference peaks); full attention, nothing recomputed.
-        hfu: Hardware FLOP, recomputation counted, over the same.
-        peak_flop_per_s: Sum of the ranks' reference peaks, the denominator used.
-        precision_flop_per_s: Sum over ranks of the dense peak of the layout's precision; None where it is not known.
-        peak_source: ``data sheet`` or ``measured GEMM rate of N cores``.
-        peak_bytes: Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator. Of a
-            registered trainer: as it reports them, of some ranks or of none, and of the whole process on CPU.
-        reserved_bytes: Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step.
-        losses: One per step that was timed, warm-up included; empty where a trainer reports none.
-        foreign_cpu_share: Share of the machine's CPU time that others used meanwhile, 0..1.
-        environment: Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed.
-        breakdown: None where no step was profiled.
-        breakdown_failure: Of what the profiled steps died; None where they did not, or none was asked for.
-        compile_s: What ``torch.compile`` took, part of no step time.
-        power_w: Mean draw of one accelerator during the measured steps; None where nothing measures it.
-        noise_floor: Relative difference of the medians of equal runs (A/A); None where the trial ran once.
-        num_disturbed: Runs that were thrown away because others used the machine.
-        extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
-        phases: None where nobody divided the steps, as of a registered trainer.
-        is_simulated: Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing.
-        overlapped_share: Of the bytes of gradients that were reduced, those whose reduction started before the last
-            gradient of their step was computed, by hooks; None where no hook hears of it, as under FSDP or in a
-            registered trainer, and where nothing is reduced.
-        timeline: A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away.
-        robust: What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'.
-        link_events: What a running pipeline found out about its links and ranks, and did about it, in order; steps
-            count as ``StepReport`` does.
-        validation_loss: Of the batches behind the last step, on every rank's own parameters; None where there are none.
-        footprint: What it takes beside time; None in records older than this field.
-        sync_payload_bytes: What the rank that sends most contributes to the exchange between replicas in an average
-            step, before the collective's own factor; None where replicas sum their gradients, or nobody counts.
-    """
+    """What a trial measured, after its warm-up."""
 
     step_time_s: Reported
+    """Median of the measured steps; where replicas average their parameters every few steps, each with its part of
+    that."""
     step_time_spread_s: Reported
+    """Distance between the quartiles of the measured steps."""
     num_steps: int
     tokens_per_s: Reported
     model_flop_per_s: Reported
+    """Whole job."""
     mfu: Reported
+    """Model FLOP / (step time x sum of the ranks' reference peaks); full attention, nothing recomputed."""
     hfu: Reported
+    """Hardware FLOP, recomputation counted, over the same."""
     peak_flop_per_s: Reported
+    """Sum of the ranks' reference peaks, the denominator used."""
     peak_source: str
+    """``data sheet`` or ``measured GEMM rate of N cores``."""
     peak_bytes: tuple[int, ...]
+    """Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator. Of a registered
+    trainer: as it reports them, of some ranks or of none, and of the whole process on CPU."""
     losses: tuple[Reported, ...]
+    """One per step that was timed, warm-up included; empty where a trainer reports none."""
     foreign_cpu_share: Reported
+    """Share of the machine's CPU time that others used meanwhile, 0..1."""
     environment: dict[str, str]
+    """Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed."""
     step_time_interval_s: float | None = None
+    """Half the 95 % confidence interval of the median; None from fewer than six steps."""
     num_warmup_steps: int | None = None
+    """Steps before timing started; None where it was not recorded."""
     reserved_bytes: tuple[int, ...] = ()
+    """Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step."""
     breakdown: Breakdown | None = None
+    """None where no step was profiled."""
     compile_s: float = 0.0
+    """What ``torch.compile`` took, part of no step time."""
     power_w: float | None = None
+    """Mean draw of one accelerator during the measured steps; None where nothing measures it."""
     noise_floor: float | None = None
+    """Relative difference of the medians of equal runs (A/A); None where the trial ran once."""
     num_disturbed: int = 0
+    """Runs that were thrown away because others used the machine."""
     extrapolated_from: tuple[int, ...] = ()
+    """Numbers of layers that ran instead of the model's; empty: the whole model ran."""
     breakdown_failure: str | None = None
+    """Of what the profiled steps died; None where they did not, or none was asked for."""
     precision_flop_per_s: float | None = None
+    """Sum over ranks of the dense peak of the layout's precision; None where it is not known."""
     phases: PhaseTimes | None = None
+    """None where nobody divided the steps, as of a registered trainer."""
     is_simulated: bool = False
+    """Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing."""
     timeline: StepTimeline | None = None
+    """A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away."""
     robust: RobustMeasurement | None = None
+    """What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'."""
     link_events: tuple[LinkEvent, ...] = ()
+    """What a running pipeline found out about its links and ranks, and did about it, in order; steps count as
+    ``StepReport`` does."""
     validation_loss: float | None = None
+    """Of the batches behind the last step, on every rank's own parameters; None where there are none."""
     sync_payload_bytes: float | None = None
+    """What the rank that sends most contributes to the exchange between replicas in an average step, before the
+    collective's own factor; None where replicas sum their gradients, or nobody counts."""
     overlapped_share: float | None = None
+    """Of the bytes of gradients that were reduced, those whose reduction started before the last gradient of their step
+    was computed, by hooks; None where no hook hears of it, as under FSDP or in a registered trainer, and where nothing
+    is reduced."""
     footprint: Footprint | None = None
+    """What it takes beside time; None in records older than this field."""
 
     @property
     def step_time_error_s(self) -> float:
@@ -261,15 +240,12 @@ class Measurement:
 
 @value
 class FinishedRun:
-    """One of the runs that a trial consists of, kept so that a trial that is taken over does not repeat it.
-
-    Attributes:
-        number: ``TrialSpec.run`` of the run.
-        seconds: How long it took, without waiting; all runs of a trial share its time limit.
-    """
+    """One of the runs that a trial consists of, kept so that a trial that is taken over does not repeat it."""
 
     number: int
+    """``TrialSpec.run`` of the run."""
     seconds: float
+    """How long it took, without waiting; all runs of a trial share its time limit."""
     measurement: Measurement
 
 
@@ -278,37 +254,30 @@ _Z95 = 1.96
 
 @value
 class MeasuredStretch:
-    """Steps in a row in which no link changed.
-
-    Attributes:
-        first_step: Of the trace, from 0.
-        links: Those that were not healthy.
-        step_times_s: Of each step, on the slowest rank.
-    """
+    """Steps in a row in which no link changed."""
 
     first_step: int
+    """Of the trace, from 0."""
     links: tuple[LinkHealth, ...]
+    """Those that were not healthy."""
     step_times_s: tuple[float, ...]
+    """Of each step, on the slowest rank."""
 
 
 @value
 class RobustMeasurement:
-    """Steps under a fault trace, re-plans and what they cost included.
-
-    Attributes:
-        step_time_s: Mean of all steps of the trace: their total over their number, so that slow ones weigh what they
-            took.
-        mfu: Model FLOP / (step time x sum of the ranks' reference peaks): robust MFU.
-        tokens_per_s: Of the whole job, over the whole trace.
-        num_steps: Of the trace.
-        stretches: The trace, cut where a link changes.
-    """
+    """Steps under a fault trace, re-plans and what they cost included."""
 
     step_time_s: Positive
+    """Mean of all steps of the trace: their total over their number, so that slow ones weigh what they took."""
     mfu: float
+    """Model FLOP / (step time x sum of the ranks' reference peaks): robust MFU."""
     tokens_per_s: float
+    """Of the whole job, over the whole trace."""
     num_steps: Count
+    """Of the trace."""
     stretches: tuple[MeasuredStretch, ...]
+    """The trace, cut where a link changes."""
 
     @classmethod
     def of(

@@ -222,29 +222,23 @@ FOREIGN_CPU_SHARE = "foreign_cpu_share"
 
 @value
 class Peak:
-    """What all ranks together could do: the denominator of MFU, and where it comes from.
-
-    Attributes:
-        precision_flop_per_s: Their dense peak in the layout's precision; None where it is not known.
-    """
+    """What all ranks together could do: the denominator of MFU, and where it comes from."""
 
     flop_per_s: float
     source: str
     precision_flop_per_s: float | None = None
+    """Their dense peak in the layout's precision; None where it is not known."""
 
 
 @value
 class Seen:
-    """What was seen of the ranks beside their steps; fields are those of ``Measurement``.
-
-    Attributes:
-        peak_bytes: By rank, of those that told it.
-        phases: None where nobody divided the steps.
-    """
+    """What was seen of the ranks beside their steps; fields are those of ``Measurement``."""
 
     peak_bytes: tuple[int, ...]
+    """By rank, of those that told it."""
     reserved_bytes: tuple[int, ...] = ()
     phases: PhaseTimes | None = None
+    """None where nobody divided the steps."""
     foreign_cpu_share: float
     compile_s: float = 0.0
     power_w: float | None = None

@@ -24,72 +24,68 @@ _NORM_PARAMETERS: dict[Norm, int] = {
 
 @value
 class TransformerSpec:
-    """A decoder-only transformer by its shapes.
-
-    Attributes:
-        name: What answers call it.
-        num_layers: Layers, each of attention (or what stands in its place) and a feed-forward block.
-        hidden_size: Width of a token's hidden state.
-        num_heads: Query heads of a layer.
-        num_kv_heads: Heads of keys and values; as many as ``num_heads`` without grouped queries.
-        vocab_size: Rows of the token table, with what it is padded by.
-        head_dim: Width of one query and key head (with latent attention: without its rotary part).
-        ffn_size: Inner width of a dense feed-forward block.
-        gated_mlp: Three matrices (SwiGLU) instead of two.
-        tied_embeddings: The output projection is the input embedding.
-        norm: Kind of all norms, but for those of queries and keys that are told otherwise.
-        parallel_blocks: Attention and feed-forward block of a layer begin with the same hidden state and are added to
-            it together (GPT-J).
-        num_norms_per_layer: 2: one before each block, or behind it; 4: before and behind (Gemma 2); 1: parallel
-            blocks share one (Falcon 7B, Command R).
-        embedding_norm: Embedded tokens are normalised (BLOOM).
-        attention_bias: Which attention projections carry a bias.
-        attention_output_gate: What heads give is weighed by a sigmoid of a projection as wide (Qwen3-Next).
-        attention_sinks: A learned score per head that takes part in the softmax (GPT-OSS).
-        mlp_bias: Matrices of dense feed-forward blocks carry biases.
-        output_bias: The output projection carries a bias (Phi-3.5-MoE).
-        num_learned_positions: Rows of a learned position table; 0 for rotary positions.
-        attention_window: Keys before a query that it sees in a windowed layer.
-        num_windowed_layers: Layers whose attention has that window.
-        qk_norm: Queries and keys are normalised, each head by itself with the same weights (Qwen3).
-        qk_norm_of_all_heads: The norm's weights are those of all heads together (OLMo 2).
-        experts: The mixture of experts of sparse layers; None in a dense model.
-        latent_attention: Ranks of compressed queries, keys and values; None where they are not compressed.
-        linear_attention: What layers have that keep no keys and values.
-        num_linear_layers: Layers that have it in the place of attention; they are never windowed ones.
-        approximations: How what was read differs from what is counted or priced, and with which effect; sentences
-            without full stops.
-    """
+    """A decoder-only transformer by its shapes."""
 
     name: str
+    """What answers call it."""
     num_layers: Count
+    """Layers, each of attention (or what stands in its place) and a feed-forward block."""
     hidden_size: Count
+    """Width of a token's hidden state."""
     num_heads: Count
+    """Query heads of a layer."""
     num_kv_heads: Count
+    """Heads of keys and values; as many as ``num_heads`` without grouped queries."""
     head_dim: Count
+    """Width of one query and key head (with latent attention: without its rotary part)."""
     ffn_size: Count
+    """Inner width of a dense feed-forward block."""
     vocab_size: Count
+    """Rows of the token table, with what it is padded by."""
     gated_mlp: bool = True
+    """Three matrices (SwiGLU) instead of two."""
     tied_embeddings: bool = False
+    """The output projection is the input embedding."""
     norm: Norm = "rmsnorm"
+    """Kind of all norms, but for those of queries and keys that are told otherwise."""
     num_norms_per_layer: int = 2
+    """2: one before each block, or behind it; 4: before and behind (Gemma 2); 1: parallel blocks share one (Falcon 7B,
+    Command R)."""
     parallel_blocks: bool = False
+    """Attention and feed-forward block of a layer begin with the same hidden state and are added to it together
+    (GPT-J)."""
     embedding_norm: bool = False
+    """Embedded tokens are normalised (BLOOM)."""
     attention_bias: Literal["none", "qkv", "all"] = "none"
+    """Which attention projections carry a bias."""
     attention_output_gate: bool = False
+    """What heads give is weighed by a sigmoid of a projection as wide (Qwen3-Next)."""
     attention_sinks: bool = False
+    """A learned score per head that takes part in the softmax (GPT-OSS)."""
     mlp_bias: bool = False
+    """Matrices of dense feed-forward blocks carry biases."""
     output_bias: bool = False
+    """The output projection carries a bias (Phi-3.5-MoE)."""
     num_learned_positions: CountFromZero = 0
+    """Rows of a learned position table; 0 for rotary positions."""
     qk_norm: bool = False
+    """Queries and keys are normalised, each head by itself with the same weights (Qwen3)."""
     qk_norm_of_all_heads: bool = False
+    """The norm's weights are those of all heads together (OLMo 2)."""
     attention_window: CountFromZero = 0
+    """Keys before a query that it sees in a windowed layer."""
     num_windowed_layers: CountFromZero = 0
+    """Layers whose attention has that window."""
     experts: MixtureOfExperts | None = None
+    """The mixture of experts of sparse layers; None in a dense model."""
     latent_attention: LatentAttention | None = None
+    """Ranks of compressed queries, keys and values; None where they are not compressed."""
     linear_attention: LinearAttention | None = None
+    """What layers have that keep no keys and values."""
     num_linear_layers: CountFromZero = 0
+    """Layers that have it in the place of attention; they are never windowed ones."""
     approximations: tuple[str, ...] = ()
+    """How what was read differs from what is counted or priced, and with which effect; sentences without full stops."""
 
     def __post_init__(self) -> None:
         if self.num_linear_layers > (self.num_layers if self.linear_attention else 0):

@@ -41,46 +41,39 @@ class PathKind(Enum):
 
 @value
 class Port:
-    """One port of a node to the network.
-
-    Attributes:
-        name: What the node calls it: ``mlx5_0``.
-        nearest: Accelerators that no other port is nearer to; empty: none in particular.
-        path: What lies between it and these.
-        bandwidth_bytes_per_s: One direction, as the node says; None: it does not say.
-    """
+    """One port of a node to the network."""
 
     name: str
+    """What the node calls it: ``mlx5_0``."""
     nearest: tuple[int, ...] = ()
+    """Accelerators that no other port is nearer to; empty: none in particular."""
     path: PortPath = "pcie_switch"
+    """What lies between it and these."""
     bandwidth_bytes_per_s: Positive | None = None
+    """One direction, as the node says; None: it does not say."""
 
 
 @value
 class Wiring:
-    """What joins the accelerators of a node, all nodes alike.
-
-    Attributes:
-        name: What answers call it.
-        nvlink_groups: Accelerators that NVLink (or Infinity Fabric) joins, directly or through each other; one that is
-            in no group reaches others over PCIe alone.
-        switches: Accelerators below one PCIe switch, which share its way up; one that is in no group has its own.
-        sockets: Accelerators of one socket or NUMA node; empty: there is one.
-        ports: To the network, in the order of their rails; empty: not described.
-        pcie_bandwidth_bytes_per_s: Of an accelerator's PCIe, and of a switch's way up, one direction; None: as between
-            accelerator and host.
-        socket_bandwidth_bytes_per_s: Between two sockets for all that cross at once, one direction.
-        source: Where it was read: a file's kind, a person.
-    """
+    """What joins the accelerators of a node, all nodes alike."""
 
     name: str
+    """What answers call it."""
     nvlink_groups: Groups = ()
+    """Accelerators that NVLink (or Infinity Fabric) joins, directly or through each other; one that is in no group
+    reaches others over PCIe alone."""
     switches: Groups = ()
+    """Accelerators below one PCIe switch, which share its way up; one that is in no group has its own."""
     sockets: Groups = ()
+    """Accelerators of one socket or NUMA node; empty: there is one."""
     ports: tuple[Port, ...] = ()
+    """To the network, in the order of their rails; empty: not described."""
     pcie_bandwidth_bytes_per_s: Positive | None = None
+    """Of an accelerator's PCIe, and of a switch's way up, one direction; None: as between accelerator and host."""
     socket_bandwidth_bytes_per_s: Positive = 16e9  # AMD_BW of NCCL 2.22, src/graph/topo.h; Intel's are 10, 22 and 40
+    """Between two sockets for all that cross at once, one direction."""
     source: str = ""
+    """Where it was read: a file's kind, a person."""
 
     def __post_init__(self) -> None:
         for field in ("nvlink_groups", "switches", "sockets"):
@@ -169,20 +162,17 @@ def _number(groups: Groups, accelerator: int) -> int:
 
 @value
 class Tier:
-    """Switches of one height, all alike.
-
-    Attributes:
-        name: What answers call it: ``leaf``, ``spine``.
-        nodes_per_switch: Nodes below one of them, those below the tiers under it counted in.
-        oversubscription: What these nodes can send in all over what the switch passes up; 1.0 is non-blocking. Of the
-            highest tier nothing goes up.
-        latency_s: What a message takes longer that turns around here than one that turns around below, one way.
-    """
+    """Switches of one height, all alike."""
 
     name: str
+    """What answers call it: ``leaf``, ``spine``."""
     nodes_per_switch: Count
+    """Nodes below one of them, those below the tiers under it counted in."""
     oversubscription: FromOne = 1.0
+    """What these nodes can send in all over what the switch passes up; 1.0 is non-blocking. Of the highest tier nothing
+    goes up."""
     latency_s: Seconds = 0.0
+    """What a message takes longer that turns around here than one that turns around below, one way."""
 
 
 @value
@@ -190,28 +180,26 @@ class Network:
     """What joins the nodes of a cluster.
 
     Nodes are numbered so that those below one switch follow each other.
-
-    Attributes:
-        name: What answers call it.
-        tiers: From the switches that nodes are plugged into upwards; whatever is above the last is non-blocking, and
-            joins all. Empty: one switch, or a torus.
-        num_rails: Ports of a node that each have lowest switches of their own, which join the same port of other nodes;
-            accelerator i of a node of g uses rail i * num_rails // g. 1: all ports of a node end in one switch.
-        torus: Nodes along each dimension, the first one's neighbours numbered next to each other; empty: switches.
-        ports_per_node: Ports that a node's accelerators share; None: one each.
-        adds: Its switches add what passes them (InfiniBand SHARP).
-        adapts_routes: Its switches spread packets over all ways (adaptive routing): no two flows meet by chance.
-        source: Where it was read: a file's kind, a preset, a person.
     """
 
     name: str
+    """What answers call it."""
     tiers: tuple[Tier, ...] = ()
+    """From the switches that nodes are plugged into upwards; whatever is above the last is non-blocking, and joins all.
+    Empty: one switch, or a torus."""
     num_rails: Count = 1
+    """Ports of a node that each have lowest switches of their own, which join the same port of other nodes; accelerator
+    i of a node of g uses rail i * num_rails // g. 1: all ports of a node end in one switch."""
     torus: tuple[int, ...] = ()
+    """Nodes along each dimension, the first one's neighbours numbered next to each other; empty: switches."""
     ports_per_node: Count | None = None
+    """Ports that a node's accelerators share; None: one each."""
     adds: bool = False
+    """Its switches add what passes them (InfiniBand SHARP)."""
     adapts_routes: bool = True
+    """Its switches spread packets over all ways (adaptive routing): no two flows meet by chance."""
     source: str = ""
+    """Where it was read: a file's kind, a preset, a person."""
 
     def __post_init__(self) -> None:
         if self.tiers and self.torus:

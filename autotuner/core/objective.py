@@ -199,22 +199,19 @@ class Weight:
 
 @value
 class Objective:
-    """What a sweep maximises: how values come from step times, which trials count, and what people read.
-
-    Attributes:
-        metric: What trials are ranked by, where there is no profile.
-        under_faults: What counts is what a layout reaches under the fault trace of its sweep; so it is wherever there
-            is one. Healthy steps stand beside.
-        profile: Metrics that count together: the product of their values, each to the power of its weight over the
-            weights of all rates, so that twice the speed at the same footprint is twice the value. Empty: the metric.
-        front: Metrics that no trade is made between: the sweep looks for every layout that no other beats in all of
-            them, and ranks by the metric or the profile meanwhile. Empty: it looks for the best alone.
-    """
+    """What a sweep maximises: how values come from step times, which trials count, and what people read."""
 
     metric: Metric = Metric.MFU
+    """What trials are ranked by, where there is no profile."""
     under_faults: bool = False
+    """What counts is what a layout reaches under the fault trace of its sweep; so it is wherever there is one. Healthy
+    steps stand beside."""
     profile: tuple[Weight, ...] = ()
+    """Metrics that count together: the product of their values, each to the power of its weight over the weights of all
+    rates, so that twice the speed at the same footprint is twice the value. Empty: the metric."""
     front: tuple[Metric, ...] = ()
+    """Metrics that no trade is made between: the sweep looks for every layout that no other beats in all of them, and
+    ranks by the metric or the profile meanwhile. Empty: it looks for the best alone."""
 
     def __post_init__(self) -> None:
         if not self.metric.is_rate:

@@ -10,25 +10,22 @@ from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Sh
 
 @value
 class TrialEstimate:
-    """What a trial's layout would reach at full size, by all that the trials of its sweep have told so far.
-
-    Attributes:
-        full_size: Step time and memory with their intervals; what of them was measured.
-        tokens_per_s: Of the whole job, at the expected step time.
-        mfu: The same, over the reference peak of as many ranks as the job has.
-        num_trial_ranks: Ranks that the trial ran on.
-        num_ranks: Ranks of the job.
-        is_simulated: Nothing ran: the trial was simulated.
-        footprint: What the whole job takes beside time; None in records older than this field.
-    """
+    """What a trial's layout would reach at full size, by all that the trials of its sweep have told so far."""
 
     full_size: FullSizeEstimate
+    """Step time and memory with their intervals; what of them was measured."""
     tokens_per_s: Positive
+    """Of the whole job, at the expected step time."""
     mfu: Positive
+    """The same, over the reference peak of as many ranks as the job has."""
     num_trial_ranks: Count
+    """Ranks that the trial ran on."""
     num_ranks: Count
+    """Ranks of the job."""
     is_simulated: bool = False
+    """Nothing ran: the trial was simulated."""
     footprint: Footprint | None = None
+    """What the whole job takes beside time; None in records older than this field."""
 
     @property
     def step_time_s(self) -> float:
@@ -49,37 +46,34 @@ class TrialEstimate:
 
 @value
 class StepTime:
-    """Seconds of one optimizer step on the critical path; only what is not hidden counts.
-
-    Attributes:
-        matrix_s: Matrix products of the slowest pipeline rank, forward and backward, the vocabulary's included.
-        attention_s: Attention cores: scores, softmax, values.
-        pointwise_s: What moves memory between them: norms, activations, rotations, sums, the loss.
-        host_s: Waiting for the host to launch kernels that are shorter than a launch.
-        recompute_s: Forward work of any of these done again in the backward pass.
-        offload_s: Copies of activations to the host and back, as far as they take longer than the layers beside them.
-        tensor_communication_s: Exposed collectives of the tensor group.
-        context_communication_s: Exposed exchange of keys and values, or of heads, in the context group.
-        expert_communication_s: Exposed all-to-all of the expert group.
-        pipeline_communication_s: Exposed sends between stages.
-        data_communication_s: Exposed gradient and parameter collectives of the data group.
-        bubble_s: Idle time of the pipeline schedule.
-        optimizer_s: The optimizer's own step.
-    """
+    """Seconds of one optimizer step on the critical path; only what is not hidden counts."""
 
     matrix_s: float
+    """Matrix products of the slowest pipeline rank, forward and backward, the vocabulary's included."""
     attention_s: float
+    """Attention cores: scores, softmax, values."""
     pointwise_s: float
+    """What moves memory between them: norms, activations, rotations, sums, the loss."""
     host_s: float
+    """Waiting for the host to launch kernels that are shorter than a launch."""
     recompute_s: float
+    """Forward work of any of these done again in the backward pass."""
     offload_s: float = 0.0  # records older than this field offloaded nothing
+    """Copies of activations to the host and back, as far as they take longer than the layers beside them."""
     tensor_communication_s: float
+    """Exposed collectives of the tensor group."""
     context_communication_s: float
+    """Exposed exchange of keys and values, or of heads, in the context group."""
     expert_communication_s: float
+    """Exposed all-to-all of the expert group."""
     pipeline_communication_s: float
+    """Exposed sends between stages."""
     data_communication_s: float
+    """Exposed gradient and parameter collectives of the data group."""
     bubble_s: float
+    """Idle time of the pipeline schedule."""
     optimizer_s: float
+    """The optimizer's own step."""
 
     @property
     def total_s(self) -> float:
@@ -89,23 +83,20 @@ class StepTime:
 
 @value
 class Memory:
-    """Peak bytes of one rank on the worst pipeline stage.
-
-    Attributes:
-        activations_bytes: Saved for the backward pass of all micro-batches in flight, and what recomputation works on.
-        logits_bytes: Output of the vocabulary projection, its softmax and gradient, where that stage holds them.
-        buffers_bytes: Communication (gathered parameters, reduction buckets, receive buffers), and what the
-            optimizer's step needs beyond the peak of the backward pass.
-        allowance_bytes: What arithmetic does not see: context, workspaces, fragmentation.
-    """
+    """Peak bytes of one rank on the worst pipeline stage."""
 
     parameters_bytes: float
     gradients_bytes: float
     optimizer_bytes: float
     activations_bytes: float
+    """Saved for the backward pass of all micro-batches in flight, and what recomputation works on."""
     logits_bytes: float
+    """Output of the vocabulary projection, its softmax and gradient, where that stage holds them."""
     buffers_bytes: float
+    """Communication (gathered parameters, reduction buckets, receive buffers), and what the optimizer's step needs
+    beyond the peak of the backward pass."""
     allowance_bytes: float
+    """What arithmetic does not see: context, workspaces, fragmentation."""
     worst_stage: int
 
     @property
@@ -116,43 +107,40 @@ class Memory:
 
 @value
 class Prediction:
-    """The cost model's answer for one layout. Never a measurement.
-
-    Attributes:
-        tokens_per_s: Whole job.
-        mfu: Model FLOP over what the accelerator's reference peak could do in that time (``Accelerator``).
-        hfu: Hardware FLOP, recomputation counted, over the same.
-        precision_utilization: Model FLOP over what the dense peak of the layout's own precision could do; never ranked
-            by. None in records older than this field.
-        fits: The predicted peak is within the accelerator's memory.
-        fit_probability: How likely the measured peak is to be within it, 0..1; None in records older than this field.
-        relative_error: Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e);
-            None in records older than this field.
-        validated: Runs of this kind of model and everything that the layout has were measured with this stack on this
-            device, and compared.
-        never_compared: Names of what it has that was compared with no measured run, on whatever stack and device.
-        robust_step_s: Mean step time under the fault trace of its sweep; None without one.
-        robust_mfu: MFU at that step time.
-        imbalance: What the rank with most tokens computes above the mean, as a share of it; None where all sequences
-            are as long.
-        padding_waste: Padding as a share of real tokens; None there, too.
-    """
+    """The cost model's answer for one layout. Never a measurement."""
 
     step_time: StepTime
     memory: Memory
     tokens_per_s: float
+    """Whole job."""
     mfu: float
+    """Model FLOP over what the accelerator's reference peak could do in that time (``Accelerator``)."""
     hfu: float
+    """Hardware FLOP, recomputation counted, over the same."""
     fits: bool
+    """The predicted peak is within the accelerator's memory."""
     fit_probability: float | None = None
+    """How likely the measured peak is to be within it, 0..1; None in records older than this field."""
     relative_error: float | None = None
+    """Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e); None in records
+    older than this field."""
     validated: bool = False
+    """Runs of this kind of model and everything that the layout has were measured with this stack on this device, and
+    compared."""
     never_compared: tuple[str, ...] = ()
+    """Names of what it has that was compared with no measured run, on whatever stack and device."""
     precision_utilization: float | None = None
+    """Model FLOP over what the dense peak of the layout's own precision could do; never ranked by. None in records
+    older than this field."""
     robust_step_s: float | None = None
+    """Mean step time under the fault trace of its sweep; None without one."""
     robust_mfu: float | None = None
+    """MFU at that step time."""
     imbalance: float | None = None
+    """What the rank with most tokens computes above the mean, as a share of it; None where all sequences are as
+    long."""
     padding_waste: float | None = None
+    """Padding as a share of real tokens; None there, too."""
 
     @property
     def expected_mfu(self) -> float:
@@ -166,31 +154,28 @@ _95_OF_80 = 1.9600 / 1.2816
 
 @value
 class FullSizeEstimate:
-    """Step time and peak of a layout at full size, as small trials correct the model's prediction.
-
-    Attributes:
-        step_time_s: Expected seconds of a step: the median of what is believed.
-        relative_error: Half-width e of the 80 % interval, which is step_time_s / (1 + e) .. step_time_s * (1 + e), as
-            that of a ``Prediction``.
-        peak_bytes: Expected peak of the fullest rank, what no allocator sees counted as in ``Memory``.
-        fit_probability: How likely the peak is to be within the accelerator's memory, 0..1.
-        num_small_trials: Small trials that told something of the step time.
-        measured_parts: Parts of ``StepTime`` that a small trial of this very layout ran just as they are here.
-        modelled_parts: The other parts that the step has: the model's word, corrected by what all trials teach.
-        measured_share: Share of the step in measured parts, by the model's breakdown, 0..1.
-        own_error: Half-width as ``relative_error``, of what is uncertain beside layouts that were estimated with it:
-            errors that all share do not change their order. None where it was not told.
-    """
+    """Step time and peak of a layout at full size, as small trials correct the model's prediction."""
 
     step_time_s: Positive
+    """Expected seconds of a step: the median of what is believed."""
     relative_error: NonNegative
+    """Half-width e of the 80 % interval, which is step_time_s / (1 + e) .. step_time_s * (1 + e), as that of a
+    ``Prediction``."""
     peak_bytes: Positive
+    """Expected peak of the fullest rank, what no allocator sees counted as in ``Memory``."""
     fit_probability: Share
+    """How likely the peak is to be within the accelerator's memory, 0..1."""
     num_small_trials: CountFromZero
+    """Small trials that told something of the step time."""
     measured_parts: tuple[str, ...] = ()
+    """Parts of ``StepTime`` that a small trial of this very layout ran just as they are here."""
     modelled_parts: tuple[str, ...] = ()
+    """The other parts that the step has: the model's word, corrected by what all trials teach."""
     measured_share: Share = 0.0
+    """Share of the step in measured parts, by the model's breakdown, 0..1."""
     own_error: float | None = None
+    """Half-width as ``relative_error``, of what is uncertain beside layouts that were estimated with it: errors that
+    all share do not change their order. None where it was not told."""
 
     @property
     def order_error_s(self) -> float:

@@ -30,15 +30,12 @@ Wanted = Literal["devices", "devices_and_links", "links"]
 
 @value
 class ProfileRequest:
-    """What is to be measured, on how many devices at once: of this machine, or of all nodes of an engine's job.
-
-    Attributes:
-        quick: Small sizes and few repetitions, to try the way and not the device.
-    """
+    """What is to be measured, on how many devices at once: of this machine, or of all nodes of an engine's job."""
 
     device: Literal["cpu", "cuda"]
     num_ranks: Count
     quick: bool = False
+    """Small sizes and few repetitions, to try the way and not the device."""
     wanted: Wanted = "devices"
 
     @property
@@ -103,17 +100,14 @@ class TrafficPoint:
 
 @value
 class CollectivePoint:
-    """A collective among ranks, while all others of their nodes do the same; ``num_bytes`` are of the whole tensor.
-
-    Attributes:
-        num_nodes: Nodes that the ranks lie on, with as many of them on each.
-    """
+    """A collective among ranks, while all others of their nodes do the same; ``num_bytes`` are of the whole tensor."""
 
     kind: CollectiveKind
     num_ranks: int
     num_bytes: int
     seconds: float
     num_nodes: int = 1
+    """Nodes that the ranks lie on, with as many of them on each."""
 
     @property
     def sent_bytes(self) -> float:
@@ -141,20 +135,17 @@ class CollectivePoint:
 
 @value
 class PassPoint:
-    """A micro-batch forward through a decoder of equal layers, loss included, and backward, on all ranks at once.
-
-    Attributes:
-        num_ranks: Ranks that a layer is split over; 1 where it is not.
-        num_sequences: Sequences of the micro-batch.
-        seq_len: Tokens of each.
-    """
+    """A micro-batch forward through a decoder of equal layers, loss included, and backward, on all ranks at once."""
 
     kind: PassKind
     num_ranks: int
+    """Ranks that a layer is split over; 1 where it is not."""
     num_layers: int
     hidden_size: int
     num_sequences: int
+    """Sequences of the micro-batch."""
     seq_len: int
+    """Tokens of each."""
     forward_s: float
     backward_s: float
 
@@ -166,68 +157,62 @@ class PassPoint:
 
 @value
 class Measurements:
-    """All points of one machine, as they were measured on all of its ranks at once.
-
-    Attributes:
-        launch_s: Time of an operation that does nearly nothing.
-        passes: On cores alone, whose time goes to the host as much as to the work.
-        links: One by one, while nothing else used either end; empty where that was not asked for.
-    """
+    """All points of one machine, as they were measured on all of its ranks at once."""
 
     launch_s: float
+    """Time of an operation that does nearly nothing."""
     gemm: tuple[GemmPoint, ...]
     attention: tuple[AttentionPoint, ...]
     traffic: tuple[TrafficPoint, ...]
     collectives: tuple[CollectivePoint, ...]
     environment: dict[str, str]
     passes: tuple[PassPoint, ...] = ()
+    """On cores alone, whose time goes to the host as much as to the work."""
     links: tuple[LinkPoint, ...] = ()
+    """One by one, while nothing else used either end; empty where that was not asked for."""
 
 
 @value
 class DeviceProfile:
-    """What was measured, and the constants fitted to it (``profile_fit``).
-
-    Attributes:
-        measured_at: Epoch seconds.
-        host: Its name, hashed.
-        num_ranks: Devices that were busy at once, on all nodes.
-        fp32_flop_per_s: Best product of the device in that precision, as is the next; 0 where none was measured.
-        link_bandwidth_bytes_per_s: Between two ranks of a machine; None, as is the latency, where there is one.
-        core: What a core spends beside the work itself; None of a GPU.
-        collectives: By kind and number of ranks, of cores; what a GPU's take, its link's constants say.
-        cluster: Name of the stored cluster of whose nodes an engine gave some; empty: of the one machine ``host``.
-        num_nodes: Nodes that measured at once.
-        inter_node_bandwidth_bytes_per_s: What one accelerator gets of its node's network while all others send too;
-            None, as is the latency, where one node was measured.
-        inter_node_collectives: As ``collectives``, among ranks of several nodes.
-        links_measured_at: When its links were measured one by one, epoch seconds; None where they were not.
-        links_num_nodes: Nodes that measured them; of a single one they are those between its accelerators.
-    """
+    """What was measured, and the constants fitted to it (``profile_fit``)."""
 
     name: str
     measured_at: float
+    """Epoch seconds."""
     device: str
     host: str
+    """Its name, hashed."""
     num_ranks: int
+    """Devices that were busy at once, on all nodes."""
     measurements: Measurements
     fp32_flop_per_s: float
+    """Best product of the device in that precision, as is the next; 0 where none was measured."""
     bf16_flop_per_s: float
     memory_bandwidth_bytes_per_s: float
     launch_s: float
     gemm: tuple[MeasuredGemm, ...]
     attention: tuple[MeasuredAttention, ...]
     link_bandwidth_bytes_per_s: float | None = None
+    """Between two ranks of a machine; None, as is the latency, where there is one."""
     link_latency_s: float | None = None
     core: CoreTimes | None = None
+    """What a core spends beside the work itself; None of a GPU."""
     collectives: tuple[MeasuredCollective, ...] = ()
+    """By kind and number of ranks, of cores; what a GPU's take, its link's constants say."""
     cluster: str = ""
+    """Name of the stored cluster of whose nodes an engine gave some; empty: of the one machine ``host``."""
     num_nodes: int = 1
+    """Nodes that measured at once."""
     inter_node_bandwidth_bytes_per_s: float | None = None
+    """What one accelerator gets of its node's network while all others send too; None, as is the latency, where one
+    node was measured."""
     inter_node_latency_s: float | None = None
     inter_node_collectives: tuple[MeasuredCollective, ...] = ()
+    """As ``collectives``, among ranks of several nodes."""
     links_measured_at: float | None = None
+    """When its links were measured one by one, epoch seconds; None where they were not."""
     links_num_nodes: int = 1
+    """Nodes that measured them; of a single one they are those between its accelerators."""
 
     @property
     def origin(self) -> str:

@@ -46,18 +46,14 @@ _P = LayerPart
 
 @value
 class Recomputed:
-    """What the backward pass of a layer computes again, and what is held for it meanwhile.
-
-    Attributes:
-        repeats: Steps that run a second time. ``SCORES`` is the core of a kernel that has them in memory, and of no
-            other.
-        drops: Steps whose result a plain backward pass would find and this one does not.
-        keeps: Steps whose result is kept although a plain backward pass does not read it.
-    """
+    """What the backward pass of a layer computes again, and what is held for it meanwhile."""
 
     repeats: frozenset[LayerPart] = frozenset()
+    """Steps that run a second time. ``SCORES`` is the core of a kernel that has them in memory, and of no other."""
     drops: frozenset[LayerPart] = frozenset()
+    """Steps whose result a plain backward pass would find and this one does not."""
     keeps: frozenset[LayerPart] = frozenset()
+    """Steps whose result is kept although a plain backward pass does not read it."""
 
     def __or__(self, other: Recomputed) -> Recomputed:
         return Recomputed(

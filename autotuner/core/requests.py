@@ -41,23 +41,20 @@ GivenTariff: TypeAlias = Annotated[dict[str, Any], GivenFields(Tariff)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One layout that was run, and how fast it was.
-
-    Attributes:
-        layout: A field left out takes its default.
-        step_time_s: Seconds of an optimizer step; this or ``tokens_per_s``.
-        tokens_per_s: Of the whole job.
-        model: Where it was not the request's.
-        cluster: As many of these accelerators as ran it, where it was not the request's number.
-        workload: Where it was not the request's.
-    """
+    """One layout that was run, and how fast it was."""
 
     layout: GivenLayout
+    """A field left out takes its default."""
     step_time_s: Annotated[float, Gt(0)] | None = None
+    """Seconds of an optimizer step; this or ``tokens_per_s``."""
     tokens_per_s: Annotated[float, Gt(0)] | None = None
+    """Of the whole job."""
     model: Named[TransformerSpec] | None = None
+    """Where it was not the request's."""
     cluster: Named[Cluster] | None = None
+    """As many of these accelerators as ran it, where it was not the request's number."""
     workload: Workload | None = None
+    """Where it was not the request's."""
 
     def __post_init__(self) -> None:
         if (self.step_time_s is None) == (self.tokens_per_s is None):
@@ -86,25 +83,22 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """Model, cluster and workload.
-
-    Attributes:
-        model: Name of a stored or catalog model, or the model itself: our own fields, a ``base`` of the catalog with
-            changes, or a ``config.json``.
-        cluster: Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the
-            machine the service runs on, or the cluster itself, whose accelerator and links may be names.
-        link_health: Links of the cluster that are not as it says, beside those that it knows itself; of several of one
-            link the last counts.
-        price_per_accelerator_hour: In US dollars, where it is not the cluster's.
-        tariff: What of the cluster's prices, power and emissions is otherwise.
-    """
+    """Model, cluster and workload."""
 
     model: Named[TransformerSpec]
+    """Name of a stored or catalog model, or the model itself: our own fields, a ``base`` of the catalog with changes,
+    or a ``config.json``."""
     cluster: Named[Cluster]
+    """Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the machine the service
+    runs on, or the cluster itself, whose accelerator and links may be names."""
     workload: Workload
     link_health: Annotated[tuple[LinkHealth, ...], MaxLen(MAX_LINKS)] = ()
+    """Links of the cluster that are not as it says, beside those that it knows itself; of several of one link the last
+    counts."""
     price_per_accelerator_hour: Annotated[float, Ge(0)] | None = None
+    """In US dollars, where it is not the cluster's."""
     tariff: GivenTariff = field(default_factory=dict)
+    """What of the cluster's prices, power and emissions is otherwise."""
 
     def job(self, stack: Stack) -> Job:
         """The job that is asked about, once its names are resolved.
@@ -122,49 +116,40 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedJobRequest(JobRequest):
-    """A job, with what is known of its cluster.
-
-    Attributes:
-        measured: Runs that were measured on this cluster with this software: they say how fast it is beside others of
-            its kind, which shifts and narrows every prediction.
-        uses_history: Whether stored trials on such hardware and software, of earlier sweeps, say that, too.
-    """
+    """A job, with what is known of its cluster."""
 
     measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED)] = ()
+    """Runs that were measured on this cluster with this software: they say how fast it is beside others of its kind,
+    which shifts and narrows every prediction."""
     uses_history: bool = True
+    """Whether stored trials on such hardware and software, of earlier sweeps, say that, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQuestion(PredictedJobRequest):
-    """A job with the software that would run it.
-
-    Attributes:
-        stack: Name of the software that would run it, from the catalog.
-    """
+    """A job with the software that would run it."""
 
     stack: OnlyNamed[Stack] = "torch"
+    """Name of the software that would run it, from the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionRequest(JobQuestion):
-    """A layout to predict, or a space to predict the best layouts of.
-
-    Attributes:
-        layout: Predict this one only; a field left out takes its default.
-        space: Without a layout: values each axis may take, as in a sweep.
-        limit: Without a layout: rows of the table, 1..1000.
-        current: The layout that runs today, to be told what the best would give; it need not keep any rule.
-        format: Without a layout: only those that can be said in this format; what it leaves to its user's code is as
-            ``current`` has it, else plain.
-        objective: Without a layout: what the best is best by.
-    """
+    """A layout to predict, or a space to predict the best layouts of."""
 
     layout: GivenLayout | None = None
+    """Predict this one only; a field left out takes its default."""
     space: GivenAxes = field(default_factory=dict)
+    """Without a layout: values each axis may take, as in a sweep."""
     limit: Annotated[int, Ge(1), Le(1000)] = 10
+    """Without a layout: rows of the table, 1..1000."""
     current: GivenLayout | None = None
+    """The layout that runs today, to be told what the best would give; it need not keep any rule."""
     format: ExportFormat | None = None
+    """Without a layout: only those that can be said in this format; what it leaves to its user's code is as ``current``
+    has it, else plain."""
     objective: Objective = field(default_factory=Objective)
+    """Without a layout: what the best is best by."""
 
     def __post_init__(self) -> None:
         for name in ("space", "format"):
@@ -174,13 +159,10 @@ class PredictionRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationRequest(JobQuestion):
-    """A layout to explain.
-
-    Attributes:
-        layout: A field left out takes its default.
-    """
+    """A layout to explain."""
 
     layout: GivenLayout
+    """A field left out takes its default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,33 +172,27 @@ class LayersRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesRequest(JobQuestion):
-    """A job of phases, to be told the layout of each.
-
-    Attributes:
-        num_tokens: Of the whole training.
-        phases: In their order; their `token_share` sum to 1. What a phase leaves out is as the job has it.
-        switch: What a switch between layouts costs; what is left out is as published, or measured, for such hardware.
-        space: Values each axis may take in every phase, as in a sweep.
-        current: The layout that runs before the first phase; null: none does.
-    """
+    """A job of phases, to be told the layout of each."""
 
     num_tokens: Annotated[float, Gt(0)]
+    """Of the whole training."""
     phases: Annotated[tuple[JobPhase, ...], Len(1, MOST_PHASES)]
+    """In their order; their `token_share` sum to 1. What a phase leaves out is as the job has it."""
     switch: SwitchCost = field(default_factory=SwitchCost)
+    """What a switch between layouts costs; what is left out is as published, or measured, for such hardware."""
     space: GivenAxes = field(default_factory=dict)
+    """Values each axis may take in every phase, as in a sweep."""
     current: GivenLayout | None = None
+    """The layout that runs before the first phase; null: none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest(JobRequest):
-    """A layout to be written down for a trainer.
-
-    Attributes:
-        layout: A field left out takes its default.
-        format: Whose words are wanted.
-        stack: Name of the software that would run it, from the catalog; null: that of the format.
-    """
+    """A layout to be written down for a trainer."""
 
     layout: GivenLayout
+    """A field left out takes its default."""
     format: ExportFormat
+    """Whose words are wanted."""
     stack: OnlyNamed[Stack] | None = None
+    """Name of the software that would run it, from the catalog; null: that of the format."""

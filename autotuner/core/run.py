@@ -185,19 +185,16 @@ _SILENT_S = 6 * SIGN_S
 
 @value
 class KnownWorker:
-    """A process that runs sweeps, for people to look at: what it may be given is decided by leases, not by this.
-
-    Attributes:
-        name: What it holds its leases under.
-        version: Its release.
-        started_at: Epoch seconds.
-        seen_at: When it last told that it lives, epoch seconds of its own clock.
-    """
+    """A process that runs sweeps, for people to look at: what it may be given is decided by leases, not by this."""
 
     name: str
+    """What it holds its leases under."""
     version: str
+    """Its release."""
     started_at: float
+    """Epoch seconds."""
     seen_at: float
+    """When it last told that it lives, epoch seconds of its own clock."""
 
     def is_alive(self, now: float) -> bool:
         """Whether it told of itself within a minute; a clock that is ahead of ``now`` is no reason to doubt it."""

@@ -23,17 +23,14 @@ from autotuner.core.value import Count, CountFromZero, Positive, value
 
 @value
 class LossCurve:
-    """Losses by step.
-
-    Attributes:
-        losses: One per step, of the mean over the batch before the step's update.
-        step_times_s: One per step.
-        global_batch_size: Sequences of a step.
-    """
+    """Losses by step."""
 
     losses: tuple[float, ...] = ()
+    """One per step, of the mean over the batch before the step's update."""
     step_times_s: tuple[float, ...] = ()
+    """One per step."""
     global_batch_size: int
+    """Sequences of a step."""
 
     def with_step(self, loss: float, step_time_s: float) -> LossCurve:
         """With one step more."""
@@ -98,26 +95,23 @@ its inner decades.
 
 @value
 class OptimizerSpace:
-    """What a study may try.
-
-    Attributes:
-        learning_rate: On a logarithmic scale; None: what suits each optimizer (``LEARNING_RATES``).
-        beta1: On a logarithmic scale of what is left to 1.
-        beta2: On such a scale, too.
-        weight_decay: On a linear scale.
-        warmup_steps: Each of these.
-        global_batch_sizes: Each of these; empty: the workload's.
-        data_parallel_degrees: Each of these; empty: the layout's. Fewer ranks take fewer accelerators.
-    """
+    """What a study may try."""
 
     optimizers: tuple[OptimizerName, ...] = tuple(OptimizerName)
     learning_rate: Range | None = None
+    """On a logarithmic scale; None: what suits each optimizer (``LEARNING_RATES``)."""
     beta1: Range = Range(low=0.8, high=0.95)
+    """On a logarithmic scale of what is left to 1."""
     beta2: Range = Range(low=0.8, high=0.999)
+    """On such a scale, too."""
     weight_decay: Range = Range(low=0.0, high=0.1)
+    """On a linear scale."""
     warmup_steps: tuple[int, ...] = (0, 10, 40)
+    """Each of these."""
     global_batch_sizes: tuple[int, ...] = ()
+    """Each of these; empty: the workload's."""
     data_parallel_degrees: tuple[int, ...] = ()
+    """Each of these; empty: the layout's. Fewer ranks take fewer accelerators."""
 
     def __post_init__(self) -> None:
         for name in ("optimizers", "warmup_steps"):
@@ -154,51 +148,45 @@ class OptimizerCandidate:
 
 @value
 class TargetReached:
-    """What it took a candidate to come to the target loss.
-
-    Attributes:
-        num_samples: Sequences that it saw.
-        time_s: Steps times the median of a step's time: without the start, and without the first step's allocations.
-        accelerator_hours: That time on all of its ranks.
-        cost: Of these at the cluster's price; None where it has none.
-    """
+    """What it took a candidate to come to the target loss."""
 
     num_steps: int
     num_samples: int
+    """Sequences that it saw."""
     step_time_s: float
     time_s: float
+    """Steps times the median of a step's time: without the start, and without the first step's allocations."""
     accelerator_hours: float
+    """That time on all of its ranks."""
     cost: float | None = None
+    """Of these at the cluster's price; None where it has none."""
 
 
 @value
 class OptimizerTrial:
-    """A trial of a study as it is stored.
-
-    Attributes:
-        number: Counts from 0 inside its study.
-        state: Complete: it came to the target, or used up its samples; ``reached`` says which.
-        world_size: Ranks that it takes.
-        attempts: How often it was started; above 1 after an interruption.
-        curve: Of the running or last attempt.
-        reached: None where it did not come to the target.
-        detail: How it ended, or what it waits for, as a sentence without a full stop; else empty.
-        jobs: What engines were given for it, to be found again by whoever goes on with it.
-    """
+    """A trial of a study as it is stored."""
 
     id: str
     study_id: str
     number: int
+    """Counts from 0 inside its study."""
     candidate: OptimizerCandidate
     state: TrialState = TrialState.QUEUED
+    """Complete: it came to the target, or used up its samples; ``reached`` says which."""
     world_size: int
+    """Ranks that it takes."""
     attempts: int = 0
+    """How often it was started; above 1 after an interruption."""
     started_at: float | None = None
     finished_at: float | None = None
     curve: LossCurve
+    """Of the running or last attempt."""
     reached: TargetReached | None = None
+    """None where it did not come to the target."""
     detail: str = ""
+    """How it ended, or what it waits for, as a sentence without a full stop; else empty."""
     jobs: tuple[EngineJob, ...] = ()
+    """What engines were given for it, to be found again by whoever goes on with it."""
 
     @property
     def accelerator_hours(self) -> float:
@@ -208,39 +196,33 @@ class OptimizerTrial:
 
 @value
 class StudyBudget:
-    """When a study ends.
-
-    Attributes:
-        num_trials: Most candidates that are tried.
-        max_samples: Most sequences that one of them sees on its way to the target.
-        accelerator_hours: Most that all of their steps take together; None: no limit.
-    """
+    """When a study ends."""
 
     num_trials: Count = 30
+    """Most candidates that are tried."""
     max_samples: Count = 20_000
+    """Most sequences that one of them sees on its way to the target."""
     accelerator_hours: Positive | None = None
+    """Most that all of their steps take together; None: no limit."""
 
 
 @value
 class OptimizerStudyRequest:
-    """What a caller asks for, with every name resolved.
-
-    Attributes:
-        layout: How the model is trained; candidates differ from it in data-parallel ranks alone.
-        target_loss: Training is done when the mean loss over ``window_sequences`` sequences is there.
-        window_sequences: Over how many sequences losses are averaged, whatever the batch.
-        prunes: Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'.
-        trial: How long a trial may take, and what clips its gradients; the study says how many steps it runs.
-    """
+    """What a caller asks for, with every name resolved."""
 
     job: Job
     layout: Layout
+    """How the model is trained; candidates differ from it in data-parallel ranks alone."""
     target_loss: Positive
+    """Training is done when the mean loss over ``window_sequences`` sequences is there."""
     window_sequences: Count = 64
+    """Over how many sequences losses are averaged, whatever the batch."""
     space: OptimizerSpace = field(default_factory=OptimizerSpace)
     budget: StudyBudget = field(default_factory=StudyBudget)
     prunes: bool = True
+    """Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'."""
     trial: TrialSettings = field(default_factory=TrialSettings)
+    """How long a trial may take, and what clips its gradients; the study says how many steps it runs."""
     seed: CountFromZero = 0
     name: str = ""
 

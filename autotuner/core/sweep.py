@@ -25,34 +25,28 @@ from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Sh
 
 @value
 class Rerun:
-    """A trial that is to be run again.
-
-    Attributes:
-        number: The trial's.
-        num_runs: How many trials of its layout there will then be that have ended, this one and all others of it.
-    """
+    """A trial that is to be run again."""
 
     number: CountFromZero
+    """The trial's."""
     num_runs: Count
+    """How many trials of its layout there will then be that have ended, this one and all others of it."""
 
 
 @value
 class Interventions:
-    """What people changed of a sweep since they asked for it.
-
-    Attributes:
-        idle_since: Since when it is paused, or waits after a pause or an end, though it had begun; None: it is not.
-        idle_s: Seconds that it lay idle so before; the budget of time does not count them.
-        num_reopened: How often it went on after an end.
-        reruns: Trials that were to be run again, whether they have been or not.
-        ended: How its search ended, where it was reopened only to run trials again; None: it searches.
-    """
+    """What people changed of a sweep since they asked for it."""
 
     idle_since: float | None = None
+    """Since when it is paused, or waits after a pause or an end, though it had begun; None: it is not."""
     idle_s: float = 0.0
+    """Seconds that it lay idle so before; the budget of time does not count them."""
     num_reopened: int = 0
+    """How often it went on after an end."""
     reruns: tuple[Rerun, ...] = ()
+    """Trials that were to be run again, whether they have been or not."""
     ended: SweepEnd | None = None
+    """How its search ended, where it was reopened only to run trials again; None: it searches."""
 
     def worked_s(self, started_at: float | None, until: float) -> float:
         """Seconds since its start in which it did not lie idle."""
@@ -64,18 +58,15 @@ class Interventions:
 
 @value
 class Prospects:
-    """What is left to search, as of the last trial that was chosen or of the end.
-
-    Attributes:
-        num_candidates: Legal layouts that the sweep may try, each of them predicted.
-        num_fitting: Those of them that are predicted to fit in memory.
-        expected_gain: By which fraction one more trial is expected to raise the best value, or the hypervolume of the
-            front; 0 where none is worth its while; None before anything was measured.
-    """
+    """What is left to search, as of the last trial that was chosen or of the end."""
 
     num_candidates: CountFromZero
+    """Legal layouts that the sweep may try, each of them predicted."""
     num_fitting: CountFromZero
+    """Those of them that are predicted to fit in memory."""
     expected_gain: NonNegative | None
+    """By which fraction one more trial is expected to raise the best value, or the hypervolume of the front; 0 where
+    none is worth its while; None before anything was measured."""
 
 
 def job_key(request: SweepRequest) -> str:
@@ -108,42 +99,25 @@ def _hardware(cluster: Cluster) -> dict[str, Any]:
 
 @value
 class Budget:
-    """When to stop; the first limit reached ends the sweep, time and accelerator-hours also in the middle of a trial.
-
-    Attributes:
-        num_trials: Trials that ran, however they ended.
-        wall_clock_s: From the first trial's start.
-        accelerator_hours: Sum over trials and loss gates of run time x ranks.
-        patience: Stop after so many trials in a row that did not beat the best by 1 %; None: never.
-        prune_below: End a trial whose measured steps stay below this fraction of the best value so far; 0: never.
-        min_gain: Stop when no untried layout is expected to improve the best value by this fraction; 0: never.
-    """
+    """When to stop; the first limit ends the sweep, time and accelerator-hours also in the middle of a trial."""
 
     num_trials: Count = 20
+    """Trials that ran, however they ended."""
     wall_clock_s: Positive | None = None
+    """From the first trial's start."""
     accelerator_hours: Positive | None = None
+    """Sum over trials and loss gates of run time x ranks."""
     patience: Count | None = None
+    """Stop after so many trials in a row that did not beat the best by 1 %; None: never."""
     prune_below: Share = 0.5
+    """End a trial whose measured steps stay below this fraction of the best value so far; 0: never."""
     min_gain: Share = 0.01
+    """Stop when no untried layout is expected to improve the best value by this fraction; 0: never."""
 
 
 @value
 class SweepRequest:
-    """What a caller asks for, with every name resolved.
-
-    Attributes:
-        objective: What is maximised.
-        max_parallel_trials: Trials that run at once where the launcher has room for them; more end a sweep sooner, and
-            each is chosen knowing less.
-        loss_gate: How layouts that change the mathematics earn the first rank.
-        trainer: What runs as a trial; None: our own decoder.
-        trial_cluster: Where trials run, on fewer ranks than the job has, of which each stands for a layout of the job;
-            None: on the job's own cluster.
-        challenge: What is measured again and again beside the search, to be compared; None: nothing is.
-        uses_history: Whether trials that were stored before, of this job and of others on such hardware, teach it.
-        fault_trace: What befalls the cluster's links in further steps of every trial; layouts are ranked by what they
-            reach under it. None: nothing does.
-    """
+    """What a caller asks for, with every name resolved."""
 
     job: Job
     space: SearchSpace = field(default_factory=SearchSpace)
@@ -152,13 +126,24 @@ class SweepRequest:
     seed: CountFromZero = 0
     name: str = ""
     objective: Objective = field(default_factory=Objective)
+    """What is maximised."""
     max_parallel_trials: Count = 1
+    """Trials that run at once where the launcher has room for them; more end a sweep sooner, and each is chosen knowing
+    less."""
     loss_gate: LossGate = field(default_factory=LossGate)
+    """How layouts that change the mathematics earn the first rank."""
     trainer: Trainer | None = None
+    """What runs as a trial; None: our own decoder."""
     trial_cluster: Cluster | None = None
+    """Where trials run, on fewer ranks than the job has, of which each stands for a layout of the job; None: on the
+    job's own cluster."""
     challenge: Challenge | None = None
+    """What is measured again and again beside the search, to be compared; None: nothing is."""
     uses_history: bool = True
+    """Whether trials that were stored before, of this job and of others on such hardware, teach it."""
     fault_trace: FaultTrace | None = None
+    """What befalls the cluster's links in further steps of every trial; layouts are ranked by what they reach under it.
+    None: nothing does."""
 
     def __post_init__(self) -> None:
         if self.trial_cluster is not None:
@@ -277,16 +262,13 @@ def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:
 
 @value
 class Demand:
-    """What is asked of a sweep that people may change while it runs.
-
-    Attributes:
-        reruns: Trials to be run again, whether they have been or not.
-        ended: How its search ended, where nothing but these is asked for; None: it searches.
-    """
+    """What is asked of a sweep that people may change while it runs."""
 
     budget: Budget
     reruns: tuple[Rerun, ...] = ()
+    """Trials to be run again, whether they have been or not."""
     ended: SweepEnd | None = None
+    """How its search ended, where nothing but these is asked for; None: it searches."""
 
 
 @value
@@ -300,21 +282,11 @@ class SweepResult:
 
 @value
 class Sweep:
-    """A sweep as it is stored.
-
-    Attributes:
-        request: As it runs: with the budget that it has now.
-        stop_detail: The reason with its numbers, as a sentence.
-        created_by: Name of the caller who asked for it; empty where the service asks nobody.
-        pause_requested: Its worker is to give it back, and nobody takes it until somebody asks for it again.
-        lease: Of the worker that holds it, while one does.
-        interventions: What people changed of it since they asked for it.
-        prospects: What its search expects of going on, as of the last trial that it chose or of its end; None before,
-            and in records older than this field.
-    """
+    """A sweep as it is stored."""
 
     id: str
     request: SweepRequest
+    """As it runs: with the budget that it has now."""
     state: RunState
     created_at: float
     started_at: float | None = None
@@ -322,11 +294,18 @@ class Sweep:
     cancel_requested: bool = False
     stop_reason: StopReason | None = None
     stop_detail: str = ""
+    """The reason with its numbers, as a sentence."""
     created_by: str = ""
+    """Name of the caller who asked for it; empty where the service asks nobody."""
     pause_requested: bool = False
+    """Its worker is to give it back, and nobody takes it until somebody asks for it again."""
     lease: Lease | None = None
+    """Of the worker that holds it, while one does."""
     interventions: Interventions = field(default_factory=Interventions)
+    """What people changed of it since they asked for it."""
     prospects: Prospects | None = None
+    """What its search expects of going on, as of the last trial that it chose or of its end; None before, and in
+    records older than this field."""
 
     @property
     def owner(self) -> str | None:
@@ -342,48 +321,28 @@ class Sweep:
 
 @value
 class BestSoFar:
-    """A trial that was better than all of lower numbers: from its number on, the best that a sweep knew.
-
-    Attributes:
-        value: What the objective says of it.
-    """
+    """A trial that was better than all of lower numbers: from its number on, the best that a sweep knew."""
 
     number: int
     value: float
+    """What the objective says of it."""
 
 
 @value
 class SweepOverview:
-    """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials.
-
-    Attributes:
-        model: Name of the model.
-        cluster: Name of the cluster.
-        num_trials: Trials by state; states without any are left out.
-        num_repeats: Those among them that ran a layout again and came to an end, which no budget counts.
-        trial_cluster: Name of the smaller cluster that trials run on; None where that is the job's own. With one, the
-            best value and MFU are estimates.
-        engine: Name of the engine that runs its trials.
-        accelerator_hours: Of all trials and loss gates until now.
-        best_value: What the objective says of the trial ranked first; None until there is one.
-        best_mfu: MFU of that trial.
-        best_trial_id: Its id.
-        best_tokens_per_s: Tokens per second of the whole job in that trial.
-        best_relative_error: Half the 95 % interval of its step time, as a share of it; None where it is not known.
-        best_so_far: How the best value grew, by the numbers of trials.
-        created_by: Name of the caller who asked for it; empty where the service asks nobody.
-        pause_requested: Its worker is to give it back.
-        interventions: What people changed of it since they asked for it.
-        has_worker: Whether a worker holds it, alive or not.
-        lease_until: Until when that worker promised a sign of life; of a sweep that was given back, when that was.
-    """
+    """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials."""
 
     id: str
     name: str
     model: str
+    """Name of the model."""
     cluster: str
+    """Name of the cluster."""
     trial_cluster: str | None
+    """Name of the smaller cluster that trials run on; None where that is the job's own. With one, the best value and
+    MFU are estimates."""
     engine: str
+    """Name of the engine that runs its trials."""
     state: RunState
     created_at: float
     started_at: float | None
@@ -394,19 +353,33 @@ class SweepOverview:
     budget: Budget
     objective: Objective
     num_trials: Mapping[TrialState, int]
+    """Trials by state; states without any are left out."""
     num_repeats: int = 0
+    """Those among them that ran a layout again and came to an end, which no budget counts."""
     accelerator_hours: float
+    """Of all trials and loss gates until now."""
     best_value: float | None
+    """What the objective says of the trial ranked first; None until there is one."""
     best_mfu: float | None
+    """MFU of that trial."""
     best_trial_id: str | None = None
+    """Its id."""
     best_tokens_per_s: float | None = None
+    """Tokens per second of the whole job in that trial."""
     best_relative_error: float | None = None
+    """Half the 95 % interval of its step time, as a share of it; None where it is not known."""
     best_so_far: tuple[BestSoFar, ...] = ()
+    """How the best value grew, by the numbers of trials."""
     created_by: str = ""
+    """Name of the caller who asked for it; empty where the service asks nobody."""
     pause_requested: bool = False
+    """Its worker is to give it back."""
     interventions: Interventions = field(default_factory=Interventions)
+    """What people changed of it since they asked for it."""
     has_worker: bool = False
+    """Whether a worker holds it, alive or not."""
     lease_until: float | None = None
+    """Until when that worker promised a sign of life; of a sweep that was given back, when that was."""
 
     def waiting(self, now: float) -> Waiting | None:
         """Return why nobody works on the sweep though it runs, and since when; None where somebody does.
@@ -431,20 +404,16 @@ class SweepOverview:
 
 @value
 class Event:
-    """Something that happened to a sweep, in the order it happened.
-
-    Attributes:
-        sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
-        kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.paused``, ``sweep.queued`` (again, after
-            a pause or an end), ``sweep.changed`` (its budget, or trials to be run again), ``sweep.finished``,
-            ``trial.started``, ``trial.step``, ``trial.link_event``, ``trial.note``, ``trial.waiting``,
-            ``trial.resumed``, ``trial.job``, ``trial.finished``, ``trial.gated``, ``trial.interrupted`` or
-            ``sweep.estimated``.
-        data: Facts for a reader that does not want to ask again: ids, states, numbers.
-    """
+    """Something that happened to a sweep, in the order it happened."""
 
     sweep_id: str
     sequence: int
+    """Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen."""
     at: float
     kind: str
+    """``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.paused``, ``sweep.queued`` (again, after a pause
+    or an end), ``sweep.changed`` (its budget, or trials to be run again), ``sweep.finished``, ``trial.started``,
+    ``trial.step``, ``trial.link_event``, ``trial.note``, ``trial.waiting``, ``trial.resumed``, ``trial.job``,
+    ``trial.finished``, ``trial.gated``, ``trial.interrupted`` or ``sweep.estimated``."""
     data: dict[str, object]
+    """Facts for a reader that does not want to ask again: ids, states, numbers."""

@@ -55,73 +55,63 @@ GivenLimits: TypeAlias = Annotated[dict[str, Any], GivenFields(Budget)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCreate(PredictedJobRequest):
-    """A sweep to start.
-
-    Attributes:
-        space: Values each axis may take; an axis left out takes the default that suits the cluster.
-        seed: Same seed, same sequence of trials.
-        name: For people; need not be unique.
-        objective: What is maximised.
-        max_parallel_trials: Trials that run at once where there is room for them.
-        loss_gate: How layouts that change the mathematics earn the first rank.
-        trainer: Name of a registered trainer, which then runs as the trial; null: our own decoder does.
-        trial_cluster: Where trials run, written as ``cluster``: with fewer of the same accelerators. Each trial is then
-            a scaled-down one that stands for a layout of the job on ``cluster``, and ranked by what is estimated of
-            that; null: trials run on ``cluster``.
-        fault_trace: What befalls the cluster's links in further steps of every trial, as text or as an object; layouts
-            are then ranked by what they reach under it (``objective.under_faults`` is true). Null: nothing does.
-    """
+    """A sweep to start."""
 
     space: GivenAxes = field(default_factory=dict)
+    """Values each axis may take; an axis left out takes the default that suits the cluster."""
     budget: Budget = field(default_factory=Budget)
     trial: TrialSettings = field(default_factory=TrialSettings)
     seed: Annotated[int, Ge(0)] = 0
+    """Same seed, same sequence of trials."""
     name: str = ""
+    """For people; need not be unique."""
     objective: Objective = field(default_factory=Objective)
+    """What is maximised."""
     max_parallel_trials: Annotated[int, Ge(1)] = 1
+    """Trials that run at once where there is room for them."""
     loss_gate: LossGate = field(default_factory=LossGate)
+    """How layouts that change the mathematics earn the first rank."""
     trainer: OnlyNamed[Trainer] | None = None
+    """Name of a registered trainer, which then runs as the trial; null: our own decoder does."""
     trial_cluster: Named[Cluster] | None = None
+    """Where trials run, written as ``cluster``: with fewer of the same accelerators. Each trial is then a scaled-down
+    one that stands for a layout of the job on ``cluster``, and ranked by what is estimated of that; null: trials run on
+    ``cluster``."""
     fault_trace: GivenFaultTrace | None = None
+    """What befalls the cluster's links in further steps of every trial, as text or as an object; layouts are then
+    ranked by what they reach under it (``objective.under_faults`` is true). Null: nothing does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetChange:
-    """Another budget of a sweep.
-
-    Attributes:
-        budget: Limits in the place of what they were, each for the whole sweep, what it has spent included; one that is
-            left out stays.
-    """
+    """Another budget of a sweep."""
 
     budget: GivenLimits
+    """Limits in the place of what they were, each for the whole sweep, what it has spent included; one that is left out
+    stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepClone:
-    """What a new sweep has otherwise than the one that it is cloned from; what is left out is as there.
-
-    Attributes:
-        model: As for a new sweep.
-        cluster: As for a new sweep.
-        space: Values of some axes. With another model or cluster, axes that are left out take the defaults that suit
-            them.
-        budget: Some limits.
-        trial: Some settings.
-        loss_gate: Some settings.
-    """
+    """What a new sweep has otherwise than the one that it is cloned from; what is left out is as there."""
 
     model: Named[TransformerSpec] | None = None
+    """As for a new sweep."""
     cluster: Named[Cluster] | None = None
+    """As for a new sweep."""
     workload: Workload | None = None
     space: GivenAxes = field(default_factory=dict)
+    """Values of some axes. With another model or cluster, axes that are left out take the defaults that suit them."""
     budget: GivenLimits = field(default_factory=dict)
+    """Some limits."""
     trial: Annotated[dict[str, Any], GivenFields(TrialSettings)] = field(default_factory=dict)
+    """Some settings."""
     seed: Annotated[int, Ge(0)] | None = None
     name: str | None = None
     objective: Objective | None = None
     max_parallel_trials: Annotated[int, Ge(1)] | None = None
     loss_gate: Annotated[dict[str, Any], GivenFields(LossGate)] = field(default_factory=dict)
+    """Some settings."""
 
     @property
     def is_of_same_job(self) -> bool:
@@ -141,25 +131,22 @@ class SweepClone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCreate(SweepCreate):
-    """A change to be gated: what it trains, with which layout, and what it is held to.
-
-    Attributes:
-        layout: What the change trains with, and all that is measured; a field left out takes its default. Null: the
-            best that a sweep of ``space`` finds.
-        baseline: Name of what it is held to, such as a branch; each job has its own under that name.
-        sets_baseline: What is measured becomes that baseline, where the gate passes or there was none.
-        test: How strictly rates are compared: they are measured again until that decides, or ``max_runs`` are spent.
-        software: What is under test, such as a commit or the digest of an image.
-        reuses: Take the runs of an earlier gate of the same layout, job, settings and software instead of measuring
-            again. Of a registered trainer only where ``software`` says what it is.
-    """
+    """A change to be gated: what it trains, with which layout, and what it is held to."""
 
     layout: GivenLayout | None = None
+    """What the change trains with, and all that is measured; a field left out takes its default. Null: the best that a
+    sweep of ``space`` finds."""
     baseline: Key = "main"
+    """Name of what it is held to, such as a branch; each job has its own under that name."""
     sets_baseline: bool = False
+    """What is measured becomes that baseline, where the gate passes or there was none."""
     test: SequentialTest = field(default_factory=SequentialTest)
+    """How strictly rates are compared: they are measured again until that decides, or ``max_runs`` are spent."""
     software: Label = ""
+    """What is under test, such as a commit or the digest of an image."""
     reuses: bool = True
+    """Take the runs of an earlier gate of the same layout, job, settings and software instead of measuring again. Of a
+    registered trainer only where ``software`` says what it is."""
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.space:
@@ -168,69 +155,60 @@ class GateCreate(SweepCreate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneCreate:
-    """A sweep that comes back by the clock, and challenges the layout in use.
-
-    Attributes:
-        name: Of the retune, unique.
-        cron: Five fields: minute, hour, day of month, month, day of week.
-        time_zone: Of the expression, as the IANA database names it.
-        sweep: What every run starts, budget included.
-        incumbent: The layout in use; a field left out takes its default. Null: the fastest that was measured of the
-            job before, else the best that the first run finds.
-        searches: Whether runs try other layouts; else they only measure the incumbent.
-        test: How strictly runs are compared.
-        on_new_environment: Also run when torch, the driver or the kernel of this machine has changed.
-        on_new_links: Also run when a check of the stored cluster, or its description, says that links are not as they
-            were in the last run. That run holds the incumbent to nothing that it reached before.
-        adopts: Take a better layout for the incumbent without asking.
-    """
+    """A sweep that comes back by the clock, and challenges the layout in use."""
 
     name: Key
+    """Of the retune, unique."""
     cron: str
+    """Five fields: minute, hour, day of month, month, day of week."""
     time_zone: str = "UTC"
+    """Of the expression, as the IANA database names it."""
     sweep: SweepCreate
+    """What every run starts, budget included."""
     incumbent: GivenLayout | None = None
+    """The layout in use; a field left out takes its default. Null: the fastest that was measured of the job before,
+    else the best that the first run finds."""
     searches: bool = True
+    """Whether runs try other layouts; else they only measure the incumbent."""
     test: SequentialTest = field(default_factory=SequentialTest)
+    """How strictly runs are compared."""
     on_new_environment: bool = False
+    """Also run when torch, the driver or the kernel of this machine has changed."""
     on_new_links: bool = False
+    """Also run when a check of the stored cluster, or its description, says that links are not as they were in the last
+    run. That run holds the incumbent to nothing that it reached before."""
     adopts: bool = False
+    """Take a better layout for the incumbent without asking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What becomes the incumbent.
-
-    Attributes:
-        layout: A field left out takes its default. Its next run measures what it is held to; the incumbent itself,
-            named here, is from then on held to what it reaches now. Null: the better layout that the last run found.
-    """
+    """What becomes the incumbent."""
 
     layout: GivenLayout | None = None
+    """A field left out takes its default. Its next run measures what it is held to; the incumbent itself, named here,
+    is from then on held to what it reaches now. Null: the better layout that the last run found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyCreate(JobRequest):
-    """A study to start: which optimizer, numbers, batch and data-parallel degree come to a target loss fastest.
-
-    Attributes:
-        layout: How the model is trained; a field left out takes its default. Candidates differ from it in data-parallel
-            ranks alone.
-        target_loss: Training is done when the mean loss over ``window_sequences`` sequences is there.
-        window_sequences: Over how many sequences losses are averaged, whatever the batch.
-        space: What may be tried.
-        budget: When the study ends.
-        prunes: Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'.
-        trial: How long a trial may take, and what clips its gradients; the study says how many steps it runs.
-        name: For people; need not be unique.
-    """
+    """A study to start: which optimizer, numbers, batch and data-parallel degree come to a target loss fastest."""
 
     layout: GivenLayout
+    """How the model is trained; a field left out takes its default. Candidates differ from it in data-parallel ranks
+    alone."""
     target_loss: Annotated[float, Gt(0)]
+    """Training is done when the mean loss over ``window_sequences`` sequences is there."""
     window_sequences: Annotated[int, Ge(1)] = 64
+    """Over how many sequences losses are averaged, whatever the batch."""
     space: OptimizerSpace = field(default_factory=OptimizerSpace)
+    """What may be tried."""
     budget: StudyBudget = field(default_factory=StudyBudget)
+    """When the study ends."""
     prunes: bool = True
+    """Whether candidates end early that can no longer lie on the front, or whose loss lies above the others'."""
     trial: TrialSettings = field(default_factory=TrialSettings)
+    """How long a trial may take, and what clips its gradients; the study says how many steps it runs."""
     seed: Annotated[int, Ge(0)] = 0
     name: str = ""
+    """For people; need not be unique."""

@@ -63,25 +63,22 @@ class Block(NamedTuple):
 
 @value
 class RankSeconds:
-    """What a rank does in a step, folded parts included: the parts sum to the step.
-
-    Attributes:
-        forward_s: Forward passes.
-        backward_s: Gradients; without those of weights where a schedule defers these.
-        weight_s: Deferred gradients of weights.
-        send_s: Waiting for what travels between stages, or sending where that stands in the way.
-        sync_s: Gradient and parameter collectives of the data-parallel group that nothing hides.
-        optimizer_s: The update.
-        idle_s: Waiting for other ranks, and what is none of these.
-    """
+    """What a rank does in a step, folded parts included: the parts sum to the step."""
 
     forward_s: float = 0.0
+    """Forward passes."""
     backward_s: float = 0.0
+    """Gradients; without those of weights where a schedule defers these."""
     weight_s: float = 0.0
+    """Deferred gradients of weights."""
     send_s: float = 0.0
+    """Waiting for what travels between stages, or sending where that stands in the way."""
     sync_s: float = 0.0
+    """Gradient and parameter collectives of the data-parallel group that nothing hides."""
     optimizer_s: float = 0.0
+    """The update."""
     idle_s: float = 0.0
+    """Waiting for other ranks, and what is none of these."""
 
     @property
     def total_s(self) -> float:
@@ -91,23 +88,20 @@ class RankSeconds:
 
 @value
 class RankTimeline:
-    """One rank's blocks, in order of time, without those inside folds; what lies between them is idle.
-
-    Attributes:
-        rank: Of the job; of a prediction the first of the pipeline rank, as all of these do the same.
-        pipeline_rank: Where it lies in the pipeline.
-        actions: What it does (``Block.word``).
-        start_s: When each begins, from the begin of the step.
-        end_s: When each ends.
-        seconds: The whole step by part.
-    """
+    """One rank's blocks, in order of time, without those inside folds; what lies between them is idle."""
 
     rank: int
+    """Of the job; of a prediction the first of the pipeline rank, as all of these do the same."""
     pipeline_rank: int
+    """Where it lies in the pipeline."""
     actions: tuple[str, ...]
+    """What it does (``Block.word``)."""
     start_s: tuple[float, ...]
+    """When each begins, from the begin of the step."""
     end_s: tuple[float, ...]
+    """When each ends."""
     seconds: RankSeconds
+    """The whole step by part."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.actions), len(self.start_s), len(self.end_s)}
@@ -124,34 +118,28 @@ class RankTimeline:
 
 @value
 class Fold:
-    """A stretch of the step that is left out, because what happens in it happens again and again.
-
-    Attributes:
-        num_micro_batches: How many go through it that are shown nowhere.
-    """
+    """A stretch of the step that is left out, because what happens in it happens again and again."""
 
     start_s: float
     end_s: float
     num_micro_batches: int
+    """How many go through it that are shown nowhere."""
 
 
 @value
 class StepTimeline:
-    """One step of a layout, rank by rank.
-
-    Attributes:
-        step_s: How long it takes.
-        num_micro_batches: Of each replica.
-        num_ranks: How many ranks the layout has; ``ranks`` may be fewer.
-        ranks: In the order of the pipeline.
-        folds: In order of time.
-    """
+    """One step of a layout, rank by rank."""
 
     step_s: float
+    """How long it takes."""
     num_micro_batches: int
+    """Of each replica."""
     num_ranks: int
+    """How many ranks the layout has; ``ranks`` may be fewer."""
     ranks: tuple[RankTimeline, ...]
+    """In the order of the pipeline."""
     folds: tuple[Fold, ...] = ()
+    """In order of time."""
 
 
 _FIRST = 2

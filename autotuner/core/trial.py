@@ -32,18 +32,15 @@ class FailureKind(StrEnum):
 
 @value
 class TrialFailure:
-    """A trial that died.
-
-    Attributes:
-        message: One line for a table.
-        rank: The rank that died first, where it is known.
-        log_tail: The last lines that rank printed.
-    """
+    """A trial that died."""
 
     kind: FailureKind
     message: str
+    """One line for a table."""
     rank: int | None = None
+    """The rank that died first, where it is known."""
     log_tail: str = ""
+    """The last lines that rank printed."""
 
 
 class EngineJobPhase(StrEnum):
@@ -62,26 +59,23 @@ class EngineJobPhase(StrEnum):
 
 @value
 class EngineJob:
-    """A job of an engine that runs a trial, or one run of it, as it was last seen.
-
-    Attributes:
-        engine: Name of the engine, as its operator registered it.
-        name: What this side calls it; no other trial, run or attempt has a job of that name.
-        handle: What the engine calls it: the number of a Slurm job, the name of a Kubernetes object.
-        detail: Why it waits, or how it ended, in the engine's words.
-        submitted_at: Epoch seconds.
-        started_at: When it was first seen to have its accelerators; None before.
-        ended_at: When it was first seen to be over; None before.
-    """
+    """A job of an engine that runs a trial, or one run of it, as it was last seen."""
 
     engine: str
+    """Name of the engine, as its operator registered it."""
     name: str
+    """What this side calls it; no other trial, run or attempt has a job of that name."""
     handle: str
+    """What the engine calls it: the number of a Slurm job, the name of a Kubernetes object."""
     submitted_at: float
+    """Epoch seconds."""
     phase: EngineJobPhase = EngineJobPhase.QUEUED
     detail: str = ""
+    """Why it waits, or how it ended, in the engine's words."""
     started_at: float | None = None
+    """When it was first seen to have its accelerators; None before."""
     ended_at: float | None = None
+    """When it was first seen to be over; None before."""
 
     def running_s(self, now: float) -> float:
         """How long it has had its accelerators: waiting in a queue is no trial time."""
@@ -101,22 +95,19 @@ class EngineJob:
 
 @value
 class ScaledTrial:
-    """A small run that stands for a layout of a larger job; ``search.sampler.proxy`` says how it is chosen.
-
-    Attributes:
-        layout: What runs.
-        num_layers: Layers of the model that runs.
-        num_dense_layers: Leading ones without experts among these, in a sparse model.
-        global_batch_size: Sequences per step: a replica runs as many micro-batches as in the target.
-        measured_parts: Parts of a step (fields of ``StepTime``) that it runs as the target does: the same shapes and
-            counts, in groups of as many ranks over the same kind of link. The others come from the cost model.
-    """
+    """A small run that stands for a layout of a larger job; ``search.sampler.proxy`` says how it is chosen."""
 
     layout: Layout
+    """What runs."""
     num_layers: Count
+    """Layers of the model that runs."""
     num_dense_layers: CountFromZero = 0
+    """Leading ones without experts among these, in a sparse model."""
     global_batch_size: Count
+    """Sequences per step: a replica runs as many micro-batches as in the target."""
     measured_parts: tuple[str, ...] = ()
+    """Parts of a step (fields of ``StepTime``) that it runs as the target does: the same shapes and counts, in groups
+    of as many ranks over the same kind of link. The others come from the cost model."""
 
     @property
     def num_ranks(self) -> int:
@@ -226,17 +217,14 @@ _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
 
 @value
 class Stopped:
-    """A trial that was ended from outside, on purpose.
-
-    Attributes:
-        reason: It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; the sweep is
-            paused; another worker took the sweep over; the worker shuts down; or its nodes were lost, which says
-            nothing of the trial.
-        detail: The reason with its numbers, as a sentence.
-    """
+    """A trial that was ended from outside, on purpose."""
 
     reason: Literal["pruned", "cancelled", "budget", "paused", "lease_lost", "shutdown", "infrastructure"]
+    """It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; the sweep is paused;
+    another worker took the sweep over; the worker shuts down; or its nodes were lost, which says nothing of the
+    trial."""
     detail: str = ""
+    """The reason with its numbers, as a sentence."""
 
 
 Outcome = Measurement | TrialFailure | Stopped
@@ -245,62 +233,56 @@ Outcome = Measurement | TrialFailure | Stopped
 
 @value
 class Waiting:
-    """A started trial that has no devices yet.
-
-    Attributes:
-        reason: What it waits for, as a sentence without a full stop.
-        since: Epoch seconds.
-    """
+    """A started trial that has no devices yet."""
 
     reason: str
+    """What it waits for, as a sentence without a full stop."""
     since: float
+    """Epoch seconds."""
 
 
 @value
 class Trial:
-    """A trial as it is stored.
-
-    Attributes:
-        number: Counts from 0 inside its sweep, in the order the sampler asked.
-        attempts: How often it was started; above 1 after an interruption. Whoever finds a job of it that goes on
-            starts nothing.
-        steps: Reports of the running or last attempt.
-        stopped: Why it was pruned or cancelled; None in records older than this field.
-        gate: What the loss gate found, of a layout that changes the mathematics; None where none ran.
-        jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
-        scaled: What runs in the place of the layout, where trials have fewer ranks than their job: steps, measurement
-            and failure are of that. None: the layout itself runs.
-        estimate: What the layout would reach at full size, of a trial that stands for it and was measured.
-        repeats: Number of the trial whose layout it runs again, to be compared; it has no rank of its own. None: it is
-            the first of its layout.
-        expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; None
-            where nothing was measured before, the layout was not chosen so, and in records older than this field.
-        started_at: When it began to work: the time that it waited for devices of this machine is left out.
-        waiting: Why it has no devices yet, and since when; None unless its state is ``waiting``.
-        runs: The runs of it that have finished, while the trial has not.
-    """
+    """A trial as it is stored."""
 
     id: str
     sweep_id: str
     number: int
+    """Counts from 0 inside its sweep, in the order the sampler asked."""
     state: TrialState
     layout: Layout
     prediction: Prediction
     attempts: int = 0
+    """How often it was started; above 1 after an interruption. Whoever finds a job of it that goes on starts
+    nothing."""
     started_at: float | None = None
+    """When it began to work: the time that it waited for devices of this machine is left out."""
     finished_at: float | None = None
     steps: tuple[StepReport, ...] = ()
+    """Reports of the running or last attempt."""
     measurement: Measurement | None = None
     failure: TrialFailure | None = None
     stopped: Stopped | None = None
+    """Why it was pruned or cancelled; None in records older than this field."""
     gate: GateResult | None = None
+    """What the loss gate found, of a layout that changes the mathematics; None where none ran."""
     jobs: tuple[EngineJob, ...] = ()
+    """What engines were given for it, in order; empty where it runs on the service's own machine."""
     scaled: ScaledTrial | None = None
+    """What runs in the place of the layout, where trials have fewer ranks than their job: steps, measurement and
+    failure are of that. None: the layout itself runs."""
     estimate: TrialEstimate | None = None
+    """What the layout would reach at full size, of a trial that stands for it and was measured."""
     repeats: int | None = None
+    """Number of the trial whose layout it runs again, to be compared; it has no rank of its own. None: it is the first
+    of its layout."""
     expected_gain: float | None = None
+    """By which fraction a trial was expected to raise the best value when this one was chosen; None where nothing was
+    measured before, the layout was not chosen so, and in records older than this field."""
     waiting: Waiting | None = None
+    """Why it has no devices yet, and since when; None unless its state is ``waiting``."""
     runs: tuple[FinishedRun, ...] = ()
+    """The runs of it that have finished, while the trial has not."""
 
     @property
     def ran(self) -> Layout:
@@ -365,32 +347,29 @@ class Trial:
 
 @value
 class PastTrial:
-    """A trial that ran, or ran out of memory, as evidence about the jobs that come after it.
-
-    Attributes:
-        job: What ran: of a small trial its own model, workload and cluster, not those of the job that it stood for;
-            its accelerator's memory is what a rank might use, the trial's own budget if that was less.
-        layout: What ran.
-        step_time_s: Measured, also of a trial that was pruned; None where it ran out of memory.
-        peak_bytes: That the fullest rank had allocated; None where nobody told.
-        sweep_id: The sweep that it belongs to.
-        trainer: Name of the registered trainer that ran it; None: our own decoder.
-        finished_at: Epoch seconds.
-        environment: As it recorded its own; empty where it recorded none.
-        parts: Where its step went, as measured; None where nobody divided it.
-        foreign_share: Share of the processors that it ran on which other processes used meanwhile, 0..1.
-    """
+    """A trial that ran, or ran out of memory, as evidence about the jobs that come after it."""
 
     job: Job
+    """What ran: of a small trial its own model, workload and cluster, not those of the job that it stood for; its
+    accelerator's memory is what a rank might use, the trial's own budget if that was less."""
     layout: Layout
+    """What ran."""
     step_time_s: Positive | None
+    """Measured, also of a trial that was pruned; None where it ran out of memory."""
     sweep_id: str
+    """The sweep that it belongs to."""
     finished_at: float
+    """Epoch seconds."""
     peak_bytes: Positive | None = None
+    """That the fullest rank had allocated; None where nobody told."""
     trainer: str | None = None
+    """Name of the registered trainer that ran it; None: our own decoder."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """As it recorded its own; empty where it recorded none."""
     parts: Breakdown | PhaseTimes | None = None
+    """Where its step went, as measured; None where nobody divided it."""
     foreign_share: Share = 0.0
+    """Share of the processors that it ran on which other processes used meanwhile, 0..1."""
 
     def __post_init__(self) -> None:
         if self.layout.world_size != self.job.cluster.world_size:
@@ -405,36 +384,29 @@ class PastTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTime:
-    """What a ranked trial says of the order: its step time, measured or estimated, and how well that is known.
-
-    Attributes:
-        step_time_interval_s: Half the 95 % interval of the step time, from the quartiles where steps were few; None
-            where it is not known.
-        noise_floor: Relative difference of equal runs; None where the trial ran once.
-        repeated_s: Step times of the trials that repeat it.
-        worth_per_step: What divided by the step time is the value that trials are ordered by; the same for all of them
-            where speed alone counts.
-    """
+    """What a ranked trial says of the order: its step time, measured or estimated, and how well that is known."""
 
     trial_id: str
     step_time_s: float
     step_time_interval_s: float | None
+    """Half the 95 % interval of the step time, from the quartiles where steps were few; None where it is not known."""
     noise_floor: float | None
+    """Relative difference of equal runs; None where the trial ran once."""
     repeated_s: tuple[float, ...] = ()
+    """Step times of the trials that repeat it."""
     worth_per_step: float = 1.0
+    """What divided by the step time is the value that trials are ordered by; the same for all of them where speed alone
+    counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsVersion:
-    """Changes with whatever the trials of a sweep tell but for their steps.
-
-    Attributes:
-        last_event: Sequence of the last event that tells of more than a step; 0 without one.
-        num_trials: How many there are.
-    """
+    """Changes with whatever the trials of a sweep tell but for their steps."""
 
     last_event: int
+    """Sequence of the last event that tells of more than a step; 0 without one."""
     num_trials: int
+    """How many there are."""
 
 
 OUT_OF_MEMORY = (

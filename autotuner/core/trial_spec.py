@@ -34,23 +34,20 @@ class OptimizerName(StrEnum):
 
 @value
 class OptimizerSettings:
-    """An optimizer with its numbers.
-
-    Attributes:
-        learning_rate: Of every step behind the warm-up.
-        beta1: Share of the first moment that stays from step to step; MADGRAD's momentum.
-        beta2: Share of the second moment that stays; MADGRAD sums its squares, and has none.
-        weight_decay: Share of the parameters, times the learning rate, that each step takes away; LAMB makes it a part
-            of the update whose length it sets.
-        warmup_steps: Over so many first steps the learning rate rises to its value, by equal parts.
-    """
+    """An optimizer with its numbers."""
 
     name: OptimizerName = OptimizerName.ADAMW
     learning_rate: Positive
+    """Of every step behind the warm-up."""
     beta1: float = 0.9
+    """Share of the first moment that stays from step to step; MADGRAD's momentum."""
     beta2: float = 0.999
+    """Share of the second moment that stays; MADGRAD sums its squares, and has none."""
     weight_decay: NonNegative = 0.01
+    """Share of the parameters, times the learning rate, that each step takes away; LAMB makes it a part of the update
+    whose length it sets."""
     warmup_steps: CountFromZero = 0
+    """Over so many first steps the learning rate rises to its value, by equal parts."""
 
     def __post_init__(self) -> None:
         for name in ("beta1", "beta2"):
@@ -89,23 +86,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
 
 @value
 class Trainer:
-    """What a sweep knows of a trainer; how it is started stays with the operator.
-
-    Attributes:
-        format: What a layout is written as for it.
-        stack: Name of the software that predictions are for, from the catalog.
-        options: Fields of a layout that it reads; empty: all that the format can say.
-        fixed: What its own code decides, by field of a layout, as JSON has it; every other field that it does not read
-            is at its default.
-        values: Of fields that it reads, the values that it knows, as JSON has them; it knows all of the others.
-    """
+    """What a sweep knows of a trainer; how it is started stays with the operator."""
 
     name: str
     format: ExportFormat
+    """What a layout is written as for it."""
     stack: str = "torch"
+    """Name of the software that predictions are for, from the catalog."""
     options: tuple[str, ...] = ()
+    """Fields of a layout that it reads; empty: all that the format can say."""
     fixed: Mapping[str, object] = field(default_factory=dict)
+    """What its own code decides, by field of a layout, as JSON has it; every other field that it does not read is at
+    its default."""
     values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """Of fields that it reads, the values that it knows, as JSON has them; it knows all of the others."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -159,49 +153,46 @@ _CUSTOMARY_NORM = 1.0
 
 @value
 class TrialSettings:
-    """How long and how strictly each trial of a sweep runs.
-
-    Attributes:
-        warmup_steps: Fewest steps before timing starts; more are run until the step time is stationary.
-        max_warmup_steps: Most steps before timing starts, unless the fewest are more.
-        measured_steps: Fewest steps whose times are kept; more are run until their median is known well enough.
-        max_measured_steps: Most steps whose times are kept, unless the fewest are more.
-        target_interval: Well enough: half the 95 % confidence interval of the median, as a share of it.
-        measuring_budget_s: Seconds of steps after which no more are run than the fewest, to warm up and to measure.
-        profiled_steps: Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none.
-        timeout_s: Wall clock from launch to the last report, but for steps under a fault trace.
-        faulty_step_timeout_s: What each step of the sweep's fault trace adds to that: a long trace runs to its end.
-        memory_budget_bytes: Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is.
-        max_gradient_norm: Gradients of the whole model are scaled down to this norm before each update; None: never.
-        num_languages: Sequences are of so many languages, and each data-parallel rank reads one: what no rank tells the
-            others, these do not learn. 1: all read the same.
-        num_validation_batches: Batches behind the last step whose loss is taken without an update, each rank reading
-            all languages by turns; 0: none.
-        max_foreign_share: A trial is disturbed where others used more of the machine's CPU time than this share.
-        max_repeats: How often a disturbed trial is run again before the least disturbed run is taken.
-        num_runs: Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A).
-        proxy_layers_per_stage: Two numbers of layers per stage to run instead of the whole model, whose figures are
-            then extrapolated; empty: the whole model runs.
-    """
+    """How long and how strictly each trial of a sweep runs."""
 
     warmup_steps: CountFromZero = 2
+    """Fewest steps before timing starts; more are run until the step time is stationary."""
     max_warmup_steps: CountFromZero = 20
+    """Most steps before timing starts, unless the fewest are more."""
     measured_steps: Count = 5
+    """Fewest steps whose times are kept; more are run until their median is known well enough."""
     max_measured_steps: CountFromZero = 40
+    """Most steps whose times are kept, unless the fewest are more."""
     target_interval: NonNegative = 0.01
+    """Well enough: half the 95 % confidence interval of the median, as a share of it."""
     measuring_budget_s: Positive = 5.0
+    """Seconds of steps after which no more are run than the fewest, to warm up and to measure."""
     profiled_steps: CountFromZero = 1
+    """Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none."""
     timeout_s: Positive = 300.0
+    """Wall clock from launch to the last report, but for steps under a fault trace."""
     faulty_step_timeout_s: Positive = 10.0
+    """What each step of the sweep's fault trace adds to that: a long trace runs to its end."""
     memory_budget_bytes: Count | None = None
+    """Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is."""
     learning_rate: Positive = 1e-3
     max_gradient_norm: Positive | None = None
+    """Gradients of the whole model are scaled down to this norm before each update; None: never."""
     num_languages: Count = 1
+    """Sequences are of so many languages, and each data-parallel rank reads one: what no rank tells the others, these
+    do not learn. 1: all read the same."""
     num_validation_batches: CountFromZero = 0
+    """Batches behind the last step whose loss is taken without an update, each rank reading all languages by turns; 0:
+    none."""
     max_foreign_share: Share = 0.1
+    """A trial is disturbed where others used more of the machine's CPU time than this share."""
     max_repeats: CountFromZero = 1
+    """How often a disturbed trial is run again before the least disturbed run is taken."""
     num_runs: Count = 1
+    """Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A)."""
     proxy_layers_per_stage: tuple[int, ...] = ()
+    """Two numbers of layers per stage to run instead of the whole model, whose figures are then extrapolated; empty:
+    the whole model runs."""
 
     def __post_init__(self) -> None:
         proxy = self.proxy_layers_per_stage
@@ -242,24 +233,7 @@ class TrialSettings:
 
 @value
 class TrialSpec:
-    """All that a trial job needs to know; travels as JSON.
-
-    Attributes:
-        reference_flop_per_s: Peak of one rank that MFU is a share of, one for all trials of a sweep; None: measure the
-            GEMM rate of the cores the ranks have.
-        precision_flop_per_s: Dense peak of one rank in the layout's precision, where it is known.
-        memory_bytes: What one rank's device holds, where that is known: the limit of what was extrapolated.
-        trainer: What runs; None: our own decoder.
-        cluster: Where it runs, which tells its engine, and a trainer's configuration what it may have to say; None:
-            on this machine.
-        run: Which of the trial's runs it is, where one is run again to be believed.
-        repeat: Number of a trial that repeats another, so that what is simulated differs from run to run; else 0.
-        jobs: Those that engines were given for the trial before, to be found again.
-        runs: Those of its runs that finished before, which are not repeated.
-        stack: Software that it was predicted for, where a trial is simulated; None: our own.
-        fault_trace: What befalls its links in further steps behind the measured ones; None: there are none.
-        optimizer: What updates the parameters; None: AdamW as torch has it, at the learning rate of the settings.
-    """
+    """All that a trial job needs to know; travels as JSON."""
 
     trial_id: str
     model: TransformerSpec
@@ -269,17 +243,31 @@ class TrialSpec:
     settings: TrialSettings = field(default_factory=TrialSettings)
     seed: int = 0
     reference_flop_per_s: float | None = None
+    """Peak of one rank that MFU is a share of, one for all trials of a sweep; None: measure the GEMM rate of the cores
+    the ranks have."""
     precision_flop_per_s: float | None = None
+    """Dense peak of one rank in the layout's precision, where it is known."""
     memory_bytes: int | None = None
+    """What one rank's device holds, where that is known: the limit of what was extrapolated."""
     trainer: Trainer | None = None
+    """What runs; None: our own decoder."""
     cluster: Cluster | None = None
+    """Where it runs, which tells its engine, and a trainer's configuration what it may have to say; None: on this
+    machine."""
     run: CountFromZero = 0
+    """Which of the trial's runs it is, where one is run again to be believed."""
     repeat: CountFromZero = 0
+    """Number of a trial that repeats another, so that what is simulated differs from run to run; else 0."""
     jobs: tuple[EngineJob, ...] = ()
+    """Those that engines were given for the trial before, to be found again."""
     runs: tuple[FinishedRun, ...] = ()
+    """Those of its runs that finished before, which are not repeated."""
     stack: Stack | None = None
+    """Software that it was predicted for, where a trial is simulated; None: our own."""
     fault_trace: FaultTrace | None = None
+    """What befalls its links in further steps behind the measured ones; None: there are none."""
     optimizer: OptimizerSettings | None = None
+    """What updates the parameters; None: AdamW as torch has it, at the learning rate of the settings."""
 
     def __post_init__(self) -> None:
         if self.trainer is not None and self.cluster is None:
@@ -308,34 +296,31 @@ class TrialSpec:
 
 @value
 class NodeTask:
-    """A trial of ours, a trainer's command, or a module that measures, the same on every node.
-
-    Attributes:
-        job_name: Marks every process of it (``AUTOTUNER_ATTEMPT_ID``).
-        num_nodes: Nodes that run it.
-        ranks_per_node: Ranks on each.
-        time_limit_s: From a node's start; then its ranks write their stacks and are ended, whoever still listens.
-        spec: The trial; None where ``module`` is no trial.
-        module: What torchrun runs where there is no command, as ``python -m module --spec FILE --reports FILE``.
-        request: What ``module`` is given as its spec where it is no trial, as JSON.
-        command: Of a trainer, once per node, in the place of torchrun; may hold ``{folder}`` (of ``files``),
-            ``{python}``, ``{num_nodes}``, ``{node_rank}``, ``{ranks_per_node}``, ``{master_address}`` and
-            ``{master_port}``, which only the node knows.
-        working_directory: Where the command is started; empty: in the node's own folder for the job.
-        passed: Names of the node's variables that the command gets; of ours all pass.
-        variables: Variables beside them.
-        files: Texts by name, written where ``{folder}`` says before the command is started.
-    """
+    """A trial of ours, a trainer's command, or a module that measures, the same on every node."""
 
     job_name: str
+    """Marks every process of it (``AUTOTUNER_ATTEMPT_ID``)."""
     num_nodes: Count
+    """Nodes that run it."""
     ranks_per_node: Count
+    """Ranks on each."""
     time_limit_s: Positive
+    """From a node's start; then its ranks write their stacks and are ended, whoever still listens."""
     spec: TrialSpec | None = None
+    """The trial; None where ``module`` is no trial."""
     module: str = "trials"
+    """What torchrun runs where there is no command, as ``python -m module --spec FILE --reports FILE``."""
     request: str = ""
+    """What ``module`` is given as its spec where it is no trial, as JSON."""
     command: tuple[str, ...] = ()
+    """Of a trainer, once per node, in the place of torchrun; may hold ``{folder}`` (of ``files``), ``{python}``,
+    ``{num_nodes}``, ``{node_rank}``, ``{ranks_per_node}``, ``{master_address}`` and ``{master_port}``, which only the
+    node knows."""
     working_directory: str = ""
+    """Where the command is started; empty: in the node's own folder for the job."""
     passed: tuple[str, ...] = ()
+    """Names of the node's variables that the command gets; of ours all pass."""
     variables: dict[str, str] = field(default_factory=dict)
+    """Variables beside them."""
     files: dict[str, str] = field(default_factory=dict)
+    """Texts by name, written where ``{folder}`` says before the command is started."""

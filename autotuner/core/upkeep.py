@@ -37,63 +37,54 @@ def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
 
 @value
 class Baseline:
-    """What a change is held to, under a name such as that of a branch.
-
-    Attributes:
-        key: Content key of the job and what runs it; runs of another job are not compared with it.
-        layout: What reached it.
-        runs: What it reached, a group for each sitting.
-        gate_id: The gate that set it.
-        at: When, epoch seconds.
-    """
+    """What a change is held to, under a name such as that of a branch."""
 
     name: str
     key: str
+    """Content key of the job and what runs it; runs of another job are not compared with it."""
     layout: Layout
+    """What reached it."""
     runs: tuple[RunGroup, ...]
+    """What it reached, a group for each sitting."""
     gate_id: str
+    """The gate that set it."""
     at: float
+    """When, epoch seconds."""
 
 
 @value
 class MfuGateRequest:
-    """What a caller asks for, with every name resolved.
-
-    Attributes:
-        sweep: Job, trial settings, trainer, budget; its space is searched where no layout is given.
-        layout: What the change trains with; None: the best that the sweep finds.
-        baseline: Name of what it is held to.
-        sets_baseline: What is measured becomes the baseline of that name, unless the gate fails.
-        test: How strictly it is compared.
-        software: What the caller says of the software under test, such as a commit or an image; part of the content
-            key beside what trials record.
-        reuses: Take the runs of an earlier gate of the same content instead of measuring again.
-    """
+    """What a caller asks for, with every name resolved."""
 
     sweep: SweepRequest
+    """Job, trial settings, trainer, budget; its space is searched where no layout is given."""
     layout: Layout | None = None
+    """What the change trains with; None: the best that the sweep finds."""
     baseline: str
+    """Name of what it is held to."""
     sets_baseline: bool = False
+    """What is measured becomes the baseline of that name, unless the gate fails."""
     test: SequentialTest = field(default_factory=SequentialTest)
+    """How strictly it is compared."""
     software: str = ""
+    """What the caller says of the software under test, such as a commit or an image; part of the content key beside
+    what trials record."""
     reuses: bool = True
+    """Take the runs of an earlier gate of the same content instead of measuring again."""
 
 
 @value
 class GateRunRequest:
-    """What the run of a gate is asked.
-
-    Attributes:
-        gate: What the caller asks for.
-        key: Content key of the job and what runs it.
-        content: Content key of the same with layout and software.
-        baseline: As it stood when the gate was asked for; None: there was none.
-    """
+    """What the run of a gate is asked."""
 
     gate: MfuGateRequest
+    """What the caller asks for."""
     key: str
+    """Content key of the job and what runs it."""
     content: str
+    """Content key of the same with layout and software."""
     baseline: Baseline | None = None
+    """As it stood when the gate was asked for; None: there was none."""
 
 
 class MfuGateOutcome(StrEnum):
@@ -109,75 +100,66 @@ class MfuGateOutcome(StrEnum):
 
 @value
 class MfuGateResult:
-    """What a gate found.
-
-    Attributes:
-        detail: The outcome with its numbers, as a sentence without a full stop.
-        findings: What was measured; None where nothing was.
-        changes: How the environment differs from the baseline's.
-        reused_from: The gate whose runs these are; None where they were measured for this one.
-    """
+    """What a gate found."""
 
     outcome: MfuGateOutcome
     detail: str
+    """The outcome with its numbers, as a sentence without a full stop."""
     findings: ChallengeFindings | None = None
+    """What was measured; None where nothing was."""
     changes: tuple[EnvironmentChange, ...] = ()
+    """How the environment differs from the baseline's."""
     reused_from: str | None = None
+    """The gate whose runs these are; None where they were measured for this one."""
 
 
 @value
 class MfuGate:
-    """A gate as it is stored.
-
-    Attributes:
-        key: Content key of the job and what runs it, as a baseline has one.
-        content: Content key of the same with layout and software: gates that share it measure the same.
-        baseline: As it stood when the gate was asked for.
-        sweep_id: The sweep that measures; None where an earlier gate's runs are taken.
-        result: None until it is finished.
-        created_by: Name of the caller who asked for it; empty where the service asks nobody.
-    """
+    """A gate as it is stored."""
 
     id: str
     request: MfuGateRequest
     key: str
+    """Content key of the job and what runs it, as a baseline has one."""
     content: str
+    """Content key of the same with layout and software: gates that share it measure the same."""
     baseline: Baseline | None
+    """As it stood when the gate was asked for."""
     created_at: float
     sweep_id: str | None = None
+    """The sweep that measures; None where an earlier gate's runs are taken."""
     finished_at: float | None = None
     result: MfuGateResult | None = None
+    """None until it is finished."""
     created_by: str = ""
+    """Name of the caller who asked for it; empty where the service asks nobody."""
 
 
 @value
 class RetuneRequest:
-    """What a caller asks for, with every name resolved.
-
-    Attributes:
-        name: Of the retune, unique.
-        cron: Five fields: minute, hour, day of month, month, day of week.
-        time_zone: Of the expression, as the IANA database names it.
-        template: The sweep that every run starts, budget included; its challenge is filled in by each run.
-        incumbent: The layout in use; None: the best that was measured of the job until the first run.
-        searches: Whether runs try other layouts; else they only measure the incumbent.
-        test: How strictly runs are compared.
-        on_new_environment: Also run when torch, a driver or another part of the software has changed.
-        on_new_links: Also run when the stored cluster's links are not as they were in the last run: another phase of
-            the job has begun, in which the incumbent is held to nothing that it reached before.
-        adopts: Take a better layout for the incumbent without asking.
-    """
+    """What a caller asks for, with every name resolved."""
 
     name: str
+    """Of the retune, unique."""
     cron: str
+    """Five fields: minute, hour, day of month, month, day of week."""
     time_zone: str = "UTC"
+    """Of the expression, as the IANA database names it."""
     template: SweepRequest
+    """The sweep that every run starts, budget included; its challenge is filled in by each run."""
     incumbent: Layout | None = None
+    """The layout in use; None: the best that was measured of the job until the first run."""
     searches: bool = True
+    """Whether runs try other layouts; else they only measure the incumbent."""
     test: SequentialTest = field(default_factory=SequentialTest)
+    """How strictly runs are compared."""
     on_new_environment: bool = False
+    """Also run when torch, a driver or another part of the software has changed."""
     on_new_links: bool = False
+    """Also run when the stored cluster's links are not as they were in the last run: another phase of the job has
+    begun, in which the incumbent is held to nothing that it reached before."""
     adopts: bool = False
+    """Take a better layout for the incumbent without asking."""
 
     def __post_init__(self) -> None:
         challenge = Challenge(incumbent=self.incumbent, test=self.test, searches=self.searches)
@@ -189,23 +171,20 @@ class RetuneRequest:
 
 @value
 class Retune:
-    """A retune as it is stored.
-
-    Attributes:
-        incumbent: The layout in use now; None before the first run.
-        baseline: What the incumbent reached in the runs since it was adopted, of which none was a regression.
-        next_due_at: Epoch seconds; None while it is paused.
-        created_by: Name of the caller who asked for it, whom the sweeps of its runs count for; empty where the service
-            asks nobody.
-    """
+    """A retune as it is stored."""
 
     request: RetuneRequest
     created_at: float
     is_paused: bool = False
     incumbent: Layout | None = None
+    """The layout in use now; None before the first run."""
     baseline: tuple[RunGroup, ...] = ()
+    """What the incumbent reached in the runs since it was adopted, of which none was a regression."""
     next_due_at: float | None = None
+    """Epoch seconds; None while it is paused."""
     created_by: str = ""
+    """Name of the caller who asked for it, whom the sweeps of its runs count for; empty where the service asks
+    nobody."""
 
     @property
     def name(self) -> str:
@@ -242,22 +221,19 @@ class Verdict(StrEnum):
 
 @value
 class RetuneOutcome:
-    """How a run ended.
-
-    Attributes:
-        detail: The verdict with its numbers, as a sentence without a full stop.
-        findings: What was measured; None where nothing was.
-        since: When the incumbent last ran as it should, epoch seconds; of a regression.
-        changes: How the environment differs from that of the last run that was as it should.
-        explanation: What the better layout does otherwise and what it gains by it, a sentence for each.
-    """
+    """How a run ended."""
 
     verdict: Verdict
     detail: str
+    """The verdict with its numbers, as a sentence without a full stop."""
     findings: ChallengeFindings | None = None
+    """What was measured; None where nothing was."""
     since: float | None = None
+    """When the incumbent last ran as it should, epoch seconds; of a regression."""
     changes: tuple[EnvironmentChange, ...] = ()
+    """How the environment differs from that of the last run that was as it should."""
     explanation: tuple[str, ...] = ()
+    """What the better layout does otherwise and what it gains by it, a sentence for each."""
 
     @property
     def sets_baseline(self) -> bool:
@@ -274,43 +250,37 @@ class RetuneOutcome:
 
 @value
 class RetuneRunRequest:
-    """What a run of a retune is asked.
-
-    Attributes:
-        due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
-        trigger: Why it began.
-        started_at: Epoch seconds.
-        num_missed: Due times before this one that nobody was there for.
-        is_skipped: It was due while another was unfinished, and is over.
-    """
+    """What a run of a retune is asked."""
 
     due_at: float
+    """When it was due, epoch seconds; of a run that somebody asked for, when they asked."""
     trigger: Trigger
+    """Why it began."""
     started_at: float
+    """Epoch seconds."""
     num_missed: int = 0
+    """Due times before this one that nobody was there for."""
     is_skipped: bool = False
+    """It was due while another was unfinished, and is over."""
 
 
 @value
 class RetuneRun:
-    """One run of a retune.
-
-    Attributes:
-        retune: Its name.
-        due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
-        started_at: Epoch seconds, as is the next.
-        sweep_id: The sweep that it started; null of one that was skipped.
-        num_missed: Due times before this one that nobody was there for; this run stands for them all.
-        outcome: Null until it is finished.
-    """
+    """One run of a retune."""
 
     id: str
     retune: str
+    """Its name."""
     due_at: float
+    """When it was due, epoch seconds; of a run that somebody asked for, when they asked."""
     trigger: Trigger
     state: RetuneState
     started_at: float
+    """Epoch seconds, as is the next."""
     finished_at: float | None = None
     sweep_id: str | None = None
+    """The sweep that it started; null of one that was skipped."""
     num_missed: int = 0
+    """Due times before this one that nobody was there for; this run stands for them all."""
     outcome: RetuneOutcome | None = None
+    """Null until it is finished."""

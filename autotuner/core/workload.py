@@ -18,16 +18,14 @@ from autotuner.core.value import Count, value
 class LengthDistribution:
     """How often sequences of each length occur.
 
-    Attributes:
-        lengths: Tokens, rising.
-        weights: How often each occurs, in any unit: counts or shares.
-
     Raises:
         InvalidInput: Lengths do not rise, or weights are not as many positive numbers.
     """
 
     lengths: tuple[int, ...]
+    """Tokens, rising."""
     weights: tuple[float, ...]
+    """How often each occurs, in any unit: counts or shares."""
 
     def __post_init__(self) -> None:
         if not self.lengths or self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.lengths)):
@@ -86,20 +84,18 @@ which take up to half a second for each way to deal them."""
 class Workload:
     """What one optimizer step has to process.
 
-    Attributes:
-        seq_len: Tokens per sequence; where sequences differ, those that the longest may have.
-        global_batch_size: Sequences per optimizer step, whole job.
-        optimizer_state_precision: Format of AdamW's two moments; master weights stay fp32.
-        lengths: How long sequences are; None: all have ``seq_len`` tokens.
-
     Raises:
         InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``, or too many are to be dealt.
     """
 
     seq_len: Count
+    """Tokens per sequence; where sequences differ, those that the longest may have."""
     global_batch_size: Count
+    """Sequences per optimizer step, whole job."""
     optimizer_state_precision: Literal["fp32", "bf16"] = "fp32"
+    """Format of AdamW's two moments; master weights stay fp32."""
     lengths: LengthDistribution | None = None
+    """How long sequences are; None: all have ``seq_len`` tokens."""
 
     def __post_init__(self) -> None:
         if self.lengths is not None:

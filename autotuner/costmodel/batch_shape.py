@@ -23,19 +23,16 @@ _FEWEST_BATCHES, _MOST_SEQUENCES = 4, 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape:
-    """What ranks compute of an average batch.
-
-    Attributes:
-        tokens: Computed on the rank that the others wait for, padding included, per sequence that it has.
-        keys: Of the row or the document that such a token attends to, on average: attention goes by it.
-        imbalance: What that rank computes above the mean of all, as a share of the mean.
-        padding_waste: Padding as a share of all real tokens.
-    """
+    """What ranks compute of an average batch."""
 
     tokens: float
+    """Computed on the rank that the others wait for, padding included, per sequence that it has."""
     keys: float
+    """Of the row or the document that such a token attends to, on average: attention goes by it."""
     imbalance: float
+    """What that rank computes above the mean of all, as a share of the mean."""
     padding_waste: float
+    """Padding as a share of all real tokens."""
 
 
 def batch_shape(layout: Layout, workload: Workload, devices_per_node: int) -> BatchShape:
@@ -53,25 +50,22 @@ def batch_shape(layout: Layout, workload: Workload, devices_per_node: int) -> Ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sharing:
-    """How ranks share a batch.
-
-    Attributes:
-        num_ranks: Data-parallel ranks.
-        balance: How sequences are dealt to them.
-        num_dealing_ranks: Ranks of a group that deals among its members.
-        micro_batch_size: Sequences of a forward pass; they divide what a rank has.
-        is_packed: They follow each other in one row; else each is padded to the longest of them.
-        multiple: Rows have a multiple of so many tokens: as ranks that split them ask for, a context rank in two parts.
-        waits_for_each: Ranks wait for each other in every micro-batch, not only at the end of the step.
-    """
+    """How ranks share a batch."""
 
     num_ranks: int
+    """Data-parallel ranks."""
     balance: BatchBalance
+    """How sequences are dealt to them."""
     num_dealing_ranks: int
+    """Ranks of a group that deals among its members."""
     micro_batch_size: int
+    """Sequences of a forward pass; they divide what a rank has."""
     is_packed: bool
+    """They follow each other in one row; else each is padded to the longest of them."""
     multiple: int
+    """Rows have a multiple of so many tokens: as ranks that split them ask for, a context rank in two parts."""
     waits_for_each: bool
+    """Ranks wait for each other in every micro-batch, not only at the end of the step."""
 
     @classmethod
     def of(cls, layout: Layout, devices_per_node: int) -> _Sharing:

@@ -21,16 +21,13 @@ from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, l
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredRuns:
-    """Runs of one job, each with its step time.
-
-    Attributes:
-        job: It may be of another model, size or workload than the job to calibrate; cluster and software are the same.
-        step_time_s: One per layout, all measured.
-    """
+    """Runs of one job, each with its step time."""
 
     job: Job
+    """It may be of another model, size or workload than the job to calibrate; cluster and software are the same."""
     layouts: LayoutColumns
     step_time_s: Floats
+    """One per layout, all measured."""
 
 
 def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:

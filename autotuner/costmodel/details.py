@@ -49,26 +49,24 @@ class StageTimes:
     """Seconds of one micro-batch's passes by stage, and of what follows them by pipeline rank.
 
     Exposed collectives of tensor, context and expert groups are part of the passes, as is what is computed again.
-
-    Attributes:
-        forward_s: F of each stage.
-        input_s: I of each stage.
-        weight_s: W of each stage; a whole backward takes both.
-        blocks_s: What each link between neighbouring stages holds up the rank that sends over it, either way.
-        flies_s: How long what it sent then is under way beside computation.
-        num_delegates: Processes per link and direction that carry sends in turn; 0: ranks send for themselves.
-        sync_s: Exposed collectives of the data-parallel group in a step, by pipeline rank.
-        optimizer_s: The update, by pipeline rank.
     """
 
     forward_s: tuple[float, ...]
+    """F of each stage."""
     input_s: tuple[float, ...]
+    """I of each stage."""
     weight_s: tuple[float, ...]
+    """W of each stage; a whole backward takes both."""
     blocks_s: tuple[float, ...]
+    """What each link between neighbouring stages holds up the rank that sends over it, either way."""
     flies_s: tuple[float, ...]
+    """How long what it sent then is under way beside computation."""
     num_delegates: int
+    """Processes per link and direction that carry sends in turn; 0: ranks send for themselves."""
     sync_s: tuple[float, ...]
+    """Exposed collectives of the data-parallel group in a step, by pipeline rank."""
     optimizer_s: tuple[float, ...]
+    """The update, by pipeline rank."""
 
 
 def stage_times(layout: Layout, job: Job) -> StageTimes:
@@ -112,13 +110,10 @@ def _links(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Once:
-    """What each pipeline rank does beside its passes.
-
-    Attributes:
-        accumulation_s: Adding gradients, per micro-batch.
-    """
+    """What each pipeline rank does beside its passes."""
 
     accumulation_s: Floats
+    """Adding gradients, per micro-batch."""
     sync_s: Floats
     optimizer_s: Floats
 
@@ -177,16 +172,13 @@ def _row(sizes: MemoryColumns, rank: int) -> Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What a rank exchanges in one group in one step.
-
-    Attributes:
-        sent_bytes: Bytes that pass its link; of an all-reduce ``2 (n - 1) / n`` of what is summed.
-        exposed_s: Seconds in which it waits for that; what computation hides does not count. Of the pipeline what sends
-            add to the step.
-    """
+    """What a rank exchanges in one group in one step."""
 
     sent_bytes: float
+    """Bytes that pass its link; of an all-reduce ``2 (n - 1) / n`` of what is summed."""
     exposed_s: float
+    """Seconds in which it waits for that; what computation hides does not count. Of the pipeline what sends add to the
+    step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,17 +270,14 @@ def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassShares:
-    """Shares of the slowest pipeline rank's computation, nothing of it done again; they sum to 1.
-
-    Attributes:
-        forward: Before the loss.
-        backward: After it: all gradients, or those of inputs alone where a schedule defers those of weights.
-        weight: Gradients of weights that a schedule defers; else 0.
-    """
+    """Shares of the slowest pipeline rank's computation, nothing of it done again; they sum to 1."""
 
     forward: float
+    """Before the loss."""
     backward: float
+    """After it: all gradients, or those of inputs alone where a schedule defers those of weights."""
     weight: float
+    """Gradients of weights that a schedule defers; else 0."""
 
 
 def pass_shares(layout: Layout, job: Job) -> PassShares:

@@ -30,25 +30,22 @@ class Where(IntEnum):
 # ---------------------------------------------------------------- what a layout may have
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Something that a layout may have, whose prediction was compared with measured runs or was not.
-
-    Attributes:
-        word: The word of a layout's name, without a number: ``cp``, ``flash_3``. The table of the catalog counts by it.
-        name: The text in an answer: ``context parallelism``, ``flash_3 attention``.
-        option: The field of ``Layout``.
-        value: The value that it is about; None: any but ``plain``.
-        plain: The value of a layout that has nothing of it.
-        beside: A degree of which a layout must have more than one rank; empty: none.
-        parts: Parts of ``StepTime`` that depend on its law.
-    """
+    """Something that a layout may have, whose prediction was compared with measured runs or was not."""
 
     word: str
+    """The word of a layout's name, without a number: ``cp``, ``flash_3``. The table of the catalog counts by it."""
     name: str
+    """The text in an answer: ``context parallelism``, ``flash_3 attention``."""
     option: str
+    """The field of ``Layout``."""
     value: int | None
+    """The value that it is about; None: any but ``plain``."""
     plain: int
+    """The value of a layout that has nothing of it."""
     beside: str
+    """A degree of which a layout must have more than one rank; empty: none."""
     parts: tuple[str, ...]
+    """Parts of ``StepTime`` that depend on its law."""
 
     def of(self, x: LayoutColumns) -> Booleans:
         """Which layouts have it."""
@@ -198,17 +195,14 @@ _ATTENTION_PARTS = ("matrix_s", "attention_s")
 # ---------------------------------------------------------------- what was compared, for one job
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedColumns:
-    """What of many layouts was compared with measured runs; row i belongs to layout i.
-
-    Attributes:
-        validated: Whether the laws of all parts were, by this stack on this device.
-        never: Names of what was compared nowhere.
-        bits: Bit n says that the layout has ``never[n]``.
-    """
+    """What of many layouts was compared with measured runs; row i belongs to layout i."""
 
     validated: Booleans
+    """Whether the laws of all parts were, by this stack on this device."""
     never: tuple[str, ...]
+    """Names of what was compared nowhere."""
     bits: Integers
+    """Bit n says that the layout has ``never[n]``."""
 
     def never_in(self, index: int) -> tuple[str, ...]:
         """What one layout has that was compared nowhere."""
@@ -218,19 +212,16 @@ class ComparedColumns:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Familiarity:
-    """What was compared with measured runs for one stack on one device, and what was compared elsewhere.
-
-    Attributes:
-        stack: Name of the stack.
-        device: Name of the accelerator; empty where the catalog's entry of that name is another device.
-        kind: Kind of the model.
-        attention: What its attention has of ``LATENT`` and ``LINEAR``.
-    """
+    """What was compared with measured runs for one stack on one device, and what was compared elsewhere."""
 
     stack: str
+    """Name of the stack."""
     device: str
+    """Name of the accelerator; empty where the catalog's entry of that name is another device."""
     kind: str
+    """Kind of the model."""
     attention: tuple[str, ...]
+    """What its attention has of ``LATENT`` and ``LINEAR``."""
 
     @classmethod
     def of(cls, job: Job) -> Familiarity:

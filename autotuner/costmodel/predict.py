@@ -32,15 +32,7 @@ Table = TypeVar("Table")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionColumns:
-    """``Prediction`` for many layouts; row i belongs to layout i.
-
-    Attributes:
-        compared: What of each layout was compared with measured runs.
-        robust_step_s: Mean step time under a fault trace; None without one.
-        robust_mfu: MFU at that step time.
-        imbalance: As in ``Prediction``; None where all sequences are as long.
-        padding_waste: As in ``Prediction``.
-    """
+    """``Prediction`` for many layouts; row i belongs to layout i."""
 
     step_time: StepTimeColumns
     memory: MemoryColumns
@@ -52,10 +44,15 @@ class PredictionColumns:
     fit_probability: Floats
     relative_error: Floats
     compared: ComparedColumns
+    """What of each layout was compared with measured runs."""
     robust_step_s: Floats | None = None
+    """Mean step time under a fault trace; None without one."""
     robust_mfu: Floats | None = None
+    """MFU at that step time."""
     imbalance: Floats | None = None
+    """As in ``Prediction``; None where all sequences are as long."""
     padding_waste: Floats | None = None
+    """As in ``Prediction``."""
 
     def __len__(self) -> int:
         return len(self.mfu)

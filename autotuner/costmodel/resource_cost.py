@@ -58,21 +58,18 @@ from autotuner.costmodel.step.sends import sent_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficColumns:
-    """Bytes of a step that leave a node, of all nodes together.
-
-    Attributes:
-        data_bytes: Gradients that are summed, and parameters that are gathered.
-        tensor_bytes: Sums of hidden states.
-        context_bytes: Keys, values and their gradients, or heads.
-        expert_bytes: Tokens on their way to experts and back.
-        pipeline_bytes: Hidden states and their gradients between stages.
-    """
+    """Bytes of a step that leave a node, of all nodes together."""
 
     data_bytes: Floats
+    """Gradients that are summed, and parameters that are gathered."""
     tensor_bytes: Floats
+    """Sums of hidden states."""
     context_bytes: Floats
+    """Keys, values and their gradients, or heads."""
     expert_bytes: Floats
+    """Tokens on their way to experts and back."""
     pipeline_bytes: Floats
+    """Hidden states and their gradients between stages."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> TrafficColumns:
@@ -247,18 +244,15 @@ class PowerColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FootprintColumns:
-    """``Footprint`` of many layouts; formulas of one footprint hold for it.
-
-    Attributes:
-        power: None where the accelerator's is not known.
-        robustness: None without a fault trace.
-    """
+    """``Footprint`` of many layouts; formulas of one footprint hold for it."""
 
     power: PowerColumns | None
+    """None where the accelerator's is not known."""
     price_per_hour: Floats
     co2_kg_per_hour: Floats
     complexity: Floats
     robustness: Floats | None = None
+    """None without a fault trace."""
 
     def __len__(self) -> int:
         return len(self.complexity)

@@ -140,27 +140,25 @@ class RankLoad:
     """What one pipeline rank of each layout holds.
 
     Which layers these are, ``stage_layers`` says.
-
-    Attributes:
-        rank: Its number in the pipeline, from 0.
-        num_dense_layers: Layers with an ordinary feed-forward block, over all its stages.
-        num_sparse_layers: Layers with experts, over all its stages.
-        num_dense_not_recomputed: Dense layers that do not recompute although the layout recomputes.
-        num_sparse_not_recomputed: Sparse layers that do not.
-        has_input: It looks tokens up.
-        has_output: It computes logits and loss.
-        micro_batches_in_flight: Most micro-batches whose activations it keeps at once; where it holds several
-            stages, counted in micro-batches of all of them, so the number may be a fraction.
     """
 
     rank: Integers
+    """Its number in the pipeline, from 0."""
     num_dense_layers: Integers
+    """Layers with an ordinary feed-forward block, over all its stages."""
     num_sparse_layers: Integers
+    """Layers with experts, over all its stages."""
     num_dense_not_recomputed: Integers
+    """Dense layers that do not recompute although the layout recomputes."""
     num_sparse_not_recomputed: Integers
+    """Sparse layers that do not."""
     has_input: Booleans
+    """It looks tokens up."""
     has_output: Booleans
+    """It computes logits and loss."""
     micro_batches_in_flight: Floats
+    """Most micro-batches whose activations it keeps at once; where it holds several stages, counted in micro-batches of
+    all of them, so the number may be a fraction."""
 
     @property
     def num_layers(self) -> Integers:
@@ -174,19 +172,15 @@ def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
 
 
 class LookedAt(NamedTuple):
-    """The few pipeline ranks of each layout that decide its step time and its memory.
-
-    Attributes:
-        critical: Ranks among which the slowest is found: the first (input table, one layer more), the last (output
-            projection), in a model whose leading layers are dense the first rank that starts behind them, and the
-            second where the ends have fewer layers. A rank between has no more of anything than one of these, receive
-            buffers apart.
-        fullest: Ranks among which the fullest is found: these, and the second of any pipeline: of the ranks that
-            receive from both sides, it keeps the most micro-batches.
-    """
+    """The few pipeline ranks of each layout that decide its step time and its memory."""
 
     critical: tuple[RankLoad, ...]
+    """Ranks among which the slowest is found: the first (input table, one layer more), the last (output projection), in
+    a model whose leading layers are dense the first rank that starts behind them, and the second where the ends have
+    fewer layers. A rank between has no more of anything than one of these, receive buffers apart."""
     fullest: tuple[RankLoad, ...]
+    """Ranks among which the fullest is found: these, and the second of any pipeline: of the ranks that receive from
+    both sides, it keeps the most micro-batches."""
 
 
 def ranks_looked_at(x: LayoutColumns, job: Job) -> LookedAt:

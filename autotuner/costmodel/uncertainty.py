@@ -28,35 +28,29 @@ Z80 = 1.2816
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeError:
-    """Standard deviations of log(measured / predicted).
-
-    Attributes:
-        parts: Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job.
-        residual: Deviation of what is left, a layout's own.
-        common: Deviation of a factor that all step times share. It does not say which layout is better, so that a
-            search does not blame its first measurement on parts.
-    """
+    """Standard deviations of log(measured / predicted)."""
 
     parts: Mapping[str, float]
+    """Deviation of the efficiency behind each part of ``StepTime``, by field name, for all layouts of a job."""
     residual: float
+    """Deviation of what is left, a layout's own."""
     common: float = 0.0
+    """Deviation of a factor that all step times share. It does not say which layout is better, so that a search does
+    not blame its first measurement on parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutErrors:
-    """``TimeError`` for the intervals of many layouts: a deviation is that of all of them, or one for each.
-
-    Attributes:
-        covariance: Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is
-            what a layout's own options leave open beyond that, and ``common`` is 0. None: each is known by itself.
-        bf16_on_cores: Layouts that the factor of that name moves; it stands before that of the whole step. None: none.
-    """
+    """``TimeError`` for the intervals of many layouts: a deviation is that of all of them, or one for each."""
 
     parts: Mapping[str, float | Floats]
     residual: Floats
     common: float
     covariance: Floats | None = None
+    """Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is what a layout's
+    own options leave open beyond that, and ``common`` is 0. None: each is known by itself."""
     bf16_on_cores: Booleans | None = None
+    """Layouts that the factor of that name moves; it stands before that of the whole step. None: none."""
 
     def moved_by(self, shares: Floats) -> Floats:
         """Return what each factor of the covariance moves in each layout, from the shares of the parts."""

@@ -423,25 +423,22 @@ NEAREST_TO_FP16 = "a layout has no fp16; bf16 takes as much memory and time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The settings of a command that starts DeepSpeed.
-
-    Attributes:
-        config: By path of ``ds_config.json``.
-        config_file: The configuration that it names, which is not opened.
-        recomputes: None: it does not say.
-        compiles: The Trainer of ``transformers`` compiles the model; None: it does not say.
-        optimizer: The optimizer that this Trainer is told to take; empty: none.
-        unread: Notes of flags that nothing here reads.
-    """
+    """The settings of a command that starts DeepSpeed."""
 
     config: Mapping[str, object] = field(default_factory=dict)
+    """By path of ``ds_config.json``."""
     config_file: str = ""
+    """The configuration that it names, which is not opened."""
     recomputes: bool | None = None
+    """None: it does not say."""
     seq_len: int | None = None
     model_name: str = ""
     compiles: bool | None = None
+    """The Trainer of ``transformers`` compiles the model; None: it does not say."""
     optimizer: str = ""
+    """The optimizer that this Trainer is told to take; empty: none."""
     unread: tuple[Note, ...] = ()
+    """Notes of flags that nothing here reads."""
 
     def __bool__(self) -> bool:
         return bool(self.config or self.config_file or self.recomputes or self.seq_len or self.model_name)

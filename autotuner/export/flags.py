@@ -20,15 +20,12 @@ def canonical(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What stands behind each flag; the last of equal ones counts, as for argparse.
-
-    Attributes:
-        values: By ``canonical`` name; a switch has none.
-        asked: Names that a reader asked for; every other flag is one that it does not use.
-    """
+    """What stands behind each flag; the last of equal ones counts, as for argparse."""
 
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By ``canonical`` name; a switch has none."""
     asked: set[str] = field(default_factory=set, compare=False, repr=False)
+    """Names that a reader asked for; every other flag is one that it does not use."""
 
     def __contains__(self, name: str) -> bool:
         self.asked.add(canonical(name))

@@ -25,21 +25,18 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """A training command.
-
-    Attributes:
-        launcher: Flags before the program: those of torchrun, srun, deepspeed, accelerate launch.
-        program: The script or module that trains; empty where the text has arguments alone.
-        arguments: Flags behind it.
-        variables: What the script set, plain texts.
-        notes: What could not be followed, what of the launcher says nothing of a layout, and what became of variables.
-    """
+    """A training command."""
 
     launcher: Flags = field(default_factory=Flags)
+    """Flags before the program: those of torchrun, srun, deepspeed, accelerate launch."""
     program: str = ""
+    """The script or module that trains; empty where the text has arguments alone."""
     arguments: Flags = field(default_factory=Flags)
+    """Flags behind it."""
     variables: Mapping[str, str] = field(default_factory=dict)
+    """What the script set, plain texts."""
     notes: tuple[Note, ...] = ()
+    """What could not be followed, what of the launcher says nothing of a layout, and what became of variables."""
 
     @property
     def num_ranks(self) -> int | None:

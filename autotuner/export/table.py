@@ -19,24 +19,21 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A place of a configuration that holds one field of a layout.
-
-    Attributes:
-        write: The value to write; None leaves the key out.
-        read: The field's value, of the path, what stands there, and the layout as far as it was read before. Raises
-            ``InvalidInput`` where what stands there makes no sense.
-        flags: Arguments of scripts with a number for the same setting; the first that is given counts.
-        switches: Arguments of scripts that turn the same setting on.
-        default: What the trainer takes where nothing is said, of a trainer whose defaults are told.
-    """
+    """A place of a configuration that holds one field of a layout."""
 
     path: str
     field: str
     write: Callable[[Layout], object]
+    """The value to write; None leaves the key out."""
     read: Callable[[str, object, Layout], object]
+    """The field's value, of the path, what stands there, and the layout as far as it was read before. Raises
+    ``InvalidInput`` where what stands there makes no sense."""
     flags: tuple[str, ...] = ()
+    """Arguments of scripts with a number for the same setting; the first that is given counts."""
     switches: tuple[str, ...] = ()
+    """Arguments of scripts that turn the same setting on."""
     default: object = None
+    """What the trainer takes where nothing is said, of a trainer whose defaults are told."""
 
 
 def number(

@@ -24,26 +24,23 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A layout in a trainer's words.
-
-    Attributes:
-        version: Release of the trainer whose words they are.
-        arguments: For its command line, after whatever else stands there.
-        files: What it reads; a launch may have both.
-        environment: Variables that it must, or must not, have for this layout.
-        unsaid: What the trainer cannot express; what would run in its place is in the message.
-        defaults: What the layout does not say and was left as the trainer has it; sentences without full stops.
-        usage: How to use it, as one line.
-    """
+    """A layout in a trainer's words."""
 
     format: ExportFormat
     version: str
+    """Release of the trainer whose words they are."""
     arguments: tuple[str, ...] = ()
+    """For its command line, after whatever else stands there."""
     files: tuple[ExportedFile, ...] = ()
+    """What it reads; a launch may have both."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it must, or must not, have for this layout."""
     unsaid: tuple[Reason, ...] = ()
+    """What the trainer cannot express; what would run in its place is in the message."""
     defaults: tuple[str, ...] = ()
+    """What the layout does not say and was left as the trainer has it; sentences without full stops."""
     usage: str = ""
+    """How to use it, as one line."""
 
     @property
     def command_line(self) -> str:
@@ -80,16 +77,13 @@ class NoteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A setting of an imported configuration, and what became of it.
-
-    Attributes:
-        setting: As it was written, or the trainer's name of what was not.
-        detail: A sentence without a full stop.
-    """
+    """A setting of an imported configuration, and what became of it."""
 
     kind: NoteKind
     setting: str
+    """As it was written, or the trainer's name of what was not."""
     detail: str
+    """A sentence without a full stop."""
 
 
 class Notes(list[Note]):
@@ -118,50 +112,44 @@ class Notes(list[Note]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A trainer's configuration, read.
-
-    Attributes:
-        version: Release whose words these seem to be; empty where nothing tells.
-        num_ranks: As the configuration or the caller says; None: nothing does, and data-parallel degrees are the least
-            that the rest needs.
-        model: Where the configuration has its shapes.
-        model_name: Where it names a model that the trainer knows.
-        notes: What was assumed, changed and ignored.
-    """
+    """A trainer's configuration, read."""
 
     format: ExportFormat
     layout: Layout
     version: str = ""
+    """Release whose words these seem to be; empty where nothing tells."""
     num_ranks: int | None = None
+    """As the configuration or the caller says; None: nothing does, and data-parallel degrees are the least that the
+    rest needs."""
     model: TransformerSpec | None = None
+    """Where the configuration has its shapes."""
     model_name: str = ""
+    """Where it names a model that the trainer knows."""
     seq_len: int | None = None
     global_batch_size: int | None = None
     notes: tuple[Note, ...] = ()
+    """What was assumed, changed and ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One trainer's way to write a layout down.
-
-    Attributes:
-        version: Release whose words it writes.
-        rules: Layouts that it cannot express break one of these. They read columns as every rule does: an export lists
-            what its layout breaks, a sweep of such a trainer leaves out all that break any.
-        elsewhere: Fields that neither break a rule nor are written: the user's own code decides them, so that a sweep
-            holds each of them at one value.
-        searched: Values that a sweep tries by default of fields whose usual ones it cannot say, or seldom.
-        write: The layout in its words, without ``unsaid``, which follows from the rules.
-        read: A configuration; the second argument is the number of ranks, where the caller knows it. Raises
-            ``InvalidInput`` where a setting makes no sense. None: it is not read back.
-        recognises: Whether a text looks like a configuration of this trainer.
-    """
+    """One trainer's way to write a layout down."""
 
     format: ExportFormat
     version: str
+    """Release whose words it writes."""
     rules: tuple[Rule, ...]
+    """Layouts that it cannot express break one of these. They read columns as every rule does: an export lists what its
+    layout breaks, a sweep of such a trainer leaves out all that break any."""
     elsewhere: frozenset[str]
+    """Fields that neither break a rule nor are written: the user's own code decides them, so that a sweep holds each of
+    them at one value."""
     write: Callable[[Job, Layout], Export]
+    """The layout in its words, without ``unsaid``, which follows from the rules."""
     searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Values that a sweep tries by default of fields whose usual ones it cannot say, or seldom."""
     read: Callable[[str, int | None], Imported] | None = None
+    """A configuration; the second argument is the number of ranks, where the caller knows it. Raises ``InvalidInput``
+    where a setting makes no sense. None: it is not read back."""
     recognises: Callable[[str], bool] = lambda text: False
+    """Whether a text looks like a configuration of this trainer."""

@@ -91,31 +91,28 @@ def _normal(number: int) -> float:
 
 @value
 class Scenario:
-    """How simulated trials behave.
-
-    Attributes:
-        noise: Standard deviation of log(step time / predicted) from layout to layout.
-        run_noise: The same from run to run of one trial.
-        step_noise: The same from step to step of one run.
-        memory_noise: Standard deviation of log(peak / predicted) from layout to layout.
-        crashes: Share of layouts whose ranks die before the first step, in every attempt.
-        hangs: Share of layouts that never end a step, in every attempt.
-        lost_nodes: Share of attempts whose nodes vanish.
-        queue_s: What a job waits for its accelerators.
-        start_s: What ranks take to their first step.
-        speed: Simulated seconds per second.
-    """
+    """How simulated trials behave."""
 
     noise: NonNegative = RESIDUAL
+    """Standard deviation of log(step time / predicted) from layout to layout."""
     run_noise: NonNegative = 0.003
+    """The same from run to run of one trial."""
     step_noise: NonNegative = 0.01
+    """The same from step to step of one run."""
     memory_noise: NonNegative = MEMORY_DEVIATION
+    """Standard deviation of log(peak / predicted) from layout to layout."""
     crashes: Share = 0.0
+    """Share of layouts whose ranks die before the first step, in every attempt."""
     hangs: Share = 0.0
+    """Share of layouts that never end a step, in every attempt."""
     lost_nodes: Share = 0.0
+    """Share of attempts whose nodes vanish."""
     queue_s: Seconds = 0.0
+    """What a job waits for its accelerators."""
     start_s: Seconds = 30.0
+    """What ranks take to their first step."""
     speed: Positive = math.inf
+    """Simulated seconds per second."""
 
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -132,18 +129,15 @@ cost model says of itself (``costmodel.uncertainty``); the rest is in the order 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What a run of a layout takes, as if it were measured.
-
-    Attributes:
-        step_time_s: Median of its steps.
-        peak_bytes: Of the fullest rank, with what no allocator sees.
-        faulty_steps_s: What each step takes under the trial's fault trace.
-    """
+    """What a run of a layout takes, as if it were measured."""
 
     prediction: Prediction
     step_time_s: float
+    """Median of its steps."""
     peak_bytes: float
+    """Of the fullest rank, with what no allocator sees."""
     faulty_steps_s: tuple[float, ...] = ()
+    """What each step takes under the trial's fault trace."""
 
     def step(
         self, spec: TrialSpec, step: int, time_s: float, loss: float, *, is_under_trace: bool = False

@@ -15,18 +15,15 @@ Unit = Literal["share", "chance", "s", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number with its unit and its 80 % interval.
-
-    Attributes:
-        value: In the base unit: seconds, bytes, 0..1.
-        relative_error: Half-width e of the interval from value / (1 + e) to value x (1 + e); None where it is unknown.
-        highest: What the interval cannot exceed, such as the peak of a precision; None: nothing, or 1 for a share.
-    """
+    """A number with its unit and its 80 % interval."""
 
     value: float
+    """In the base unit: seconds, bytes, 0..1."""
     unit: Unit
     relative_error: float | None = None
+    """Half-width e of the interval from value / (1 + e) to value x (1 + e); None where it is unknown."""
     highest: float | None = None
+    """What the interval cannot exceed, such as the peak of a precision; None: nothing, or 1 for a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +39,14 @@ Cell = str | Quantity | LayoutWords
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
-
-    Attributes:
-        name: Its head.
-        is_number: Set flush right.
-        may_wrap: Gives way where there is little room; a number is never cut.
-    """
+    """A column of a table."""
 
     name: str
+    """Its head."""
     is_number: bool = True
+    """Set flush right."""
     may_wrap: bool = False
+    """Gives way where there is little room; a number is never cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

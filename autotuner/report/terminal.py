@@ -102,19 +102,16 @@ def plain_table(*columns: str | Column) -> Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutRow:
-    """A layout with what there is to know of it.
-
-    Attributes:
-        keys: What it is called: rank, trial.
-        layout: Its words.
-        remarks: Lines below these.
-        cells: One for each head of the table, of one or several lines.
-    """
+    """A layout with what there is to know of it."""
 
     keys: tuple[str, ...]
+    """What it is called: rank, trial."""
     layout: str
+    """Its words."""
     remarks: tuple[str, ...] = ()
+    """Lines below these."""
     cells: tuple[str, ...]
+    """One for each head of the table, of one or several lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

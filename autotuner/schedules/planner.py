@@ -265,19 +265,16 @@ _NO_ORDERS: tuple[str, ...] = ()
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What every stage of a pipeline runs, and how long a step of it should take.
-
-    Attributes:
-        schedule: Actions by rank, one stage each.
-        warm_up: Forwards before the first backward, by stage.
-        makespan_s: From the first start to the last end, when sends run beside compute.
-        planned_send_s: Delays that the order was made for, by link; less than the real ones where that is better.
-    """
+    """What every stage of a pipeline runs, and how long a step of it should take."""
 
     schedule: Schedule
+    """Actions by rank, one stage each."""
     warm_up: tuple[int, ...]
+    """Forwards before the first backward, by stage."""
     makespan_s: float
+    """From the first start to the last end, when sends run beside compute."""
     planned_send_s: tuple[float, ...]
+    """Delays that the order was made for, by link; less than the real ones where that is better."""
 
 
 def plan(

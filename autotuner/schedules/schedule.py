@@ -131,37 +131,31 @@ def _peak(actions: tuple[Action, ...], releasing: tuple[Kind, ...]) -> int:
 
 
 class Step(NamedTuple):
-    """One action, by numbers.
-
-    Attributes:
-        number: Actions are counted rank by rank.
-        rank: Where it runs.
-        needs: Number of the action of another stage that it waits for; -1 for none. What it needs of its own stage
-            comes earlier on the same rank.
-        receives: Whether that comes from another rank.
-        channel: What its result travels over: twice the number of the link, and 1 more on the way back; -1 if it stays.
-    """
+    """One action, by numbers."""
 
     number: int
+    """Actions are counted rank by rank."""
     rank: int
+    """Where it runs."""
     needs: int
+    """Number of the action of another stage that it waits for; -1 for none. What it needs of its own stage comes
+    earlier on the same rank."""
     receives: bool
+    """Whether that comes from another rank."""
     channel: int
+    """What its result travels over: twice the number of the link, and 1 more on the way back; -1 if it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """The actions of a schedule, each after what it waits for.
-
-    Attributes:
-        actions: By number.
-        steps: In an order that can run.
-        first: Number of the first action of each rank, and of all actions.
-    """
+    """The actions of a schedule, each after what it waits for."""
 
     actions: tuple[Action, ...]
+    """By number."""
     steps: tuple[Step, ...]
+    """In an order that can run."""
     first: tuple[int, ...]
+    """Number of the first action of each rank, and of all actions."""
 
 
 @lru_cache(maxsize=64)

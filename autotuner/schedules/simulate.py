@@ -15,23 +15,20 @@ from autotuner.schedules.schedule import Action, Flow, Kind, Schedule, Step, flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """What a transfer between two ranks occupies, beside the link.
-
-    Attributes:
-        blocks: The rank that sends computes on only when what it sent has arrived: head-of-line blocking of a slow link
-            (arXiv 2504.19232).
-        shares_link: A link carries one transfer at a time, whichever way it goes.
-        num_delegates: Processes per neighbour and direction that take transfers in turn, each busy with one at a time;
-            None for any number of transfers at once.
-        overhead_s: Seconds that a delegate is busy with a transfer beyond the delay of the link.
-        copy_s: Seconds that sender and receiver each compute nothing because they copy what is transferred.
-    """
+    """What a transfer between two ranks occupies, beside the link."""
 
     blocks: bool = False
+    """The rank that sends computes on only when what it sent has arrived: head-of-line blocking of a slow link (arXiv
+    2504.19232)."""
     shares_link: bool = False
+    """A link carries one transfer at a time, whichever way it goes."""
     num_delegates: int | None = None
+    """Processes per neighbour and direction that take transfers in turn, each busy with one at a time; None for any
+    number of transfers at once."""
     overhead_s: float = 0.0
+    """Seconds that a delegate is busy with a transfer beyond the delay of the link."""
     copy_s: float = 0.0
+    """Seconds that sender and receiver each compute nothing because they copy what is transferred."""
 
     def __post_init__(self) -> None:
         if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
@@ -63,19 +60,16 @@ def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTimes:
-    """Seconds of one micro-batch's passes, by stage, and of the sends between stages.
-
-    Attributes:
-        forward_s: F of each stage.
-        input_s: I of each stage; a whole backward (B) takes I and W.
-        weight_s: W of each stage.
-        send_s: One-way delay between stages i and i + 1, both ways; paid only where they live on different ranks.
-    """
+    """Seconds of one micro-batch's passes, by stage, and of the sends between stages."""
 
     forward_s: tuple[float, ...]
+    """F of each stage."""
     input_s: tuple[float, ...]
+    """I of each stage; a whole backward (B) takes I and W."""
     weight_s: tuple[float, ...]
+    """W of each stage."""
     send_s: tuple[float, ...]
+    """One-way delay between stages i and i + 1, both ways; paid only where they live on different ranks."""
 
     def __post_init__(self) -> None:
         num_stages = len(self.forward_s)
@@ -111,17 +105,14 @@ class PassTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When each action of a schedule starts and its rank is free again, in seconds from the first start.
-
-    Attributes:
-        start_s: By rank and position in ``Schedule.ranks``: when it computes, with what it needs received and copied.
-        end_s: By rank and position: when what it sends is copied, and has arrived where sends block.
-        busy_s: Seconds in which each rank computes.
-    """
+    """When each action of a schedule starts and its rank is free again, in seconds from the first start."""
 
     start_s: tuple[tuple[float, ...], ...]
+    """By rank and position in ``Schedule.ranks``: when it computes, with what it needs received and copied."""
     end_s: tuple[tuple[float, ...], ...]
+    """By rank and position: when what it sends is copied, and has arrived where sends block."""
     busy_s: tuple[float, ...]
+    """Seconds in which each rank computes."""
 
     @property
     def makespan_s(self) -> float:

@@ -36,20 +36,17 @@ _THINNING_POLL_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """What runs sweeps and checks, looks after retunes and MFU gates, and posts what is announced.
-
-    Attributes:
-        open_store: The application's store, opened unless it is.
-        engine_launchers: Of the registered engines, by name.
-        poster: Posts what is announced.
-    """
+    """What runs sweeps and checks, looks after retunes and MFU gates, and posts what is announced."""
 
     settings: Settings
     open_store: Callable[[], Store]
+    """The application's store, opened unless it is."""
     launcher: Launcher
     clock: Clock
     engine_launchers: Mapping[str, EngineLauncher]
+    """Of the registered engines, by name."""
     poster: Poster
+    """Posts what is announced."""
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
 

@@ -71,22 +71,19 @@ _UNHELD = {"gate": "cancelled while no worker held it"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App(Autotuner):
-    """The application: what REST, dashboard and CLI call.
-
-    Attributes:
-        trainers: What an operator registered to run as a trial, by name.
-        engines: What an operator registered to run trials elsewhere, by name.
-        engine_launchers: Theirs, by the same names; ``launcher`` is made of these.
-        poster: Posts what is announced.
-    """
+    """The application: what REST, dashboard and CLI call."""
 
     settings: Settings
     launcher: Launcher
     clock: Clock
     trainers: Mapping[str, Registration] = field(default_factory=dict)
+    """What an operator registered to run as a trial, by name."""
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
+    """What an operator registered to run trials elsewhere, by name."""
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
+    """Theirs, by the same names; ``launcher`` is made of these."""
     poster: Poster = field(default_factory=Poster)
+    """Posts what is announced."""
     _backgrounds: list[Background] = field(default_factory=list, init=False)
     _plans: list[Plans] = field(default_factory=list, init=False)
     _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)

@@ -32,22 +32,19 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What stands in the database at one moment.
-
-    Attributes:
-        num_sweeps: By state; states without any are left out.
-        num_open_trials: Those of unfinished sweeps, by state.
-        num_ended_trials: Those that ended within the last hour, by state.
-        oldest_queued_at: When the sweep that waits longest was asked for; None where none waits.
-        oldest_pending_at: When the delivery that is pending longest was asked for; None where none is.
-    """
+    """What stands in the database at one moment."""
 
     num_sweeps: Mapping[RunState, int]
+    """By state; states without any are left out."""
     num_open_trials: Mapping[TrialState, int]
+    """Those of unfinished sweeps, by state."""
     num_ended_trials: Mapping[TrialState, int]
+    """Those that ended within the last hour, by state."""
     oldest_queued_at: float | None
+    """When the sweep that waits longest was asked for; None where none waits."""
     num_pending_deliveries: int
     oldest_pending_at: float | None
+    """When the delivery that is pending longest was asked for; None where none is."""
 
 
 class Health:

@@ -35,16 +35,13 @@ class TrialFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFilter:
-    """Which sweeps to list; what is left empty lets all pass.
-
-    Attributes:
-        text: Words that each stand in the sweep's name, id, model, cluster, engine or owner, in any case of letters.
-        owner: Name of the caller who asked for it.
-    """
+    """Which sweeps to list; what is left empty lets all pass."""
 
     text: str = ""
+    """Words that each stand in the sweep's name, id, model, cluster, engine or owner, in any case of letters."""
     state: RunState | None = None
     owner: str | None = None
+    """Name of the caller who asked for it."""
 
 
 class SweepColumn(StrEnum):
@@ -75,16 +72,13 @@ NEWEST_FIRST = SweepOrder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
-    """After how many days what is removed; None: never.
-
-    Attributes:
-        steps: Steps and events inside trials of a sweep, from its end on.
-        announcements: Announcements and their deliveries.
-        plans: Plans, from when they were first asked for on.
-        audit: Entries of the audit log.
-    """
+    """After how many days what is removed; None: never."""
 
     steps: float | None
+    """Steps and events inside trials of a sweep, from its end on."""
     announcements: float | None
+    """Announcements and their deliveries."""
     plans: float | None
+    """Plans, from when they were first asked for on."""
     audit: float | None
+    """Entries of the audit log."""

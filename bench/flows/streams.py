@@ -18,18 +18,16 @@ class Streams:
     """Streams over links, as the entries of a sparse matrix.
 
     A stream is whatever goes on at one pace: a single message, or a whole ring, which is as fast as its slowest edge.
-
-    Attributes:
-        num_streams: How many there are, those that pass no link among them.
-        stream: Of each entry.
-        link: Of each entry.
-        weight: Bytes that pass the link while the stream progresses by one.
     """
 
     num_streams: int
+    """How many there are, those that pass no link among them."""
     stream: Integers
+    """Of each entry."""
     link: Integers
+    """Of each entry."""
     weight: Floats
+    """Bytes that pass the link while the stream progresses by one."""
 
     @classmethod
     def joined(cls, parts: Sequence[Streams]) -> Streams:

@@ -14,20 +14,17 @@ from bench.flows.wires import Wires
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AxisTraffic:
-    """The groups of one axis on the wires of a cluster.
-
-    Attributes:
-        wires: Of the cluster.
-        spread: How the groups lie in the numbers of ranks.
-        placement: How ranks are dealt to nodes.
-        sorts_ring: Rings pass nodes one after the other, a ring through each port, as NCCL's do; else one ring passes
-            the ranks in the order of their numbers.
-    """
+    """The groups of one axis on the wires of a cluster."""
 
     wires: Wires
+    """Of the cluster."""
     spread: Spread
+    """How the groups lie in the numbers of ranks."""
     placement: RankPlacement = RankPlacement.BLOCK
+    """How ranks are dealt to nodes."""
     sorts_ring: bool = True
+    """Rings pass nodes one after the other, a ring through each port, as NCCL's do; else one ring passes the ranks in
+    the order of their numbers."""
 
     def rings(self) -> Streams:
         """A stream per group, whose progress by one moves a byte over each edge of its ring."""

@@ -18,17 +18,14 @@ from tests.chaos.launcher import instant_launcher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """How a sweep ended, and what it found.
-
-    Attributes:
-        end: Its state and reason.
-        trials: What came of each, by its number where trials are made in one order, else by its layout.
-        ranking: Layouts, the best first, each with its step time.
-    """
+    """How a sweep ended, and what it found."""
 
     end: str
+    """Its state and reason."""
     trials: Mapping[str, str]
+    """What came of each, by its number where trials are made in one order, else by its layout."""
     ranking: Sequence[tuple[str, float]]
+    """Layouts, the best first, each with its step time."""
 
 
 def account_of(store: Store, sweep_id: str, *, is_ordered: bool) -> Account:

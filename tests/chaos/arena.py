@@ -47,16 +47,13 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struck:
-    """What came of one fault.
-
-    Attributes:
-        said: What was done, when, to which sweep.
-        problems: What did not hold afterwards.
-    """
+    """What came of one fault."""
 
     said: str
+    """What was done, when, to which sweep."""
     took_s: float
     problems: Sequence[str]
+    """What did not hold afterwards."""
 
 
 @dataclass(slots=True, kw_only=True)

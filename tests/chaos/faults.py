@@ -18,18 +18,15 @@ from tests.chaos.scene import Scene
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong.
-
-    Attributes:
-        stores: Databases that it can happen to.
-        jobs: Sweeps that it can happen to.
-        spares_workers: Nothing that runs trials is touched, so none may be run a second time.
-    """
+    """Something that goes wrong."""
 
     strike: Callable[[Scene], str]
     stores: tuple[StoreName, ...] = ("sqlite", "postgresql")
+    """Databases that it can happen to."""
     jobs: tuple[Job, ...] = JOBS
+    """Sweeps that it can happen to."""
     spares_workers: bool = False
+    """Nothing that runs trials is touched, so none may be run a second time."""
 
     @property
     def name(self) -> str:

@@ -13,18 +13,15 @@ from tests.builders import cpu_cluster, tiny_model, tiny_space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A sweep to ask for.
-
-    Attributes:
-        body: Of the request.
-        length_s: About what it takes where nothing disturbs it: faults strike within.
-        is_ordered: Which trial is made of which layout is the same in every run: one runs after the other.
-    """
+    """A sweep to ask for."""
 
     name: str
     body: dict[str, Any]
+    """Of the request."""
     length_s: float
+    """About what it takes where nothing disturbs it: faults strike within."""
     is_ordered: bool = True
+    """Which trial is made of which layout is the same in every run: one runs after the other."""
 
 
 _SIMULATED = {"base": "h100:8", "name": "pretended", "engine": "simulated"}

@@ -49,21 +49,18 @@ def context() -> ForkServerContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
-    """What a process is to be.
-
-    Attributes:
-        name: Of its log, too.
-        kind: A service takes requests and runs sweeps, a worker runs sweeps.
-        folder: For logs, and for the files of trials: all members of a machine may have the same.
-        mark: The value of ``MARK``.
-    """
+    """What a process is to be."""
 
     name: str
+    """Of its log, too."""
     kind: Kind
+    """A service takes requests and runs sweeps, a worker runs sweeps."""
     url: str
     folder: Path
+    """For logs, and for the files of trials: all members of a machine may have the same."""
     port: int
     mark: str
+    """The value of ``MARK``."""
 
     @property
     def work_dir(self) -> Path:

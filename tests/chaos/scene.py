@@ -19,24 +19,21 @@ from tests.system.service import until
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """What a fault may touch.
-
-    Attributes:
-        chance: Of this fault alone: all that is decided at random is asked of it.
-        spare: Makes a further member, which is there until the scene ends.
-        sweep_id: Of the sweep under way, once a service has taken it.
-        mark: Of all processes of members.
-        trials_disk: Where the files of trials lie.
-    """
+    """What a fault may touch."""
 
     database: Database
     trials_disk: Disk
+    """Where the files of trials lie."""
     members: Sequence[Member]
     chance: Random
+    """Of this fault alone: all that is decided at random is asked of it."""
     job: Job
     spare: Callable[[], Member]
+    """Makes a further member, which is there until the scene ends."""
     sweep_id: Future[str]
+    """Of the sweep under way, once a service has taken it."""
     mark: str
+    """Of all processes of members."""
 
     @property
     def services(self) -> Sequence[Member]:

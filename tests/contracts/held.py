@@ -25,21 +25,18 @@ __all__ = ["EMULATED", "Held", "HeldEngine", "held_launcher"]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A launcher as the contract suite needs it.
-
-    Attributes:
-        make: A new one, with a directory of its own.
-        capacity: How many trials on ``cluster`` it should have room for.
-        cluster: One of two ranks that it runs trials on.
-        left_over: The processes that are left of a trial with that id, wherever this launcher starts them.
-        trainer: What runs its trials; None: our own decoder.
-    """
+    """A launcher as the contract suite needs it."""
 
     make: Callable[[Path], Launcher]
+    """A new one, with a directory of its own."""
     capacity: int = 1
+    """How many trials on ``cluster`` it should have room for."""
     cluster: Cluster = field(default_factory=cpu_cluster)
+    """One of two ranks that it runs trials on."""
     left_over: Callable[[str], Sequence[object]] = left_over
+    """The processes that are left of a trial with that id, wherever this launcher starts them."""
     trainer: Registration | None = None
+    """What runs its trials; None: our own decoder."""
 
     def trial(self, trial: TrialSpec) -> TrialSpec:
         """That trial on this launcher's kind of device."""
@@ -51,23 +48,20 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class HeldEngine:
-    """An engine as its contract suite needs it.
-
-    Attributes:
-        registered: Its table in an operator's file, for an engine that keeps what it keeps in that folder.
-        lose_node: Takes a node of a running job away, as a power cut would.
-        capacity: Jobs that the operator lets wait or run at once.
-        num_nodes: Nodes that there are, of one rank each; two of them run a job.
-        left_over: What is left of a trial with that id, wherever the engine starts its processes.
-        trainers: What may run in place of our own decoder.
-    """
+    """An engine as its contract suite needs it."""
 
     registered: Callable[[Path], str]
+    """Its table in an operator's file, for an engine that keeps what it keeps in that folder."""
     lose_node: Callable[[Engine, str, int], None]
+    """Takes a node of a running job away, as a power cut would."""
     capacity: int = 1
+    """Jobs that the operator lets wait or run at once."""
     num_nodes: int = 2
+    """Nodes that there are, of one rank each; two of them run a job."""
     left_over: Callable[[str], Sequence[object]] = left_over
+    """What is left of a trial with that id, wherever the engine starts its processes."""
     trainers: dict[str, Registration] = field(default_factory=dict)
+    """What may run in place of our own decoder."""
 
     @property
     def cluster(self) -> Cluster:

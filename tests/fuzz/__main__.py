@@ -32,22 +32,19 @@ _TOLD_LINES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fed:
-    """What became of a target.
-
-    Attributes:
-        executions: How often it was fed.
-        per_s: Executions per second.
-        edges: Of the product's code, that were reached.
-        corpus: Inputs that reach something that no other does.
-        failure: Its traceback, and where the input is; empty where it did not fail.
-    """
+    """What became of a target."""
 
     name: str
     executions: int
+    """How often it was fed."""
     per_s: int
+    """Executions per second."""
     edges: int
+    """Of the product's code, that were reached."""
     corpus: int
+    """Inputs that reach something that no other does."""
     failure: str
+    """Its traceback, and where the input is; empty where it did not fail."""
 
     def __str__(self) -> str:
         figures = f"{self.executions:>9} executions {self.per_s:>6}/s {self.edges:>6} edges {self.corpus:>5} inputs"

@@ -42,15 +42,12 @@ _STEPS = 12
 
 @dataclass(kw_only=True)
 class Found:
-    """What came of it.
-
-    Attributes:
-        statuses: How many answers had each.
-        failures: Answers that were not as documented, in schemathesis' words, by operation.
-    """
+    """What came of it."""
 
     statuses: Counter[int] = field(default_factory=Counter)
+    """How many answers had each."""
     failures: dict[str, str] = field(default_factory=dict)
+    """Answers that were not as documented, in schemathesis' words, by operation."""
 
     @property
     def num_requests(self) -> int:

@@ -16,23 +16,20 @@ _LONGEST_MESSAGE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One parser, or a few that are given the same text.
-
-    Attributes:
-        name: Unique in its group.
-        check: Reads the bytes. Whatever it raises but a refusal is a failure, an ``AssertionError`` of a property too.
-        seeds: Real examples, cheap enough to be read by every run of the tests.
-        is_json: Whether mutations keep the bytes a JSON document, most of the time.
-        words: What the parser looks for, which mutations insert.
-        refusals: How it may refuse what it is given.
-    """
+    """One parser, or a few that are given the same text."""
 
     name: str
+    """Unique in its group."""
     check: Callable[[bytes], object]
+    """Reads the bytes. Whatever it raises but a refusal is a failure, an ``AssertionError`` of a property too."""
     seeds: tuple[bytes, ...]
+    """Real examples, cheap enough to be read by every run of the tests."""
     is_json: bool = False
+    """Whether mutations keep the bytes a JSON document, most of the time."""
     words: tuple[str, ...] = ()
+    """What the parser looks for, which mutations insert."""
     refusals: tuple[type[AutotunerError], ...] = (InvalidInput, NotFound, Conflict)
+    """How it may refuse what it is given."""
 
     def run(self, data: bytes) -> None:
         """Feed it once; what is refused must be told in words that can be sent."""

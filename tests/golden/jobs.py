@@ -245,17 +245,14 @@ Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
 
 @dataclass(frozen=True, kw_only=True)
 class EndedSweep:
-    """A sweep after its worker has left it.
-
-    Attributes:
-        notes: What was noted on its trials while they ran, in order.
-        store: Where it is stored.
-    """
+    """A sweep after its worker has left it."""
 
     sweep: Sweep
     trials: Sequence[Trial]
     notes: Sequence[str]
+    """What was noted on its trials while they ran, in order."""
     store: Store
+    """Where it is stored."""
 
 
 def run_sweep(

@@ -31,23 +31,20 @@ _BOOKMARK_S = 0.3
 
 @dataclass
 class Faults:
-    """What goes wrong.
-
-    Attributes:
-        refusals: Answers of status and reason to the next requests whose method and path match, with how many.
-        forbidden: Verbs and resources, such as ``delete jobs``, that nobody has a right to.
-        delay_s: Before each answer.
-        is_down: Every connection ends without an answer.
-        gone_as_status: A watch that is too old is answered with the status 410, not with an event that says so.
-        cut_logs_after: Log connections break after so many bytes, each; None: they do not.
-    """
+    """What goes wrong."""
 
     refusals: list[tuple[str, int, str, str]] = field(default_factory=list)
+    """Answers of status and reason to the next requests whose method and path match, with how many."""
     forbidden: set[str] = field(default_factory=set)
+    """Verbs and resources, such as ``delete jobs``, that nobody has a right to."""
     delay_s: float = 0.0
+    """Before each answer."""
     is_down: bool = False
+    """Every connection ends without an answer."""
     gone_as_status: bool = False
+    """A watch that is too old is answered with the status 410, not with an event that says so."""
     cut_logs_after: int | None = None
+    """Log connections break after so many bytes, each; None: they do not."""
 
 
 class ApiServer:

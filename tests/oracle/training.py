@@ -27,35 +27,29 @@ _EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a training was seen to do.
-
-    Attributes:
-        norm: Norm of the whole model's first gradient: AdamW forgets its scale, so the parameters would not tell.
-        losses: By step.
-        first: Whole parameters before the first step, by name.
-        last: Whole parameters after the last step, by name.
-    """
+    """What a training was seen to do."""
 
     norm: float
+    """Norm of the whole model's first gradient: AdamW forgets its scale, so the parameters would not tell."""
     losses: tuple[float, ...]
+    """By step."""
     first: Mapping[str, Tensor]
+    """Whole parameters before the first step, by name."""
     last: Mapping[str, Tensor]
+    """Whole parameters after the last step, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distance:
-    """How far a training ends from that of one process.
-
-    Attributes:
-        loss: Largest relative difference of a step's loss.
-        norm: Relative difference of the first gradient's norm.
-        parameters: Largest distance of a parameter tensor, relative to how far one process moved it and to what
-            the last digit of its values weighs.
-    """
+    """How far a training ends from that of one process."""
 
     loss: float
+    """Largest relative difference of a step's loss."""
     norm: float
+    """Relative difference of the first gradient's norm."""
     parameters: float
+    """Largest distance of a parameter tensor, relative to how far one process moved it and to what the last digit of
+    its values weighs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,7 @@ MILLION = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as its report tells it.
-
-    Attributes:
-        accelerator_hours: Of pre-training, in all.
-    """
+    """A run as its report tells it."""
 
     model: str
     accelerator: str
@@ -67,6 +63,7 @@ class Run:
     workload: Workload
     precision: Precision
     accelerator_hours: float
+    """Of pre-training, in all."""
 
 
 LLAMA_3_405B = Run(

@@ -27,32 +27,26 @@ Case = tuple[TransformerSpec, Layout]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a training was seen to do.
-
-    Attributes:
-        losses: By step.
-        gradients: Gradients of the first step; whole tensors, by their names in the whole model.
-        gradient_norms: Norm of the whole model's first gradient, by the rank that computed it.
-    """
+    """What a training was seen to do."""
 
     losses: tuple[float, ...]
+    """By step."""
     gradients: Mapping[str, Tensor]
+    """Gradients of the first step; whole tensors, by their names in the whole model."""
     gradient_norms: tuple[float, ...]
+    """Norm of the whole model's first gradient, by the rank that computed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far two trainings may be apart.
-
-    Attributes:
-        loss: Difference of a step's loss, relative.
-        gradients: Distance of a tensor, relative to its norm.
-        norm: Difference of the norm of the whole model's gradient, relative.
-    """
+    """How far two trainings may be apart."""
 
     loss: float
+    """Difference of a step's loss, relative."""
     gradients: float
+    """Distance of a tensor, relative to its norm."""
     norm: float
+    """Difference of the norm of the whole model's gradient, relative."""
 
 
 TOLERANCES = {

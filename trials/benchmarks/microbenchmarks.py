@@ -27,19 +27,16 @@ _FIRST_WITH_FP8 = (8, 9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What is measured.
-
-    Attributes:
-        gemm: Rows, columns and inner size of each product.
-        attention: Batch, heads, head dim and sequence of each core.
-        traffic_bytes: Size of one operand.
-        message_bytes: Size of the whole tensor of a collective; least and most tell latency and bandwidth.
-    """
+    """What is measured."""
 
     gemm: tuple[tuple[int, int, int], ...]
+    """Rows, columns and inner size of each product."""
     attention: tuple[tuple[int, int, int, int], ...]
+    """Batch, heads, head dim and sequence of each core."""
     traffic_bytes: tuple[int, ...]
+    """Size of one operand."""
     message_bytes: tuple[int, ...]
+    """Size of the whole tensor of a collective; least and most tell latency and bandwidth."""
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> Sizes:
@@ -155,14 +152,11 @@ def traffic_points(bench: Bench, sizes: Sizes) -> Iterator[TrafficPoint]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The ranks that this one communicates with, while all others do the same in groups of their own.
-
-    Attributes:
-        num_nodes: Nodes that they lie on.
-    """
+    """The ranks that this one communicates with, while all others do the same in groups of their own."""
 
     group: dist.ProcessGroup
     num_nodes: int = 1
+    """Nodes that they lie on."""
 
 
 def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Iterator[CollectivePoint]:

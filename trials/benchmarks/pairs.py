@@ -33,21 +33,18 @@ _NORMAL = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSizes:
-    """How carefully a pair is measured at a time.
-
-    Attributes:
-        fewest: Small messages there and back, however long they take.
-        most: Small messages there and back.
-        budget_s: When small messages end, and, ten times over, long ones.
-        long_bytes: Of a long message.
-        most_long: Long messages each way.
-    """
+    """How carefully a pair is measured at a time."""
 
     fewest: int = 7
+    """Small messages there and back, however long they take."""
     most: int = 200
+    """Small messages there and back."""
     budget_s: float = 0.3
+    """When small messages end, and, ten times over, long ones."""
     long_bytes: int = 2**22
+    """Of a long message."""
     most_long: int = 8
+    """Long messages each way."""
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> PairSizes:

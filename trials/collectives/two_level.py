@@ -35,17 +35,14 @@ from trials.runtime.pending import Pending
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLevel:
-    """``Collectives`` of a group that has equally many ranks on each of its nodes.
-
-    Attributes:
-        inside: Of the group's ranks on this node.
-        between: Of the ranks that have this one's place on their nodes.
-        order: The group's ranks sorted by place, then by node.
-    """
+    """``Collectives`` of a group that has equally many ranks on each of its nodes."""
 
     inside: Collectives
+    """Of the group's ranks on this node."""
     between: Communicator
+    """Of the ranks that have this one's place on their nodes."""
     order: Sequence[int]
+    """The group's ranks sorted by place, then by node."""
     ranks_per_node: int
 
     def all_reduce(self, tensor: Tensor) -> None:
@@ -96,19 +93,16 @@ class TwoLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """``Collectives`` of a group that has more ranks on some of its nodes: the first of each node speaks for them all.
-
-    Attributes:
-        inside: The group's ranks on this node, their first one leading.
-        between: Of the leaders, on these.
-        rank: Of this process in the group.
-        size: Of the group.
-    """
+    """``Collectives`` of a group with more ranks on some of its nodes: the first of each node speaks for them all."""
 
     inside: dist.ProcessGroup
+    """The group's ranks on this node, their first one leading."""
     between: Communicator | None
+    """Of the leaders, on these."""
     rank: int
+    """Of this process in the group."""
     size: int
+    """Of the group."""
 
     def all_reduce(self, tensor: Tensor) -> None:
         """See ``Collectives``."""
@@ -161,15 +155,12 @@ Partition: TypeAlias = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """A group of ranks, node by node.
-
-    Attributes:
-        ranks: In the order of the group.
-        by_node: Those of each node, in that order.
-    """
+    """A group of ranks, node by node."""
 
     ranks: tuple[int, ...]
+    """In the order of the group."""
     by_node: tuple[tuple[int, ...], ...]
+    """Those of each node, in that order."""
 
     @property
     def are_one(self) -> bool:

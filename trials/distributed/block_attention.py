@@ -28,17 +28,14 @@ Rest: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class BlockKernel:
-    """One block forward and backward.
-
-    Attributes:
-        forward: From q_BHQE, k_BKSE, v_BKSE and whether the block is causal (then Q is S) to output_BHQE,
-            log_sum_exp_BHQ and the rest.
-        backward: From the gradient of the output, q, k, v, output, log-sum-exp, rest and whether the block is causal
-            to the gradients of q, k and v.
-    """
+    """One block forward and backward."""
 
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor, Rest]]
+    """From q_BHQE, k_BKSE, v_BKSE and whether the block is causal (then Q is S) to output_BHQE, log_sum_exp_BHQ and the
+    rest."""
     backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    """From the gradient of the output, q, k, v, output, log-sum-exp, rest and whether the block is causal to the
+    gradients of q, k and v."""
 
 
 def block_kernel(kernel: AttentionKernel, device: torch.device) -> BlockKernel:

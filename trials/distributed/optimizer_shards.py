@@ -20,16 +20,13 @@ from trials.runtime.pending import Pending
 
 
 class OptimizerShard(Protocol):
-    """Elements of the model that one rank updates.
-
-    Attributes:
-        num_replicas: Ranks that hold these same elements, this one included, of those that together hold one gradient
-            (``Grid.gradient``).
-        is_tied: The shard is the tied vocabulary table, and another stage holds it as well.
-    """
+    """Elements of the model that one rank updates."""
 
     num_replicas: int
+    """Ranks that hold these same elements, this one included, of those that together hold one gradient
+    (``Grid.gradient``)."""
     is_tied: bool
+    """The shard is the tied vocabulary table, and another stage holds it as well."""
 
     def expect_backward_passes(self, num_left: int) -> None:
         """So many backward passes of the step are to come: the reduction may start while the last of them runs."""
@@ -135,21 +132,18 @@ def num_parts(parameter: nn.Parameter) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """How gradients become those of the global batch.
-
-    Attributes:
-        shards: Ranks that split the update; None: nobody does.
-        replicas: Ranks that hold the same shard and sum its gradient; None: nobody else does.
-        num_losses: Ranks whose losses are averaged.
-        dtype: Format in which gradients are summed.
-        overlap: Hears of every gradient and every reduction.
-    """
+    """How gradients become those of the global batch."""
 
     shards: Communicator | None
+    """Ranks that split the update; None: nobody does."""
     replicas: Communicator | None
+    """Ranks that hold the same shard and sum its gradient; None: nobody else does."""
     num_losses: int
+    """Ranks whose losses are averaged."""
     dtype: torch.dtype
+    """Format in which gradients are summed."""
     overlap: Overlap
+    """Hears of every gradient and every reduction."""
 
 
 class BucketShard:

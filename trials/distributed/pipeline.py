@@ -77,18 +77,15 @@ def is_planned(spec: TrialSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Senders:
-    """How the ranks of one pipeline find each other, and who sends for this one.
-
-    Attributes:
-        around: This rank among its neighbours.
-        delegates: None: nobody but the rank itself.
-        timeout_s: After which a message never comes.
-    """
+    """How the ranks of one pipeline find each other, and who sends for this one."""
 
     meeting: Meeting
     around: Neighbourhood
+    """This rank among its neighbours."""
     delegates: Delegates | None
+    """None: nobody but the rank itself."""
     timeout_s: float
+    """After which a message never comes."""
 
     @property
     def pids(self) -> tuple[int, ...]:

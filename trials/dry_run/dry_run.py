@@ -53,16 +53,13 @@ _FEWEST_LAYERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """The jobs to run in place of one.
-
-    Attributes:
-        layers: Layers per stage to run, two numbers, or one where that is all there are.
-        micro_batches: Micro-batches to run, two numbers, or one where that is all there are.
-    """
+    """The jobs to run in place of one."""
 
     spec: TrialSpec
     layers: tuple[int, ...]
+    """Layers per stage to run, two numbers, or one where that is all there are."""
     micro_batches: tuple[int, ...]
+    """Micro-batches to run, two numbers, or one where that is all there are."""
 
     @classmethod
     def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:

@@ -100,17 +100,7 @@ def _timeline(spec: TrialSpec, recordings: Sequence[RankRecording]) -> StepTimel
 
 @dataclass(slots=True, kw_only=True)
 class _Steps:
-    """Repeats a step, with the next batch each time.
-
-    Attributes:
-        reports: One per step that was timed, warm-up included.
-        phases: One per measured step.
-        payload_bytes: One per measured step, where replicas exchange less than their gradients.
-        recorded: One per profiled step, of a rank that has a lane in the timeline.
-        faults: What makes links slow; None where none ever is.
-        steered: The pipeline that is watched, and planned around slow links; None where none is.
-        found: In the last step.
-    """
+    """Repeats a step, with the next batch each time."""
 
     spec: TrialSpec
     reporter: Reporter
@@ -122,12 +112,19 @@ class _Steps:
     watch: MemoryWatch
     pace: Pace
     faults: LinkFaults | None = None
+    """What makes links slow; None where none ever is."""
     steered: SteeredPipeline | None = None
+    """The pipeline that is watched, and planned around slow links; None where none is."""
     found: tuple[LinkEvent, ...] = ()
+    """In the last step."""
     reports: list[StepReport] = field(default_factory=list)
+    """One per step that was timed, warm-up included."""
     phases: list[PhaseTimes] = field(default_factory=list)
+    """One per measured step."""
     payload_bytes: list[int] = field(default_factory=list)
+    """One per measured step, where replicas exchange less than their gradients."""
     recorded: list[RecordedStep] = field(default_factory=list)
+    """One per profiled step, of a rank that has a lane in the timeline."""
 
     def warm_up(self) -> None:
         """Until the step time is stationary."""

@@ -77,23 +77,19 @@ BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Moments of a step on the host's clock.
-
-    Attributes:
-        thread: The one that runs the step.
-        backward: Nodes of the graph, on whichever thread autograd ran them.
-        last_backward_ns: The last backward pass is over; the optimizer's work begins, with clipping and what completes
-            gradients.
-        complete_ns: The gradients are complete.
-        end_ns: The parameters are updated; what follows tells every rank the loss.
-    """
+    """Moments of a step on the host's clock."""
 
     thread: int
+    """The one that runs the step."""
     window: Span
     backward: tuple[Span, ...]
+    """Nodes of the graph, on whichever thread autograd ran them."""
     last_backward_ns: int
+    """The last backward pass is over; the optimizer's work begins, with clipping and what completes gradients."""
     complete_ns: int
+    """The gradients are complete."""
     end_ns: int
+    """The parameters are updated; what follows tells every rank the loss."""
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Moments:

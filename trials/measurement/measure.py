@@ -70,27 +70,24 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """What one rank saw.
-
-    Attributes:
-        cpu: Used during the measured steps.
-        phases: One per measured step.
-        power_w: Mean during the measured steps; None where nothing measures it.
-        payload_bytes: Contributed to the exchange between replicas, per measured step; empty where they sum gradients.
-        reduced_bytes: Of gradients in the measured steps, as far as hooks hear of it.
-        overlapped_bytes: Those of them whose reduction started before the last gradient of their step was computed.
-    """
+    """What one rank saw."""
 
     host: str
     cpu: CpuTime
+    """Used during the measured steps."""
     peak_bytes: int
     reserved_bytes: int
     phases: tuple[PhaseTimes, ...]
+    """One per measured step."""
     compile_s: float
     power_w: float | None
+    """Mean during the measured steps; None where nothing measures it."""
     payload_bytes: tuple[int, ...] = ()
+    """Contributed to the exchange between replicas, per measured step; empty where they sum gradients."""
     reduced_bytes: int = 0
+    """Of gradients in the measured steps, as far as hooks hear of it."""
     overlapped_bytes: int = 0
+    """Those of them whose reduction started before the last gradient of their step was computed."""
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:

@@ -28,23 +28,20 @@ from autotuner.core.timeline import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """One rank's step, in seconds from the moment at which all ranks began.
-
-    Attributes:
-        began_ns: That moment on the clock of this rank's host.
-        passes: What it computed, in order of time.
-        complete_s: Its gradients were complete.
-        updated_s: Its parameters were updated.
-        averaging_s: From when to when replicas averaged parameters, as a part of the update; empty: they did not.
-        done_s: It knew that every rank was done.
-    """
+    """One rank's step, in seconds from the moment at which all ranks began."""
 
     began_ns: int
+    """That moment on the clock of this rank's host."""
     passes: tuple[Block, ...]
+    """What it computed, in order of time."""
     complete_s: float
+    """Its gradients were complete."""
     updated_s: float
+    """Its parameters were updated."""
     done_s: float
+    """It knew that every rank was done."""
     averaging_s: tuple[float, ...] = ()
+    """From when to when replicas averaged parameters, as a part of the update; empty: they did not."""
 
 
 class ActionLog:
@@ -128,16 +125,13 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecording:
-    """What one rank recorded.
-
-    Attributes:
-        host: Name of its machine; ranks of one share a clock.
-        steps: One per recorded step.
-    """
+    """What one rank recorded."""
 
     rank: int
     host: str
+    """Name of its machine; ranks of one share a clock."""
     steps: tuple[RecordedStep, ...]
+    """One per recorded step."""
 
 
 def is_shown(rank: int, layout: Layout) -> bool:

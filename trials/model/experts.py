@@ -113,17 +113,14 @@ def _itself(parameter: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalExperts:
-    """The experts of every layer that one of ``num_ranks`` ranks holds, and how it reaches the others.
-
-    Attributes:
-        exchange: Sends tokens to the ranks of their experts.
-        local_part: From a parameter to the values of it that this rank holds.
-    """
+    """The experts of every layer that one of ``num_ranks`` ranks holds, and how it reaches the others."""
 
     rank: int = 0
     num_ranks: int = 1
     exchange: ExpertExchange = _no_exchange
+    """Sends tokens to the ranks of their experts."""
     local_part: Callable[[Tensor], Tensor] = _itself
+    """From a parameter to the values of it that this rank holds."""
 
     def indices(self, num_experts: int) -> range:
         """The experts held: neighbours."""

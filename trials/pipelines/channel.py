@@ -41,15 +41,12 @@ class Work(Protocol):
 
 
 class Channel(Protocol):
-    """Tensors to and from one other rank.
-
-    Attributes:
-        tells_moments: Each message is followed by the moment at which it was sent.
-        ahead_s: What has to be added to the other host's clock to get this one's.
-    """
+    """Tensors to and from one other rank."""
 
     tells_moments: bool
+    """Each message is followed by the moment at which it was sent."""
     ahead_s: float
+    """What has to be added to the other host's clock to get this one's."""
 
     def send(self, tensor: Tensor, tag: int) -> Work:
         """Start to send."""
@@ -149,13 +146,10 @@ _PREFIX = "pipelines"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """A store that any process of the job can open by itself: it outlives whatever breaks among others.
-
-    Attributes:
-        path: Of a file that all ranks see; empty: a server at ``host`` and ``port``.
-    """
+    """A store that any process of the job can open by itself: it outlives whatever breaks among others."""
 
     path: str = ""
+    """Of a file that all ranks see; empty: a server at ``host`` and ``port``."""
     host: str = ""
     port: int = 0
     timeout_s: float = 60.0
@@ -183,17 +177,14 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """A rank of a pipeline among those that it exchanges messages with.
-
-    Attributes:
-        rank: Of the pipeline.
-        peers: Other ranks of it, in order.
-        pipeline: Which pipeline of the job; no other has that name.
-    """
+    """A rank of a pipeline among those that it exchanges messages with."""
 
     rank: int
+    """Of the pipeline."""
     peers: tuple[int, ...]
+    """Other ranks of it, in order."""
     pipeline: str = "0"
+    """Which pipeline of the job; no other has that name."""
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Neighbourhood:

@@ -239,23 +239,20 @@ _NOTICED = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """What one rank tells the others of its stage.
-
-    Attributes:
-        rank: Of the pipeline.
-        forward_s: Median of the step, as the next two; a whole backward counts as its two halves.
-        from_previous_s: One-way delay of the link to the stage before, as far as it is one to plan with.
-        from_next_s: Of the link to the stage behind.
-        most_in_flight: Micro-batches that the rank has memory for.
-    """
+    """What one rank tells the others of its stage."""
 
     rank: int
+    """Of the pipeline."""
     forward_s: float
+    """Median of the step, as the next two; a whole backward counts as its two halves."""
     input_s: float
     weight_s: float
     from_previous_s: float = 0.0
+    """One-way delay of the link to the stage before, as far as it is one to plan with."""
     from_next_s: float = 0.0
+    """Of the link to the stage behind."""
     most_in_flight: int
+    """Micro-batches that the rank has memory for."""
 
     @classmethod
     def of(cls, pipeline: PlannedPipeline, *, most_in_flight: int) -> StageTimes:

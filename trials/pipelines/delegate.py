@@ -130,16 +130,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegate:
-    """One delegate as its rank sees it.
-
-    Attributes:
-        peer: Pipeline rank at the other end.
-        connection: Takes ``Send`` and ``Receive``, gives answers; closed when the process ends.
-    """
+    """One delegate as its rank sees it."""
 
     pid: int
     peer: int
+    """Pipeline rank at the other end."""
     connection: Connection
+    """Takes ``Send`` and ``Receive``, gives answers; closed when the process ends."""
     slots: Slots
 
     @classmethod

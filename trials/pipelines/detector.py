@@ -20,31 +20,28 @@ _KEPT_PASSES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a rank measured in a step.
-
-    Attributes:
-        stage: Its place in the pipeline.
-        lane: Which of the ranks of that place: messages go between those of one lane.
-        forward_s: Median of its last 32 forward passes, of this step and those before; as the next two.
-        input_s: Of backward passes for inputs, or of whole ones.
-        weight_s: Of backward passes for weights; 0 where there are none.
-        micro_batch_s: Medians of this step alone, summed: all passes of one micro-batch.
-        from_previous_s: Shortest time from send to receive of what the rank before sent; None where none was seen.
-        from_next_s: Of what the rank behind sent.
-        lost_previous: Whether nothing passes between it and the rank before any more, but through delegates.
-        lost_next: Of the rank behind.
-    """
+    """What a rank measured in a step."""
 
     stage: int
+    """Its place in the pipeline."""
     lane: int = 0
+    """Which of the ranks of that place: messages go between those of one lane."""
     forward_s: float
+    """Median of its last 32 forward passes, of this step and those before; as the next two."""
     input_s: float = 0.0
+    """Of backward passes for inputs, or of whole ones."""
     weight_s: float = 0.0
+    """Of backward passes for weights; 0 where there are none."""
     micro_batch_s: float
+    """Medians of this step alone, summed: all passes of one micro-batch."""
     from_previous_s: float | None = None
+    """Shortest time from send to receive of what the rank before sent; None where none was seen."""
     from_next_s: float | None = None
+    """Of what the rank behind sent."""
     lost_previous: bool = False
+    """Whether nothing passes between it and the rank before any more, but through delegates."""
     lost_next: bool = False
+    """Of the rank behind."""
 
     def numbers(self) -> list[float]:
         """As it is told: as many numbers by every rank."""
@@ -102,16 +99,13 @@ _RANK_STEPS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What changed with a step.
-
-    Attributes:
-        stages: Both ends of a link, or the one stage.
-        delay_s: Of a link one way, of a stage per micro-batch; beyond what is healthy.
-    """
+    """What changed with a step."""
 
     kind: LinkEventKind
     stages: tuple[int, ...]
+    """Both ends of a link, or the one stage."""
     delay_s: float = 0.0
+    """Of a link one way, of a stage per micro-batch; beyond what is healthy."""
 
 
 class _Link:

@@ -47,18 +47,15 @@ class PassTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """What one rank saw of one step.
-
-    Attributes:
-        passes: In the order in which they ran; receives are waited for before a pass and are no part of it.
-        transfers_s: From the moment at which the other rank sent a message until it was here. A message that came while
-            nobody looked is left out.
-        waited_s: Seconds in which the rank waited for messages.
-    """
+    """What one rank saw of one step."""
 
     passes: tuple[PassTime, ...] = ()
+    """In the order in which they ran; receives are waited for before a pass and are no part of it."""
     transfers_s: Mapping[Message, float] = field(default_factory=dict)
+    """From the moment at which the other rank sent a message until it was here. A message that came while nobody looked
+    is left out."""
     waited_s: float = 0.0
+    """Seconds in which the rank waited for messages."""
 
     def durations_s(self, kind: Kind) -> tuple[float, ...]:
         """Of every pass of a kind on this rank, in their order."""

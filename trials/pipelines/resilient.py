@@ -40,16 +40,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """Delegates of a rank that stand by its pipeline, and where its neighbours are found.
-
-    Attributes:
-        timeout_s: After which a message never comes.
-    """
+    """Delegates of a rank that stand by its pipeline, and where its neighbours are found."""
 
     meeting: Meeting
     around: Neighbourhood
     delegates: Delegates
     timeout_s: float
+    """After which a message never comes."""
 
     @classmethod
     def start(

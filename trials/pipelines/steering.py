@@ -20,23 +20,20 @@ arXiv 2504.19232 on four models, 2.6, 10.5, 18.4 and 21.1 %)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
-    """What may be done to a pipeline.
-
-    Attributes:
-        may_replan: Its schedule may change.
-        may_delegate: Delegates may send where that pays; a dead link is bridged by them in any case.
-        is_always_delegated: They send whatever the links do.
-        num_delegates: Per neighbour and direction.
-        extra_slack: Forwards per slow link that are run ahead beyond what its delay asks for.
-        most_in_flight: Micro-batches that each stage has memory for; None: for all.
-    """
+    """What may be done to a pipeline."""
 
     may_replan: bool
+    """Its schedule may change."""
     may_delegate: bool = False
+    """Delegates may send where that pays; a dead link is bridged by them in any case."""
     is_always_delegated: bool = False
+    """They send whatever the links do."""
     num_delegates: int = 1
+    """Per neighbour and direction."""
     extra_slack: int = 0
+    """Forwards per slow link that are run ahead beyond what its delay asks for."""
     most_in_flight: tuple[int, ...] | None = None
+    """Micro-batches that each stage has memory for; None: for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

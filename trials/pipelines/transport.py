@@ -18,19 +18,16 @@ from autotuner.core.value import Positive, Seconds, value
 
 @value
 class LinkCondition:
-    """What befalls messages between two pipeline ranks, in both directions.
-
-    Attributes:
-        delay_s: One-way, for every message.
-        jitter_s: Standard deviation of the delay from message to message.
-        bandwidth_bytes_per_s: One direction; None: as fast as the real link.
-        is_dead: Inline sends fail; delegates still get through, over the hosts' own network.
-    """
+    """What befalls messages between two pipeline ranks, in both directions."""
 
     delay_s: Seconds = 0.0
+    """One-way, for every message."""
     jitter_s: Seconds = 0.0
+    """Standard deviation of the delay from message to message."""
     bandwidth_bytes_per_s: Positive | None = None
+    """One direction; None: as fast as the real link."""
     is_dead: bool = False
+    """Inline sends fail; delegates still get through, over the hosts' own network."""
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
         """Seconds that a message of so many bytes is held back."""
@@ -43,13 +40,10 @@ HEALTHY = LinkCondition()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConditions:
-    """The links of one pipeline that are not as they really are.
-
-    Attributes:
-        of_pairs: By both pipeline ranks, the lower first; links that are not named are healthy.
-    """
+    """The links of one pipeline that are not as they really are."""
 
     of_pairs: Mapping[tuple[int, int], LinkCondition] = field(default_factory=lambda: MappingProxyType({}))
+    """By both pipeline ranks, the lower first; links that are not named are healthy."""
 
     def __post_init__(self) -> None:
         for pair in self.of_pairs:
@@ -71,21 +65,18 @@ _MOST_PARTS = 8
 
 
 class Message(NamedTuple):
-    """One tensor on its way between neighbouring stages.
-
-    Attributes:
-        peer: Pipeline rank at the other end.
-        stage: That it is meant for.
-        is_gradient: It goes back; else it is an activation.
-        micro_batch: From 0.
-        part: Which of the tensors that a stage hands on.
-    """
+    """One tensor on its way between neighbouring stages."""
 
     peer: int
+    """Pipeline rank at the other end."""
     stage: int
+    """That it is meant for."""
     is_gradient: bool
+    """It goes back; else it is an activation."""
     micro_batch: int
+    """From 0."""
     part: int = 0
+    """Which of the tensors that a stage hands on."""
 
     def tag(self, num_micro_batches: int) -> int:
         """A number that no other message of the step between the same two ranks has, on both ends the same."""

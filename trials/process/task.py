@@ -16,13 +16,10 @@ from trials.runtime.report import Reporter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """A task's folder, and which of the ranks that do the task this process is.
-
-    Attributes:
-        folder: Fresh, for this task alone, and gone when it is over.
-    """
+    """A task's folder, and which of the ranks that do the task this process is."""
 
     folder: Path
+    """Fresh, for this task alone, and gone when it is over."""
     rank_info: RankInfo
 
     def store(self) -> Store:

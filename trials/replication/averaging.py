@@ -14,15 +14,12 @@ from trials.replication.replicator import Rows
 
 
 class AveragerState(TypedDict):
-    """What a rank must keep to go on where it stopped.
-
-    Attributes:
-        anchors: The parameters behind the latest average.
-        num_steps: Optimizer steps done.
-    """
+    """What a rank must keep to go on where it stopped."""
 
     anchors: list[Tensor]
+    """The parameters behind the latest average."""
     num_steps: int
+    """Optimizer steps done."""
 
 
 class ParameterAverager:

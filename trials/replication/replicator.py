@@ -39,25 +39,19 @@ def gather(payload: Tensor, group: dist.ProcessGroup) -> tuple[list[Tensor], Sen
 
 
 class ReplicatorState(TypedDict):
-    """What a rank must keep to go on where it stopped; each replica has its own.
-
-    Attributes:
-        residuals: What of the momentum was not sent, in the shapes of the gradients; none where all of it always is.
-        num_steps: Exchanges done.
-    """
+    """What a rank must keep to go on where it stopped; each replica has its own."""
 
     residuals: list[Tensor]
+    """What of the momentum was not sent, in the shapes of the gradients; none where all of it always is."""
     num_steps: int
+    """Exchanges done."""
 
 
 class Replicator(Protocol):
-    """Exchanges the gradients that this rank holds with the ranks that hold the same ones of other replicas.
-
-    Attributes:
-        payload_bytes: What this rank contributed to the latest exchange, before the collective's own factor.
-    """
+    """Exchanges the gradients that this rank holds with the ranks that hold the same ones of other replicas."""
 
     payload_bytes: int
+    """What this rank contributed to the latest exchange, before the collective's own factor."""
 
     def start(self, gradients: Sequence[Tensor]) -> Sending:
         """Take this replica's gradients and begin to send; they may be freed or changed afterwards."""

@@ -26,18 +26,15 @@ tens of seconds at most."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
-    """Rank and world size of this process, on all hosts and on its own; the defaults are a process alone.
-
-    Attributes:
-        local_rank: Rank among the processes of this host, of which there are ``local_world_size``.
-        ranks_per_node: Of the nodes that this host plays, where it plays several; None: it is one.
-    """
+    """Rank and world size of this process, on all hosts and on its own; the defaults are a process alone."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    """Rank among the processes of this host, of which there are ``local_world_size``."""
     local_world_size: int = 1
     ranks_per_node: int | None = None
+    """Of the nodes that this host plays, where it plays several; None: it is one."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:

@@ -28,14 +28,11 @@ from trials.distributed.context import WHOLE, ContextPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:
-    """Parts of a vocabulary, one for each language.
-
-    Attributes:
-        num_languages: 1: all sequences are of the whole vocabulary.
-    """
+    """Parts of a vocabulary, one for each language."""
 
     vocab_size: int
     num_languages: int = 1
+    """1: all sequences are of the whole vocabulary."""
 
     def of_row(self, row: int, num_rows: int, turn: int = 0) -> int:
         """The language of a row of a global batch: neighbouring rows share it, as a rank's do.
@@ -62,15 +59,12 @@ _MULTIPLIED_IN_BLOCKS = (Precision.FP8, Precision.NVFP4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One replica's share of a global batch, or a context rank's part of it; a label is the token that follows.
-
-    Attributes:
-        tokens_per_loss: Real tokens of the global batch over the ranks whose losses are averaged: what each divides
-            its summed losses by, so that every token of the batch counts alike.
-    """
+    """One replica's share of a global batch, or a context rank's part of it; a label is the token that follows."""
 
     micro_batches: tuple[MicroBatch, ...]
     tokens_per_loss: float
+    """Real tokens of the global batch over the ranks whose losses are averaged: what each divides its summed losses by,
+    so that every token of the batch counts alike."""
 
     def together(self) -> MicroBatch:
         """All micro-batches as one, where their rows have one length: a pipeline cuts them itself."""

@@ -132,18 +132,15 @@ def total_norm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaClip:
-    """Clips this replica's own gradient, whole, before any of it is reduced.
-
-    Attributes:
-        buckets: All that this rank holds.
-        groups: Axes of the ranks that hold the replica together.
-        tied: Its copies of a tied table, whose gradients are one sum.
-    """
+    """Clips this replica's own gradient, whole, before any of it is reduced."""
 
     buckets: Sequence[BucketShard]
+    """All that this rank holds."""
     max_norm: float
     groups: Sequence[dist.ProcessGroup]
+    """Axes of the ranks that hold the replica together."""
     tied: TiedTables | None
+    """Its copies of a tied table, whose gradients are one sum."""
 
     def __call__(self) -> None:
         """The last backward pass of the step is done."""
@@ -190,19 +187,16 @@ def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Whom the gradients of a rank concern beside itself.
-
-    Attributes:
-        gradient: The ranks that hold one gradient together; None: the whole job.
-        before_reduction: Called when all backward passes of a step are done, before what is left to be reduced is.
-        tied: Copies of a table, of which this rank holds one or two and whose reduced gradients are one sum.
-        exchange: Makes what replicas exchange, for such masters; it makes None where they sum their gradients.
-    """
+    """Whom the gradients of a rank concern beside itself."""
 
     gradient: dist.ProcessGroup | None = None
+    """The ranks that hold one gradient together; None: the whole job."""
     before_reduction: Callable[[], None] | None = None
+    """Called when all backward passes of a step are done, before what is left to be reduced is."""
     tied: TiedTables | None = None
+    """Copies of a table, of which this rank holds one or two and whose reduced gradients are one sum."""
     exchange: Callable[[Sequence[Tensor]], Exchange | None] = lambda masters: None
+    """Makes what replicas exchange, for such masters; it makes None where they sum their gradients."""
 
 
 _EVERYBODY = Peers()

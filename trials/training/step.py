@@ -107,19 +107,16 @@ class AccumulatedPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePasses:
-    """All forwards and backwards of a step, run by a pipeline schedule over the micro-batches.
-
-    Attributes:
-        has_first_stage: This rank is fed the tokens.
-        has_last_stage: It computes the loss; in a V, the first pipeline rank does both.
-        before_first: Told that the backward passes of a step are to come.
-    """
+    """All forwards and backwards of a step, run by a pipeline schedule over the micro-batches."""
 
     schedule: Schedule
     loss: TokenMean
     has_first_stage: bool
+    """This rank is fed the tokens."""
     has_last_stage: bool
+    """It computes the loss; in a V, the first pipeline rank does both."""
     before_first: Callable[[], None]
+    """Told that the backward passes of a step are to come."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
@@ -140,17 +137,14 @@ class PipelinePasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An optimizer step, ready to be repeated.
-
-    Attributes:
-        overlap: Counts the gradients whose reduction starts while backward passes run.
-    """
+    """An optimizer step, ready to be repeated."""
 
     layout: Layout
     passes: Passes
     optimizer: ShardedOptimizer
     stopwatch: Stopwatch
     overlap: Overlap
+    """Counts the gradients whose reduction starts while backward passes run."""
 
     def __call__(self, batch: Batch, *, number: int) -> float:
         """Train on the batch and return the loss: the mean over all tokens of the global batch, on every rank.
@@ -212,15 +206,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reductions:
-    """Tells the shards of a rank when they may start, while backward passes of the step still run.
-
-    Attributes:
-        early: Shards of each stage that do not wait until the optimizer takes their gradients.
-        overlap: Counts what starts before the last gradient.
-    """
+    """Tells the shards of a rank when they may start, while backward passes of the step still run."""
 
     early: Sequence[Sequence[OptimizerShard]]
+    """Shards of each stage that do not wait until the optimizer takes their gradients."""
     overlap: Overlap
+    """Counts what starts before the last gradient."""
 
     def expect_backward_passes(self, num_left: int) -> None:
         """So many backward passes of the step are to come, through the first stage."""

@@ -300,17 +300,14 @@ def _mark(glyph: Glyph) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class SecondsUnit:
-    """Seconds, milliseconds or microseconds, by the longest of what is told.
-
-    Attributes:
-        name: ``ms``.
-        seconds: How long one is.
-        digits: Behind the point, so that the longest has three digits or more and the shortest is still seen.
-    """
+    """Seconds, milliseconds or microseconds, by the longest of what is told."""
 
     name: str
+    """``ms``."""
     seconds: float
+    """How long one is."""
     digits: int
+    """Behind the point, so that the longest has three digits or more and the shortest is still seen."""
 
     @classmethod
     def of(cls, longest_s: float) -> SecondsUnit:

@@ -50,19 +50,16 @@ def link_timeline_picture(found: LinkTimelines, window: Window = WHOLE, *, width
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """One step.
-
-    Attributes:
-        marked: Slow hops, where they are slow in this step.
-        healthy_s: Where the step with healthy links ends; None in that one.
-    """
+    """One step."""
 
     name: str
     timeline: StepTimeline
     is_measured: bool = False
     marked: Sequence[SlowHop] = ()
+    """Slow hops, where they are slow in this step."""
     messages: Sequence[Message] = ()
     healthy_s: float | None = None
+    """Where the step with healthy links ends; None in that one."""
 
 
 def _groups(found: LinkTimelines) -> Iterator[_Group]:

@@ -41,35 +41,29 @@ _TORUS_ACROSS, _TORUS_DOWN, _TORUS_STEP = 8, 4, 40.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """Switches of one tier, or the nodes.
-
-    Attributes:
-        words: What they are and how many there are.
-        rate: What a rank has of the lines that leave them; empty where none do.
-        links: The name of these lines.
-        fan: Boxes of the row that are drawn below each of the row above.
-        is_thin: Less leaves them than comes in.
-    """
+    """Switches of one tier, or the nodes."""
 
     words: str
+    """What they are and how many there are."""
     rate: str = ""
+    """What a rank has of the lines that leave them; empty where none do."""
     links: str = ""
+    """The name of these lines."""
     fan: int = 1
+    """Boxes of the row that are drawn below each of the row above."""
     is_thin: bool = False
+    """Less leaves them than comes in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """Words beside lines.
-
-    Attributes:
-        x: Where they begin, or end.
-        y: Of their base line.
-    """
+    """Words beside lines."""
 
     words: str
     x: float
+    """Where they begin, or end."""
     y: float
+    """Of their base line."""
     look: str | None
     is_at_end: bool = False
 
@@ -230,19 +224,16 @@ _BOX, _NODE_LABEL, _MARKS, _PORT_STEP = 26.0, 18.0, 14.0, 14.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Joined:
-    """A row of what joins accelerators.
-
-    Attributes:
-        words: Above it.
-        groups: Who is joined.
-        look: Class of its lines.
-        limited: Axes of a layout that it limits.
-    """
+    """A row of what joins accelerators."""
 
     words: str
+    """Above it."""
     groups: Groups
+    """Who is joined."""
     look: str
+    """Class of its lines."""
     limited: Sequence[str] = ()
+    """Axes of a layout that it limits."""
 
 
 def node_wiring_picture(cluster: Cluster, limits: Limits | None = None, *, width: int = WIDE) -> Markup:

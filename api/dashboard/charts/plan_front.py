@@ -38,19 +38,16 @@ def plan_front(contenders: Sequence[Candidate], goal: Goal, wide: int) -> Markup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drawn:
-    """The picture at one width.
-
-    Attributes:
-        contenders: The one to take first.
-        x: Logarithms of days.
-        y: Logarithms of dollars.
-    """
+    """The picture at one width."""
 
     contenders: Sequence[Candidate]
+    """The one to take first."""
     goal: Goal
     frame: Frame
     x: Scale
+    """Logarithms of days."""
     y: Scale
+    """Logarithms of dollars."""
 
     @classmethod
     def of(cls, contenders: Sequence[Candidate], goal: Goal, width: int) -> Self:

@@ -50,21 +50,18 @@ def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """Where nodes and their ranks lie.
-
-    Attributes:
-        columns: Nodes beside each other; pipeline ranks, where each has whole nodes.
-        by_stage: Columns are pipeline ranks.
-        across: Ranks beside each other in a node.
-        down: Rows of ranks in a node.
-        num_nodes: Shown.
-    """
+    """Where nodes and their ranks lie."""
 
     columns: int
+    """Nodes beside each other; pipeline ranks, where each has whole nodes."""
     by_stage: bool
+    """Columns are pipeline ranks."""
     across: int
+    """Ranks beside each other in a node."""
     down: int
+    """Rows of ranks in a node."""
     num_nodes: int
+    """Shown."""
 
     @classmethod
     def of(cls, groups: RankGroups, nodes: Sequence[int]) -> _Grid:

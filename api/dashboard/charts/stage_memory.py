@@ -24,16 +24,13 @@ _WORTH_THE_LIMIT = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageBar:
-    """What one stage, or one layout of several, holds at its fullest.
-
-    Attributes:
-        parts: Bytes by part, predicted.
-        measured_bytes: The peak that was measured; None where nothing ran.
-    """
+    """What one stage, or one layout of several, holds at its fullest."""
 
     name: str
     parts: Mapping[str, float]
+    """Bytes by part, predicted."""
     measured_bytes: float | None = None
+    """The peak that was measured; None where nothing ran."""
 
     @classmethod
     def of(cls, name: str, memory: Memory, measured_bytes: float | None = None) -> Self:

@@ -32,18 +32,15 @@ _ON: dict[PartKind, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBar:
-    """One side of a step.
-
-    Attributes:
-        name: ``predicted``, ``measured``, ``simulated``.
-        parts: Name, kind and seconds of every part in order, those of no time too, so that sides can be joined.
-        whole: The step time with its interval, which need not be the sum of the parts: 80 % where it is predicted, 95 %
-            where it was measured. None where the sum is all there is.
-    """
+    """One side of a step."""
 
     name: str
+    """``predicted``, ``measured``, ``simulated``."""
     parts: Sequence[tuple[str, PartKind, float]]
+    """Name, kind and seconds of every part in order, those of no time too, so that sides can be joined."""
     whole: Spread | None
+    """The step time with its interval, which need not be the sum of the parts: 80 % where it is predicted, 95 % where
+    it was measured. None where the sum is all there is."""
     is_predicted: bool
 
     @property

@@ -39,49 +39,43 @@ class RateMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendSlot:
-    """A run's place; all in percent of the picture, ``y`` from above.
-
-    Attributes:
-        x: Where it begins.
-        width: How wide it is.
-        middle: Of it.
-        y: The mean of its measurements.
-        high: The fastest of them.
-        low: The slowest of them.
-        band: Upper and lower end of the band in which noise alone lies; None without a baseline.
-        reference: What it was held to; None without a baseline.
-        label: Its day, or its time where all are of one day; empty where there is no room.
-        is_another: The layout in use is not that of the run before.
-    """
+    """A run's place; all in percent of the picture, ``y`` from above."""
 
     x: float
+    """Where it begins."""
     width: float
+    """How wide it is."""
     middle: float
+    """Of it."""
     y: float
+    """The mean of its measurements."""
     high: float
+    """The fastest of them."""
     low: float
+    """The slowest of them."""
     band: tuple[float, float] | None
+    """Upper and lower end of the band in which noise alone lies; None without a baseline."""
     reference: float | None
+    """What it was held to; None without a baseline."""
     label: str
+    """Its day, or its time where all are of one day; empty where there is no room."""
     is_another: bool
+    """The layout in use is not that of the run before."""
     point: TrendPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendChart:
-    """The picture.
-
-    Attributes:
-        unit: Of its marks.
-        is_cut: Older runs have no room.
-        is_dense: Many runs share the width, and are drawn small.
-    """
+    """The picture."""
 
     slots: tuple[TrendSlot, ...]
     marks: tuple[RateMark, ...]
     unit: str
+    """Of its marks."""
     is_cut: bool
+    """Older runs have no room."""
     is_dense: bool
+    """Many runs share the width, and are drawn small."""
 
 
 def trend_chart(points: Sequence[TrendPoint]) -> TrendChart | None:

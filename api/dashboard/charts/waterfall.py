@@ -22,16 +22,13 @@ _PER_LETTER = 6.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """One part that changes.
-
-    Attributes:
-        seconds: By how much; below 0: it takes less.
-        is_worth_saying: It stands out; else its words are quiet.
-    """
+    """One part that changes."""
 
     name: str
     seconds: float
+    """By how much; below 0: it takes less."""
     is_worth_saying: bool = True
+    """It stands out; else its words are quiet."""
 
 
 def waterfall(begins: tuple[str, float], falls: Sequence[Fall], ends: tuple[str, float], *, wide: int = 896) -> Markup:

@@ -36,15 +36,12 @@ _WHOLE = ("model", "cluster", "space")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """What is wrong with an input.
-
-    Attributes:
-        at: Path of the input; empty where it is about none.
-        text: A sentence without its full stop.
-    """
+    """What is wrong with an input."""
 
     at: str
+    """Path of the input; empty where it is about none."""
     text: str
+    """A sentence without its full stop."""
 
     @property
     def id(self) -> str:
@@ -62,21 +59,18 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What comes of a form.
-
-    Attributes:
-        body: Of ``POST /sweeps``; empty where a description cannot be read.
-        request: None where something is wrong.
-        shown: What the preview is of: the request, or it without what is wrong and changes no search.
-        preview: None where something else is wrong, or the answer would take too long.
-    """
+    """What comes of a form."""
 
     given: Given
     body: dict[str, Any]
+    """Of ``POST /sweeps``; empty where a description cannot be read."""
     complaints: tuple[Complaint, ...]
     request: SweepRequest | None = None
+    """None where something is wrong."""
     shown: SweepRequest | None = None
+    """What the preview is of: the request, or it without what is wrong and changes no search."""
     preview: SweepPreview | None = None
+    """None where something else is wrong, or the answer would take too long."""
 
     def at(self, path: str) -> str:
         """What is wrong with an input; empty where nothing is."""

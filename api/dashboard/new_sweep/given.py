@@ -41,15 +41,12 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The texts of the form.
-
-    Attributes:
-        values: By name of the input, in the order of the form; checkboxes of one name have several.
-        is_form: They are all of a form's, so that a checkbox that is missing is one that was cleared.
-    """
+    """The texts of the form."""
 
     values: Mapping[str, tuple[str, ...]]
+    """By name of the input, in the order of the form; checkboxes of one name have several."""
     is_form: bool = False
+    """They are all of a form's, so that a checkbox that is missing is one that was cleared."""
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[str, str]], *, is_form: bool = False) -> Self:

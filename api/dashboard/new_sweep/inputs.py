@@ -25,25 +25,22 @@ _Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "li
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One input.
-
-    Attributes:
-        path: What it sets, dots between names (``budget.num_trials``).
-        default: What the body has where it says nothing; None: nothing is said.
-        unit: What people type, where that is not what the body has.
-        factor: What one of what people type is in the body: 60 seconds of a minute.
-        options: Values of a choice, with their words.
-        hint: What an empty input means, or what a value does.
-    """
+    """One input."""
 
     path: str
+    """What it sets, dots between names (``budget.num_trials``)."""
     label: str
     kind: _Kind = "integer"
     default: Any = None
+    """What the body has where it says nothing; None: nothing is said."""
     unit: str = ""
+    """What people type, where that is not what the body has."""
     factor: float = 1.0
+    """What one of what people type is in the body: 60 seconds of a minute."""
     options: tuple[tuple[str, str], ...] = ()
+    """Values of a choice, with their words."""
     hint: str = ""
+    """What an empty input means, or what a value does."""
     is_required: bool = False
 
     @property
@@ -250,22 +247,19 @@ _LETTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis.
-
-    Attributes:
-        name: The field of a layout.
-        letters: As columns of layouts are headed; empty for others.
-        values: Of a switch or a choice, as JSON has them, with their words; empty for a number.
-        takes_all: Whether a space can ask for every value.
-        is_usual: Whether people choose it often.
-    """
+    """One axis."""
 
     name: str
+    """The field of a layout."""
     label: str
     letters: str
+    """As columns of layouts are headed; empty for others."""
     values: tuple[tuple[str, str], ...]
+    """Of a switch or a choice, as JSON has them, with their words; empty for a number."""
     takes_all: bool
+    """Whether a space can ask for every value."""
     is_usual: bool
+    """Whether people choose it often."""
 
     @property
     def path(self) -> str:

@@ -83,26 +83,24 @@ class Permalink:
     """A job by the names of its parts, and a layout of it.
 
     As an address: ``/explore?model=llama-3-70b&cluster=h100:64&seq_len=8192&global_batch_size=1024&layout=fsdp64 mb1``.
-
-    Attributes:
-        model: Name of a stored or catalog model, or ``sweep:ID`` for that of a sweep.
-        cluster: Name of a stored cluster, an accelerator and a count, ``local``, or ``sweep:ID``.
-        layout: None: the best that is predicted, where one is needed.
-        stack: Software that would run it.
-        optimizer_state_precision: Of AdamW's moments.
-        link_health: Links that are not as the cluster says, in lines parted by ``|``: ``2_3; 0.06|0_1; dead``.
-        lengths: How long sequences are, where they differ: ``1-128:6, 512:3``, or ``sweep:ID`` as that sweep has it.
     """
 
     model: str
+    """Name of a stored or catalog model, or ``sweep:ID`` for that of a sweep."""
     cluster: str
+    """Name of a stored cluster, an accelerator and a count, ``local``, or ``sweep:ID``."""
     seq_len: int
     global_batch_size: int
     layout: Layout | None = None
+    """None: the best that is predicted, where one is needed."""
     stack: str = "torch"
+    """Software that would run it."""
     optimizer_state_precision: str = "fp32"
+    """Of AdamW's moments."""
     link_health: str = ""
+    """Links that are not as the cluster says, in lines parted by ``|``: ``2_3; 0.06|0_1; dead``."""
     lengths: str = ""
+    """How long sequences are, where they differ: ``1-128:6, 512:3``, or ``sweep:ID`` as that sweep has it."""
 
     @classmethod
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:

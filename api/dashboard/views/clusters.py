@@ -25,34 +25,28 @@ from autotuner.search.text.topologies import described_said
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkCell:
-    """A link from one side.
-
-    Attributes:
-        text: One-way delay above the diagonal, bandwidth of the slower direction below it.
-        look: ``measured``, ``predicted`` of what is assumed, or nothing where nothing is known.
-        is_ailing: Whether the link is not healthy in that respect.
-    """
+    """A link from one side."""
 
     text: str = ""
+    """One-way delay above the diagonal, bandwidth of the slower direction below it."""
     look: str = ""
+    """``measured``, ``predicted`` of what is assumed, or nothing where nothing is known."""
     is_ailing: bool = False
+    """Whether the link is not healthy in that respect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkMatrix:
-    """What the template shows.
-
-    Attributes:
-        ends: What links join: nodes or accelerators.
-        rows: A cell for each pair of ends, none on the diagonal; no rows where there are too many ends to be read.
-        compared: Which links were measured and what they typically reach; empty where none was.
-        ailing: What is not healthy, a line for each link, and how the line looks.
-    """
+    """What the template shows."""
 
     ends: str
+    """What links join: nodes or accelerators."""
     rows: tuple[tuple[LinkCell | None, ...], ...]
+    """A cell for each pair of ends, none on the diagonal; no rows where there are too many ends to be read."""
     compared: str
+    """Which links were measured and what they typically reach; empty where none was."""
     ailing: tuple[tuple[str, str], ...]
+    """What is not healthy, a line for each link, and how the line looks."""
 
 
 def link_matrix(cluster: Cluster, links: LinkList) -> LinkMatrix | None:
@@ -117,23 +111,20 @@ _HALF = 560
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyShown:
-    """What joins a cluster's nodes and accelerators.
-
-    Attributes:
-        name: Of the network; empty where the cluster describes none.
-        source: Where the network was read.
-        network: Its picture; empty of a single node.
-        node: The picture of a node; empty where it describes none.
-        said: What is in the pictures, in sentences without full stops.
-        limits: Of a layout, a sentence for each axis; empty without one.
-    """
+    """What joins a cluster's nodes and accelerators."""
 
     name: str
+    """Of the network; empty where the cluster describes none."""
     source: str
+    """Where the network was read."""
     network: Markup
+    """Its picture; empty of a single node."""
     node: Markup
+    """The picture of a node; empty where it describes none."""
     said: tuple[str, ...]
+    """What is in the pictures, in sentences without full stops."""
     limits: tuple[str, ...] = ()
+    """Of a layout, a sentence for each axis; empty without one."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self | None:

@@ -70,58 +70,52 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One layout that is compared.
-
-    Attributes:
-        source: What its figures are called.
-        mfu: In percent, with half its interval in ``spread``.
-        beside: Its rate beside that of the fastest; empty in the fastest's own column.
-        mfu_picture: On one axis with the others.
-        memory_picture: On one axis with the others.
-        died: Why it has no figures of its own but predicted ones; empty where it ran, or nobody tried.
-        without: Address of the page without it.
-    """
+    """One layout that is compared."""
 
     letter: str
     asked: Asked
     is_fastest: bool
     source: str
+    """What its figures are called."""
     mfu: str
+    """In percent, with half its interval in ``spread``."""
     spread: str
     beside: str
+    """Its rate beside that of the fastest; empty in the fastest's own column."""
     step: str
     tokens_per_s: str
     peak: str
     mfu_picture: Markup
+    """On one axis with the others."""
     memory_picture: Markup
+    """On one axis with the others."""
     died: str
+    """Why it has no figures of its own but predicted ones; empty where it ran, or nobody tried."""
     without: str
+    """Address of the page without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The page.
-
-    Attributes:
-        jobs: Rows in which the jobs differ.
-        options: Rows in which the layouts differ.
-        same: What all of them have.
-        bars: Where the time of each goes.
-        shifts: The waterfall; None where nothing shifts.
-        memory: By part of the fullest stage; None where the limits differ.
-        permalink: Address of this very comparison.
-    """
+    """The page."""
 
     found: SideBySide
     columns: tuple[Column, ...]
     axis: Markup
     jobs: tuple[Row, ...]
+    """Rows in which the jobs differ."""
     options: tuple[Row, ...]
+    """Rows in which the layouts differ."""
     same: tuple[str, ...]
+    """What all of them have."""
     bars: Markup
+    """Where the time of each goes."""
     shifts: Markup | None
+    """The waterfall; None where nothing shifts."""
     memory: Markup | None
+    """By part of the fullest stage; None where the limits differ."""
     permalink: str
+    """Address of this very comparison."""
 
     @property
     def is_robust(self) -> bool:

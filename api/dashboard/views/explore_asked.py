@@ -23,21 +23,18 @@ _SWITCH = {"on": 1, "off": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the inputs say.
-
-    Attributes:
-        texts: What stands in each input, as it was typed.
-        errors: What is wrong, by input.
-        link: The job that the inputs name; with ``DEFAULT``'s in the place of what is wrong.
-        base: Layout that the address names; None: the best that is predicted.
-        changes: Options that single inputs say, over those of ``base``.
-    """
+    """What the inputs say."""
 
     texts: Mapping[str, str]
+    """What stands in each input, as it was typed."""
     errors: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong, by input."""
     link: Permalink
+    """The job that the inputs name; with ``DEFAULT``'s in the place of what is wrong."""
     base: Layout | None = None
+    """Layout that the address names; None: the best that is predicted."""
     changes: Mapping[str, int] = field(default_factory=dict)
+    """Options that single inputs say, over those of ``base``."""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:

@@ -72,41 +72,35 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value of a control.
-
-    Attributes:
-        sent: What the form sends for it.
-        text: What people read.
-        is_idle: It would change nothing beside the other choices, so it cannot be chosen.
-    """
+    """A value of a control."""
 
     sent: str
+    """What the form sends for it."""
     text: str
+    """What people read."""
     is_chosen: bool
     is_legal: bool
     is_idle: bool
+    """It would change nothing beside the other choices, so it cannot be chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """One option with its values.
-
-    Attributes:
-        field: Of the layout.
-        label: What people read before it.
-        name: The option in full.
-        letters: Of a degree, as in a table; else empty.
-        is_menu: Its values are too many, or too long, to stand side by side.
-        notes: Why values are struck, once for each rule.
-    """
+    """One option with its values."""
 
     field: str
+    """Of the layout."""
     label: str
+    """What people read before it."""
     name: str
+    """The option in full."""
     letters: str
+    """Of a degree, as in a table; else empty."""
     values: tuple[Value, ...]
     is_menu: bool
+    """Its values are too many, or too long, to stand side by side."""
     notes: tuple[str, ...]
+    """Why values are struck, once for each rule."""
 
     @classmethod
     def of(cls, field: str, choices: Sequence[Choosable], layout: Layout) -> Self:
@@ -166,27 +160,24 @@ def _note(broken: Sequence[tuple[str, str]], letters: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """All controls of a layout.
-
-    Attributes:
-        degrees: Those that split ranks, in the order of the columns; without experts no expert ranks.
-        usual: Choices that most people make.
-        rare: All others.
-        unusual: Of these, what is not as it is by default: ``last stage less 1``.
-        product: The degrees as a product: ``8 × 4 × 1 × 2 = 64 ranks``.
-        is_whole: Whether it is the number of ranks of the cluster.
-        data: Data-parallel ranks, which the other degrees leave.
-        words: The layout in short.
-    """
+    """All controls of a layout."""
 
     degrees: tuple[Control, ...]
+    """Those that split ranks, in the order of the columns; without experts no expert ranks."""
     usual: tuple[Control, ...]
+    """Choices that most people make."""
     rare: tuple[Control, ...]
+    """All others."""
     unusual: tuple[str, ...]
+    """Of these, what is not as it is by default: ``last stage less 1``."""
     product: str
+    """The degrees as a product: ``8 × 4 × 1 × 2 = 64 ranks``."""
     is_whole: bool
+    """Whether it is the number of ranks of the cluster."""
     data: int
+    """Data-parallel ranks, which the other degrees leave."""
     words: str
+    """The layout in short."""
 
     @classmethod
     def of(cls, answer: WhatIf, job: Job) -> Self:

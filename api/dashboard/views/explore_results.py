@@ -30,26 +30,23 @@ _SURE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is predicted of a layout in one line.
-
-    Attributes:
-        mfu: ``39.2 %``.
-        mfu_spread: Half of the 80 % interval in points, or its ends where they lie far apart.
-        standing: A state of the style sheet: complete, warned or failed.
-        fit: In words, whether it fits and how sure that is.
-        sentence: All of it in a sentence, for who hears the page.
-    """
+    """What is predicted of a layout in one line."""
 
     mfu: str
+    """``39.2 %``."""
     mfu_spread: str
+    """Half of the 80 % interval in points, or its ends where they lie far apart."""
     step: str
     step_spread: str
     tokens: str
     peak: str
     limit: str
     standing: str
+    """A state of the style sheet: complete, warned or failed."""
     fit: str
+    """In words, whether it fits and how sure that is."""
     sentence: str
+    """All of it in a sentence, for who hears the page."""
 
     @classmethod
     def of(cls, prediction: Prediction, job: Job) -> Self:
@@ -92,19 +89,16 @@ def _fit(prediction: Prediction, excess_bytes: float) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A rule that a layout breaks.
-
-    Attributes:
-        subject: The option, with the value that it has.
-        message: The rule's words.
-        nearest: What the rule names as the nearest value; empty where it names none.
-        mended: Address of the layout with it; empty without one.
-    """
+    """A rule that a layout breaks."""
 
     subject: str
+    """The option, with the value that it has."""
     message: str
+    """The rule's words."""
     nearest: str
+    """What the rule names as the nearest value; empty where it names none."""
     mended: str
+    """Address of the layout with it; empty without one."""
 
     @classmethod
     def of(cls, reason: Reason, layout: Layout, job: Job, link: Permalink) -> Self:
@@ -126,42 +120,36 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRow:
-    """A part of the memory on each stage that is shown.
-
-    Attributes:
-        part: Name, and class of the style sheet.
-        sizes: In the table's unit; a dash for nothing.
-        source: Where it comes from.
-    """
+    """A part of the memory on each stage that is shown."""
 
     part: str
+    """Name, and class of the style sheet."""
     sizes: tuple[str, ...]
+    """In the table's unit; a dash for nothing."""
     source: str
+    """Where it comes from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTable:
-    """Memory by part and stage.
-
-    Attributes:
-        unit: Of all numbers.
-        noun: What a column is: a stage, or a rank that holds several.
-        stages: Numbers of those that are shown.
-        num_stages: How many there are.
-        rows: One for each part that takes any.
-        peaks: Sums of the columns.
-        free: What the fullest stage leaves of the limit, in words.
-        bars: The same as a picture takes it.
-    """
+    """Memory by part and stage."""
 
     unit: str
+    """Of all numbers."""
     noun: str
+    """What a column is: a stage, or a rank that holds several."""
     stages: tuple[int, ...]
+    """Numbers of those that are shown."""
     num_stages: int
+    """How many there are."""
     rows: tuple[MemoryRow, ...]
+    """One for each part that takes any."""
     peaks: tuple[str, ...]
+    """Sums of the columns."""
     free: str
+    """What the fullest stage leaves of the limit, in words."""
     bars: tuple[StageBar, ...]
+    """The same as a picture takes it."""
 
     @property
     def is_wide(self) -> bool:
@@ -224,21 +212,18 @@ def _three(value: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Help:
-    """A change of one step.
-
-    Attributes:
-        change: What differs.
-        step: Of the step time, in percent: ``−8.6 %``.
-        chip: Class of the chip that says whether it fits.
-        address: Of the layout with it.
-    """
+    """A change of one step."""
 
     change: str
+    """What differs."""
     step: str
+    """Of the step time, in percent: ``−8.6 %``."""
     mfu: str
     chip: str
+    """Class of the chip that says whether it fits."""
     fit: str
     address: str
+    """Of the layout with it."""
 
     @classmethod
     def of_all(cls, explanation: Explanation, link: Permalink) -> tuple[Self, ...]:

@@ -37,19 +37,16 @@ _DATA = "data_parallel_degree"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """A search, taken apart.
-
-    Attributes:
-        asked: As it was typed.
-        number: A trial's, where the search has one.
-        layout: Fields of a layout that it names; of degrees ``data_parallel_degree`` in the place of its two parts.
-        rest: What else it says: words of sweeps.
-    """
+    """A search, taken apart."""
 
     asked: str
+    """As it was typed."""
     number: int | None = None
+    """A trial's, where the search has one."""
     layout: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a layout that it names; of degrees ``data_parallel_degree`` in the place of its two parts."""
     rest: str = ""
+    """What else it says: words of sweeps."""
 
     @classmethod
     def of(cls, asked: str) -> Self:
@@ -88,19 +85,16 @@ def _plain(layout: Layout, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTrial:
-    """A trial that was found, and the sweep it is of.
-
-    Attributes:
-        kind: What its figures are called.
-        mfu: None of one that has no rank.
-        spread: Half the 95 % interval of the MFU; None where it is estimated or not known.
-    """
+    """A trial that was found, and the sweep it is of."""
 
     trial: Trial
     sweep: SweepOverview
     kind: str
+    """What its figures are called."""
     mfu: float | None
+    """None of one that has no rank."""
     spread: float | None
+    """Half the 95 % interval of the MFU; None where it is estimated or not known."""
 
     @classmethod
     def of(cls, trial: Trial, sweep: SweepOverview) -> Self:
@@ -114,21 +108,18 @@ class FoundTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found.
-
-    Attributes:
-        num_sweeps: How many sweeps match, of which the newest are listed.
-        numbered: Trials of the number that was asked for, of the newest sweeps that match.
-        alike: The fastest trials whose layouts have all that was asked of one.
-        is_cut: There may be more of these.
-    """
+    """What was found."""
 
     words: Words
     sweeps: tuple[SweepOverview, ...]
     num_sweeps: int
+    """How many sweeps match, of which the newest are listed."""
     numbered: tuple[FoundTrial, ...]
+    """Trials of the number that was asked for, of the newest sweeps that match."""
     alike: tuple[FoundTrial, ...]
+    """The fastest trials whose layouts have all that was asked of one."""
     is_cut: bool
+    """There may be more of these."""
 
 
 def exact_place(store: Store, asked: str) -> str | None:

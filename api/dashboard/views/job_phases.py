@@ -46,15 +46,12 @@ _INPUTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesAsked:
-    """What the inputs say.
-
-    Attributes:
-        texts: What stands in each input.
-        errors: What is wrong, by input.
-    """
+    """What the inputs say."""
 
     texts: Mapping[str, str]
+    """What stands in each input."""
     errors: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong, by input."""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:

@@ -16,15 +16,12 @@ from autotuner.search.text.sentences import value_in_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degree:
-    """A degree of a layout, or its micro-batch size.
-
-    Attributes:
-        letters: As a column is headed: ``tp``.
-        name: In words, for who does not know the letters.
-    """
+    """A degree of a layout, or its micro-batch size."""
 
     letters: str
+    """As a column is headed: ``tp``."""
     name: str
+    """In words, for who does not know the letters."""
     value: int
 
 

@@ -32,16 +32,13 @@ _MOST_PICTURES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricChoice:
-    """A metric that may be compared.
-
-    Attributes:
-        is_chosen: It counts.
-        weights: What its weight in the profile may be, as a form says it: value, words, whether it is.
-    """
+    """A metric that may be compared."""
 
     metric: Metric
     is_chosen: bool
+    """It counts."""
     weights: tuple[tuple[str, str, bool], ...]
+    """What its weight in the profile may be, as a form says it: value, words, whether it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +53,17 @@ class FrontRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFrontView:
-    """The front of a sweep by the metrics that its address, or else its objective, names.
-
-    Attributes:
-        choices: Every metric that the sweep's cluster tells.
-        pictures: The first metric against each other one.
-        rows: Of the front.
-        refused: Why the front cannot be shown as the address asks; empty where it is.
-    """
+    """The front of a sweep by the metrics that its address, or else its objective, names."""
 
     choices: tuple[MetricChoice, ...]
+    """Every metric that the sweep's cluster tells."""
     front: SweepFront | None
     pictures: tuple[Markup, ...]
+    """The first metric against each other one."""
     rows: tuple[FrontRow, ...]
+    """Of the front."""
     refused: str = ""
+    """Why the front cannot be shown as the address asks; empty where it is."""
 
     @classmethod
     def of(cls, request: SweepRequest, trials: Sequence[Trial], address: Address, *, root: str = "") -> Self | None:

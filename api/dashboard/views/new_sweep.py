@@ -23,11 +23,7 @@ _NUM_SHOWN = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What selects of the form offer; a value that was given and is not among these stays, to be refused by name.
-
-    Attributes:
-        engines: Where trials of a catalog cluster may run, as values with their words.
-    """
+    """What selects of the form offer; a value that was given and is not among these stays, to be refused by name."""
 
     catalog_models: tuple[str, ...]
     stored_models: tuple[str, ...]
@@ -35,6 +31,7 @@ class Choices:
     clusters: tuple[str, ...]
     trainers: tuple[str, ...]
     engines: tuple[tuple[str, str], ...]
+    """Where trials of a catalog cluster may run, as values with their words."""
 
     @classmethod
     def of(cls, app: App, given: Given) -> Self:
@@ -66,17 +63,14 @@ def _engines(app: App) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outfall:
-    """Layouts that fall out of a space, for one reason.
-
-    Attributes:
-        share: Of all candidates.
-        subject: What the rule is about; empty where it is several rules.
-    """
+    """Layouts that fall out of a space, for one reason."""
 
     subject: str
+    """What the rule is about; empty where it is several rules."""
     message: str
     num_layouts: int
     share: float
+    """Of all candidates."""
 
 
 def outfalls(preview: SweepPreview) -> tuple[Outfall, ...]:

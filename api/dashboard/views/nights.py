@@ -13,14 +13,11 @@ _MOST_WEEKS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """A day, and the run that was due on it; the last one where there were several.
-
-    Attributes:
-        word: How the run ended, or its state where it has not; empty of a day without one.
-    """
+    """A day, and the run that was due on it; the last one where there were several."""
 
     day: date
     word: str
+    """How the run ended, or its state where it has not; empty of a day without one."""
     run: RetuneRun | None
 
 

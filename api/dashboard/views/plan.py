@@ -51,14 +51,11 @@ _MOST_ROWS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRow:
-    """A cluster in the table.
-
-    Attributes:
-        marks: What it is beside its name: the one to take, on the front, hypothetical.
-    """
+    """A cluster in the table."""
 
     cluster: str
     marks: tuple[str, ...]
+    """What it is beside its name: the one to take, on the front, hypothetical."""
     price: str
     days: str
     cost: str
@@ -152,16 +149,7 @@ class StageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPage:
-    """Everything that the page says of a plan that is computed.
-
-    Attributes:
-        sentence: What to take, in a sentence without a full stop.
-        workload: How much is trained, and in which steps.
-        limits: What is to be kept; empty where there are no limits.
-        has_thin: Of some clusters' layouts only a part was looked through.
-        hidden: Clusters that the table leaves out.
-        unfit: Clusters on which no layout fits.
-    """
+    """Everything that the page says of a plan that is computed."""
 
     view: PlanView
     first: Candidate
@@ -171,13 +159,19 @@ class PlanPage:
     cost_spread: str
     energy: str
     sentence: str
+    """What to take, in a sentence without a full stop."""
     workload: str
+    """How much is trained, and in which steps."""
     limits: str
+    """What is to be kept; empty where there are no limits."""
     regret: str
     rows: tuple[ClusterRow, ...]
     has_thin: bool
+    """Of some clusters' layouts only a part was looked through."""
     hidden: int
+    """Clusters that the table leaves out."""
     unfit: int
+    """Clusters on which no layout fits."""
     changes: tuple[ChangeRow, ...]
     stages: tuple[StageRow, ...]
     picture: Markup
@@ -257,17 +251,14 @@ _INPUTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAsked:
-    """What the inputs say.
-
-    Attributes:
-        texts: What stands in each input.
-        errors: What is wrong, by input.
-        body: The plan that is asked for; None before anybody asked, or where an input is wrong.
-    """
+    """What the inputs say."""
 
     texts: Mapping[str, str]
+    """What stands in each input."""
     errors: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong, by input."""
     body: PlanRequest | None = None
+    """The plan that is asked for; None before anybody asked, or where an input is wrong."""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:

@@ -64,44 +64,38 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedRow:
-    """A row.
-
-    Attributes:
-        is_tied: It cannot be told from the first.
-        chips: What the layout says that not all do.
-        trial_id: None where nothing ran.
-        number: Likewise.
-        href: Where it is explored that nothing ran; empty of a trial.
-    """
+    """A row."""
 
     trial_id: str | None
+    """None where nothing ran."""
     number: int | None
+    """Likewise."""
     href: str
+    """Where it is explored that nothing ran; empty of a trial."""
     is_best: bool
     is_tied: bool
+    """It cannot be told from the first."""
     chips: tuple[str, ...]
+    """What the layout says that not all do."""
     notes: tuple[Note, ...]
     cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A column or an order that may be chosen, or a condition that may be dropped.
-
-    Attributes:
-        meaning: Of a column, in words.
-        is_usual: A column that is shown unless somebody chooses.
-        href: The page without the condition; empty of a column.
-        num_rows: Rows that there are without it.
-    """
+    """A column or an order that may be chosen, or a condition that may be dropped."""
 
     name: str
     label: str
     meaning: str = ""
+    """Of a column, in words."""
     is_chosen: bool = False
     is_usual: bool = False
+    """A column that is shown unless somebody chooses."""
     href: str = ""
+    """The page without the condition; empty of a column."""
     num_rows: int = 0
+    """Rows that there are without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,39 +108,36 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """The table.
-
-    Attributes:
-        kind: What its figures are called.
-        rows_of: Trials that have a rank, or layouts that no trial tried.
-        shared: What every row shown says, to be said once.
-        first: Number of the first row shown, from 1.
-        total: Rows that meet the conditions.
-        num_rows: Rows without any.
-        heads: Of the degrees and what else identifies a layout, then of everything behind its chips.
-        filters: What the rows meet.
-        problem: None where all of the address could be read.
-        previous: Address of the page before; empty on the first, as ``next`` is on the last.
-        other: Address of the rows of the other kind; empty where there are none.
-    """
+    """The table."""
 
     kind: str
+    """What its figures are called."""
     rows_of: RowsOf
+    """Trials that have a rank, or layouts that no trial tried."""
     heads: tuple[Head, ...]
+    """Of the degrees and what else identifies a layout, then of everything behind its chips."""
     rows: tuple[RankedRow, ...]
     shared: tuple[str, ...]
+    """What every row shown says, to be said once."""
     first: int
+    """Number of the first row shown, from 1."""
     total: int
+    """Rows that meet the conditions."""
     num_rows: int
+    """Rows without any."""
     where: str
     sort: str
     filters: tuple[Choice, ...]
+    """What the rows meet."""
     columns: tuple[Choice, ...]
     sorts: tuple[Choice, ...]
     problem: Problem | None
+    """None where all of the address could be read."""
     previous: str
+    """Address of the page before; empty on the first, as ``next`` is on the last."""
     next: str
     other: str
+    """Address of the rows of the other kind; empty where there are none."""
     address: Address
 
     @property

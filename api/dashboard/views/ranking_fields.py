@@ -28,49 +28,43 @@ _WIDE = ("price_per_million_tokens", "time_to_loss_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The head of a column.
-
-    Attributes:
-        unit: What its figures are counted in; empty where nothing is to say.
-        href: The page sorted by it; by the other end where it is sorted by it already. Empty: nothing to sort.
-        direction: In which it is sorted now; empty where it is not.
-        kind: How its cells look.
-        drawn: A picture in the place of words.
-        note: Beside the words: what a bar is drawn of.
-    """
+    """The head of a column."""
 
     name: str
     label: str
     meaning: str
     kind: str
+    """How its cells look."""
     unit: str = ""
+    """What its figures are counted in; empty where nothing is to say."""
     href: str = ""
+    """The page sorted by it; by the other end where it is sorted by it already. Empty: nothing to sort."""
     direction: Literal["ascending", "descending", ""] = ""
+    """In which it is sorted now; empty where it is not."""
     drawn: Markup | None = None
+    """A picture in the place of words."""
     note: str = ""
+    """Beside the words: what a bar is drawn of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A cell.
-
-    Attributes:
-        kind: How it looks: ``rank``, ``deg``, ``measured``, ``predicted``, ``number``, ``word``, ``plot`` or ``trial``.
-        label: What it is called where no head stands above it, on a phone.
-        text: Empty in a cell that is drawn.
-        spread: ``± 0.4``; empty where it is not known.
-        drawn: A picture.
-        is_faint: A degree of 1.
-        is_wide: It is shown beside a desk alone.
-    """
+    """A cell."""
 
     kind: str
+    """How it looks: ``rank``, ``deg``, ``measured``, ``predicted``, ``number``, ``word``, ``plot`` or ``trial``."""
     label: str = ""
+    """What it is called where no head stands above it, on a phone."""
     text: str = ""
+    """Empty in a cell that is drawn."""
     spread: str = ""
+    """``± 0.4``; empty where it is not known."""
     drawn: Markup | None = None
+    """A picture."""
     is_faint: bool = False
+    """A degree of 1."""
     is_wide: bool = False
+    """It is shown beside a desk alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +77,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """What the pictures of all rows share.
-
-    Attributes:
-        limit_bytes: What a rank may use.
-    """
+    """What the pictures of all rows share."""
 
     mfu: RangeAxis
     memory: MemoryAxis
     limit_bytes: float
+    """What a rank may use."""
 
     @classmethod
     def of(cls, rows: Sequence[TableRow], best: TableRow | None, limit_bytes: float) -> Axes:

@@ -43,18 +43,15 @@ Kind = Literal["measured", "simulated", "estimated"]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepLook:
-    """A look at a sweep.
-
-    Attributes:
-        address: What was chosen of its ranking and its pictures.
-        root: Path before every address of the service.
-    """
+    """A look at a sweep."""
 
     app: App
     caller: Caller
     sweep: Sweep
     address: Address
+    """What was chosen of its ranking and its pictures."""
     root: str
+    """Path before every address of the service."""
 
     # ---------------------------------------------------------------- what templates are given
     def of_ranking(self) -> Mapping[str, Any]:

@@ -133,21 +133,18 @@ _SHADES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsView:
-    """What mattered.
-
-    Attributes:
-        effects: What single changes gained; None without a pair.
-        importance: What each choice explains; None of too few trials.
-        rows: The effects that are drawn, as a table has them.
-        num_others: Effects that have no room.
-    """
+    """What mattered."""
 
     effects: Markup | None
+    """What single changes gained; None without a pair."""
     importance: Markup | None
+    """What each choice explains; None of too few trials."""
     rows: tuple[Effect, ...]
+    """The effects that are drawn, as a table has them."""
     explained: float | None
     num_ranked: int
     num_others: int
+    """Effects that have no room."""
 
     @classmethod
     def of(cls, found: Choices) -> Self:
@@ -183,19 +180,16 @@ def _effect(found: Insight) -> Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """A pair of values.
-
-    Attributes:
-        class_: Its shade: ``h0`` the lowest, ``h4`` the best, ``hx`` without a result.
-        said: Best MFU in percent; what came of it where nothing has a rank.
-        href: The trial that is shown; empty where none was tried.
-        words: All this for who does not see the shade.
-    """
+    """A pair of values."""
 
     class_: str
+    """Its shade: ``h0`` the lowest, ``h4`` the best, ``hx`` without a result."""
     said: str
+    """Best MFU in percent; what came of it where nothing has a rank."""
     href: str
+    """The trial that is shown; empty where none was tried."""
     words: str
+    """All this for who does not see the shade."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,16 +226,13 @@ def _shade(share: float, low: float, high: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelView:
-    """All choices at once.
-
-    Attributes:
-        axes: From left to right.
-        left_out: Labels of choices that vary and have no room.
-    """
+    """All choices at once."""
 
     drawn: Markup
     axes: tuple[ParallelAxis, ...]
+    """From left to right."""
     left_out: tuple[str, ...]
+    """Labels of choices that vary and have no room."""
 
     @classmethod
     def of(cls, points: Sequence[TrialPoint], layouts: Sequence[Layout], found: Choices) -> Self | None:

@@ -67,18 +67,15 @@ def _direction(order: SweepOrder) -> Sorted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The head of a column.
-
-    Attributes:
-        query: Asks for the list in the order of the column, the other way round where it is in that order already;
-            empty where nothing is ordered by it.
-        sort: How the list is ordered by it now; None: it is not.
-    """
+    """The head of a column."""
 
     label: str
     css: str = ""
     query: str = ""
+    """Asks for the list in the order of the column, the other way round where it is in that order already; empty where
+    nothing is ordered by it."""
     sort: Sorted | None = None
+    """How the list is ordered by it now; None: it is not."""
 
 
 _COLUMNS: tuple[tuple[str, str, SweepColumn | None], ...] = (
@@ -115,25 +112,22 @@ def _ordered(column: SweepColumn, direction: Sorted) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
-    """A sweep as a row.
-
-    Attributes:
-        kind: What its figures are: of estimated ones no ± is told, which is not of the same kind.
-        spread: Half the 95 % interval of the best MFU, as ``± 0.4``; empty where it is not known.
-        picture: How the best so far grew.
-        spent: Accelerator-hours spent, and of how many.
-        when: What its time is told by, in words.
-        at: The same, epoch seconds.
-    """
+    """A sweep as a row."""
 
     sweep: SweepSummary
     kind: Literal["measured", "estimated", "simulated"]
+    """What its figures are: of estimated ones no ± is told, which is not of the same kind."""
     mfu: float | None
     spread: str
+    """Half the 95 % interval of the best MFU, as ``± 0.4``; empty where it is not known."""
     picture: Markup
+    """How the best so far grew."""
     spent: str
+    """Accelerator-hours spent, and of how many."""
     when: str
+    """What its time is told by, in words."""
     at: float
+    """The same, epoch seconds."""
 
     @classmethod
     def of(cls, sweep: SweepSummary, now: float) -> Self:
@@ -193,22 +187,19 @@ def moment(at: float, now: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepList:
-    """A page of the list.
-
-    Attributes:
-        has_owners: Somebody was asked who they are: else a column of owners says nothing.
-        total: How many match.
-        first: Number of the first row among these, counted from 1.
-        last: Number of the last.
-    """
+    """A page of the list."""
 
     asked: Asked
     heads: tuple[Head, ...]
     has_owners: bool
+    """Somebody was asked who they are: else a column of owners says nothing."""
     rows: tuple[SweepRow, ...]
     total: int
+    """How many match."""
     first: int
+    """Number of the first row among these, counted from 1."""
     last: int
+    """Number of the last."""
 
     @classmethod
     def of(cls, found: SweepPage, asked: Asked, now: float) -> Self:
@@ -241,25 +232,22 @@ class SweepList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionLine:
-    """One thing that needs somebody.
-
-    Attributes:
-        state: Class of its sign: ``failed`` or ``warned``.
-        word: What it is.
-        name: Whose it is.
-        said: What happened.
-        path: Where the click leads.
-        action: What the click says.
-        when: Its time in words.
-    """
+    """One thing that needs somebody."""
 
     state: str
+    """Class of its sign: ``failed`` or ``warned``."""
     word: str
+    """What it is."""
     name: str
+    """Whose it is."""
     said: str
+    """What happened."""
     path: str
+    """Where the click leads."""
     action: str
+    """What the click says."""
     when: str
+    """Its time in words."""
     at: float
 
 

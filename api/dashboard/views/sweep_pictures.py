@@ -114,16 +114,13 @@ def _failure(trial: Trial) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryView:
-    """Best so far.
-
-    Attributes:
-        rises: Trials that raised it.
-        has_band: Whether what was expected to be found is known of any trial.
-    """
+    """Best so far."""
 
     drawn: Markup
     rises: tuple[Improvement, ...]
+    """Trials that raised it."""
     has_band: bool
+    """Whether what was expected to be found is known of any trial."""
     num_failed: int
 
     @classmethod
@@ -141,17 +138,14 @@ class HistoryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontView:
-    """MFU against memory.
-
-    Attributes:
-        front: Trials that none beats with no more memory, by rising memory.
-        is_far: The limit lies so far away that the picture does not reach it.
-    """
+    """MFU against memory."""
 
     drawn: Markup
     front: tuple[TrialPoint, ...]
+    """Trials that none beats with no more memory, by rising memory."""
     limit_bytes: float | None
     is_far: bool
+    """The limit lies so far away that the picture does not reach it."""
     num_predicted: int
     num_out_of_memory: int
 
@@ -192,13 +186,10 @@ class AgreementView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pictures:
-    """Every picture of a sweep; each None where there is nothing to show.
-
-    Attributes:
-        kind: What the figures are called: measured, simulated or estimated.
-    """
+    """Every picture of a sweep; each None where there is nothing to show."""
 
     kind: str
+    """What the figures are called: measured, simulated or estimated."""
     history: HistoryView | None
     front: FrontView | None
     parallel: ParallelView | None

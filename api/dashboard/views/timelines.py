@@ -87,22 +87,19 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineView:
-    """What the template shows.
-
-    Attributes:
-        key: Class and words of every colour in the picture.
-        caption: What the blocks are, as sentences.
-        choices: Measured, predicted, or both; empty where there is one alone.
-        moves: Where to look closer; those that lead nowhere are left out.
-        heads: Parts in the columns of the table.
-    """
+    """What the template shows."""
 
     picture: Markup
     key: tuple[tuple[str, str], ...]
+    """Class and words of every colour in the picture."""
     caption: str
+    """What the blocks are, as sentences."""
     choices: tuple[TimelineLink, ...]
+    """Measured, predicted, or both; empty where there is one alone."""
     moves: tuple[TimelineLink, ...]
+    """Where to look closer; those that lead nowhere are left out."""
     heads: tuple[str, ...]
+    """Parts in the columns of the table."""
     rows: tuple[TimelineRow, ...]
 
 
@@ -193,24 +190,21 @@ class SecondsRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelinesView:
-    """What the template shows.
-
-    Attributes:
-        part: What the page calls the section, and its address asks for.
-        key: Class and words of every colour in the picture.
-        cost: What the links cost, as sentences.
-        links: What is not healthy, one by one.
-        heads: The step and its parts, means of the lanes.
-    """
+    """What the template shows."""
 
     part: str
+    """What the page calls the section, and its address asks for."""
     picture: Markup
     key: tuple[tuple[str, str], ...]
+    """Class and words of every colour in the picture."""
     cost: str
+    """What the links cost, as sentences."""
     links: tuple[str, ...]
+    """What is not healthy, one by one."""
     caption: str
     moves: tuple[TimelineLink, ...]
     heads: tuple[str, ...]
+    """The step and its parts, means of the lanes."""
     rows: tuple[SecondsRow, ...]
 
 

@@ -46,36 +46,26 @@ _HALF, _WHOLE = 632, 1296
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPage:
-    """A trial with everything that is known of it.
-
-    Attributes:
-        source: What figures of what ran are called.
-        engine: Who runs it; empty on the service's own machine.
-        place: Its rank; None where it has none.
-        explore: Where its layout can be changed by hand.
-        compare: Where it can be set beside the best of its sweep, or others be chosen.
-        verdict: What of the step is no computation, and the nearest gain: sentences; empty where it is not explained.
-        explanation: None where a rule that is younger than the trial forbids its layout; so is what is made of it.
-        steps: Its steps one by one; empty without one.
-        events: What its pipeline found out about links and ranks, and did about it.
-        failed: Why it died, what else did so, and the way out; None where it did not.
-        losses: The curves of its loss gate; empty without.
-        to_loss: When it and its reference come to the reference's last loss, in words; empty where that is not known.
-        measured: What ran measured: the trial, or the small one in its place.
-        now: Epoch seconds.
-    """
+    """A trial with everything that is known of it."""
 
     sweep: Sweep
     trial: TrialDetail
     source: Literal["measured", "simulated"]
+    """What figures of what ran are called."""
     engine: str
+    """Who runs it; empty on the service's own machine."""
     emulated: str
     place: Place | None
+    """Its rank; None where it has none."""
     figures: tuple[Figure, ...]
     explore: str
+    """Where its layout can be changed by hand."""
     compare: str
+    """Where it can be set beside the best of its sweep, or others be chosen."""
     verdict: str
+    """What of the step is no computation, and the nearest gain: sentences; empty where it is not explained."""
     explanation: LayoutExplanation | None
+    """None where a rule that is younger than the trial forbids its layout; so is what is made of it."""
     step: StepView | None
     memory: MemoryView | None
     changes: tuple[ChangeRow, ...]
@@ -83,13 +73,20 @@ class TrialPage:
     links: LinkTimelinesView | None
     ranks: RankGroupsView | None
     steps: Markup
+    """Its steps one by one; empty without one."""
     events: tuple[EventRow, ...]
+    """What its pipeline found out about links and ranks, and did about it."""
     failed: FailureGroup | None
+    """Why it died, what else did so, and the way out; None where it did not."""
     losses: Markup
+    """The curves of its loss gate; empty without."""
     to_loss: str
+    """When it and its reference come to the reference's last loss, in words; empty where that is not known."""
     measured: Measurement | None
+    """What ran measured: the trial, or the small one in its place."""
     flags: FlagsView | None
     now: float
+    """Epoch seconds."""
 
     @classmethod
     def of(cls, app: App, trial: Trial, looked_at: LookedAt) -> Self:

@@ -35,17 +35,14 @@ Kind = Literal["measured", "simulated", "estimated", "predicted"]
 # ---------------------------------------------------------------- its place
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A trial among the ranked ones of its sweep.
-
-    Attributes:
-        best_id: The first of them.
-        said: What the ranking cannot tell apart; empty where it is sure.
-    """
+    """A trial among the ranked ones of its sweep."""
 
     rank: int
     num_ranked: int
     best_id: str
+    """The first of them."""
     said: str
+    """What the ranking cannot tell apart; empty where it is sure."""
 
 
 def place_of(trial_id: str, times: Sequence[RankedTime]) -> Place | None:
@@ -133,22 +130,19 @@ def _predicted(trial: TrialView, of_limit: str) -> Iterator[Figure]:
 # ---------------------------------------------------------------- one step away
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """A layout one step away.
-
-    Attributes:
-        saved: Change of the step time: ``−5.8 %``.
-        memory: Whether it fits, or by how much not.
-        look: Class of a chip.
-        address: Where it can be explored.
-    """
+    """A layout one step away."""
 
     change: str
     saved: str
+    """Change of the step time: ``−5.8 %``."""
     picture: Markup
     memory: str
+    """Whether it fits, or by how much not."""
     look: str
+    """Class of a chip."""
     sentence: str
     address: str
+    """Where it can be explored."""
 
 
 _BAR, _BAR_HEIGHT = 110.0, 28.0
@@ -243,13 +237,10 @@ _FIRST = ExportFormat.TORCHTITAN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagsView:
-    """Launch flags.
-
-    Attributes:
-        formats: All that there are, each with its address.
-    """
+    """Launch flags."""
 
     formats: tuple[tuple[ExportFormat, str], ...]
+    """All that there are, each with its address."""
     export: Export
 
     @classmethod

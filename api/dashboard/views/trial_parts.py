@@ -28,12 +28,7 @@ _BAR, _BAR_HEIGHT = 120.0, 28.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRow:
-    """A part of a step, in the unit of its table.
-
-    Attributes:
-        share: Of the step that the table is about: the measured one where there is one.
-        picture: The difference, from the middle; nothing where there is none.
-    """
+    """A part of a step, in the unit of its table."""
 
     name: str
     kind: PartKind
@@ -41,28 +36,27 @@ class PartRow:
     predicted: str
     difference: str
     share: str
+    """Of the step that the table is about: the measured one where there is one."""
     picture: Markup
+    """The difference, from the middle; nothing where there is none."""
     limit: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:
-    """A step by part.
-
-    Attributes:
-        unit: Of every number in the table.
-        is_measured: A step was divided; else the prediction stands alone.
-        rank: Whose step was profiled; None where phases of the slowest ranks were timed, or nothing.
-        rows: The parts, and last the whole step.
-        overlap: How much of the gradients is reduced under backward passes, as a sentence; empty where nothing is.
-    """
+    """A step by part."""
 
     picture: Markup
     unit: str
+    """Of every number in the table."""
     is_measured: bool
+    """A step was divided; else the prediction stands alone."""
     rank: int | None
+    """Whose step was profiled; None where phases of the slowest ranks were timed, or nothing."""
     rows: tuple[PartRow, ...]
+    """The parts, and last the whole step."""
     overlap: str = ""
+    """How much of the gradients is reduced under backward passes, as a sentence; empty where nothing is."""
 
     @classmethod
     def of(
@@ -134,37 +128,31 @@ def _told(seconds: float | None, unit: SecondsUnit) -> str:
 # ---------------------------------------------------------------- memory
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
-    """Memory of a stage.
-
-    Attributes:
-        parts: In the order of ``MemoryView.parts``.
-        peak: As it was measured, with the rank that had it; empty where nothing was.
-        free: Below the limit, by the measured peak where there is one.
-    """
+    """Memory of a stage."""
 
     name: str
     parts: tuple[str, ...]
+    """In the order of ``MemoryView.parts``."""
     predicted: str
     peak: str
+    """As it was measured, with the rank that had it; empty where nothing was."""
     rank: int | None
     free: str
+    """Below the limit, by the measured peak where there is one."""
     is_over: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryView:
-    """Memory by stage.
-
-    Attributes:
-        parts: Those that take any memory, which are classes of the style sheet, too.
-        said: How the fullest stage stands to the limit, as a sentence.
-    """
+    """Memory by stage."""
 
     picture: Markup
     parts: tuple[str, ...]
+    """Those that take any memory, which are classes of the style sheet, too."""
     limit: str
     is_measured: bool
     said: str
+    """How the fullest stage stands to the limit, as a sentence."""
     rows: tuple[StageRow, ...]
 
     @classmethod
@@ -221,39 +209,33 @@ _MANY = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A group in words.
-
-    Attributes:
-        look: Class of its ranks in the picture.
-        crosses: Which link it crosses: ``nvlink4, inside node 2``.
-    """
+    """A group in words."""
 
     name: str
     letters: str
     look: str
+    """Class of its ranks in the picture."""
     ranks: str
     crosses: str
+    """Which link it crosses: ``nvlink4, inside node 2``."""
     sent: str
     waits: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroupsView:
-    """What the template shows.
-
-    Attributes:
-        rank: Whose groups these are.
-        where: In which node and stage it lies.
-        last_rank: The highest that may be asked for.
-        missing: What the picture leaves out; empty where it shows all.
-    """
+    """What the template shows."""
 
     picture: Markup
     rank: int
+    """Whose groups these are."""
     where: str
+    """In which node and stage it lies."""
     last_rank: int
+    """The highest that may be asked for."""
     rows: tuple[GroupRow, ...]
     missing: str
+    """What the picture leaves out; empty where it shows all."""
 
 
 def rank_groups_view(groups: RankGroups, address: Callable[[int], str]) -> RankGroupsView:

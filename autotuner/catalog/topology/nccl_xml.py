@@ -32,17 +32,14 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Element:
-    """An element of the file, with those around it.
-
-    Attributes:
-        number: Of its line, from 1.
-        inside: The elements around it, the outermost first.
-    """
+    """An element of the file, with those around it."""
 
     tag: str
     number: int
+    """Of its line, from 1."""
     attributes: Mapping[str, str]
     inside: tuple[_Element, ...] = field(default=(), repr=False)
+    """The elements around it, the outermost first."""
 
     def around(self, tag: str) -> _Element | None:
         """Return the outermost element of that kind that it lies in."""

@@ -35,17 +35,14 @@ _MOST_DEVICES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A line of the matrix.
-
-    Attributes:
-        number: Of the line in the text, from 1.
-        cells: The connection of its device with each device, in the order of the head.
-        numa_nodes: Those near to it, as the line has them; empty where it has none.
-    """
+    """A line of the matrix."""
 
     number: int
+    """Of the line in the text, from 1."""
     cells: tuple[str, ...]
+    """The connection of its device with each device, in the order of the head."""
     numa_nodes: str
+    """Those near to it, as the line has them; empty where it has none."""
 
 
 def is_nvidia_smi(text: str) -> bool:

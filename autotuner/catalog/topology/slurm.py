@@ -75,18 +75,15 @@ _UNTOLD = "how much a switch passes up is not told: taken as all that it gets"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Switch:
-    """One switch, or a block of nodes.
-
-    Attributes:
-        number: Of the line that says it, from 1.
-        nodes: Plugged into it.
-        children: Switches below it, by name.
-    """
+    """One switch, or a block of nodes."""
 
     name: str
     number: int
+    """Of the line that says it, from 1."""
     nodes: tuple[str, ...] = ()
+    """Plugged into it."""
     children: tuple[str, ...] = ()
+    """Switches below it, by name."""
 
 
 def _tree(kind: FileKind, name: str, switches: Iterable[_Switch]) -> Topology:

@@ -33,27 +33,24 @@ class FileKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The contents of one file, or of several that describe different parts.
-
-    Attributes:
-        kind: The program that writes such files.
-        network: The network between nodes; None: the file does not say.
-        wiring: The connections between the accelerators of a node; None: the file does not say.
-        num_accelerators: Of a node; None: the file does not say.
-        nodes: Names of the nodes in the order in which those below one switch follow each other; empty: not told.
-        mesh_peers: Others that NVLinks join each accelerator to without a switch; 0: by switches, or not told.
-        nvlink_domain: Accelerators that one NVLink domain joins across nodes; None: the file does not say.
-        notes: Assumptions, simplifications and omissions, sentences without full stops.
-    """
+    """The contents of one file, or of several that describe different parts."""
 
     kind: FileKind
+    """The program that writes such files."""
     network: Network | None = None
+    """The network between nodes; None: the file does not say."""
     wiring: Wiring | None = None
+    """The connections between the accelerators of a node; None: the file does not say."""
     num_accelerators: int | None = None
+    """Of a node; None: the file does not say."""
     nodes: tuple[str, ...] = ()
+    """Names of the nodes in the order in which those below one switch follow each other; empty: not told."""
     mesh_peers: int = 0
+    """Others that NVLinks join each accelerator to without a switch; 0: by switches, or not told."""
     nvlink_domain: int | None = None
+    """Accelerators that one NVLink domain joins across nodes; None: the file does not say."""
     notes: tuple[str, ...] = ()
+    """Assumptions, simplifications and omissions, sentences without full stops."""
 
 
 def merged(topologies: Iterable[Topology]) -> Topology:

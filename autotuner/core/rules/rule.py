@@ -18,19 +18,16 @@ from autotuner.core.value import value
 
 @value
 class Reason:
-    """Why a layout cannot run.
-
-    Attributes:
-        rule: Name of the rule, stable enough to filter by.
-        field: What to change: a field of the layout, or the path of one of the job (``workload.seq_len``).
-        message: A sentence with the numbers in it.
-        nearest: The nearest value of ``field`` that keeps this rule, where one is known.
-    """
+    """Why a layout cannot run."""
 
     rule: str
+    """Name of the rule, stable enough to filter by."""
     field: str
+    """What to change: a field of the layout, or the path of one of the job (``workload.seq_len``)."""
     message: str
+    """A sentence with the numbers in it."""
     nearest: int | str | bool | None = None
+    """The nearest value of ``field`` that keeps this rule, where one is known."""
 
     @property
     def path(self) -> str:
@@ -49,12 +46,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One comparison that an impossible layout fails.
-
-    Attributes:
-        is_idle: The field means nothing beside the others: with its default the run is the same.
-        is_of_hardware: The accelerators or their links lack what the field asks for.
-    """
+    """One comparison that an impossible layout fails."""
 
     name: str
     field: str
@@ -62,7 +54,9 @@ class Rule:
     message: Callable[[Layout, Job], str]
     nearest: Callable[[Layout, Job], int | str | bool | None] = lambda layout, job: None
     is_idle: bool = False
+    """The field means nothing beside the others: with its default the run is the same."""
     is_of_hardware: bool = False
+    """The accelerators or their links lack what the field asks for."""
 
 
 def job_rule(

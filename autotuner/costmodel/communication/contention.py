@@ -80,19 +80,16 @@ def _what_is_left(own: Floats, held: Floats, level: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTraffic:
-    """Seconds that one pass of a micro-batch, forward or backward, spends on traffic of each axis.
-
-    Attributes:
-        tensor_s: In collectives of the tensor group, as in the next two.
-        context_s: Of the context group.
-        expert_s: Of the expert group.
-        sent_s: In sends to the next stage.
-    """
+    """Seconds that one pass of a micro-batch, forward or backward, spends on traffic of each axis."""
 
     tensor_s: Floats
+    """In collectives of the tensor group, as in the next two."""
     context_s: Floats
+    """Of the context group."""
     expert_s: Floats
+    """Of the expert group."""
     sent_s: Floats
+    """In sends to the next stage."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

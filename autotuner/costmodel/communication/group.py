@@ -32,15 +32,12 @@ Crosses: TypeAlias = Callable[[Spread, LinkHealth, Cluster], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinks:
-    """What the slowest link of the slowest group adds, one row per layout.
-
-    Attributes:
-        delay_s: One-way, to every message over it.
-        slowdown: Time of a byte over that of a link as the cluster says.
-    """
+    """What the slowest link of the slowest group adds, one row per layout."""
 
     delay_s: Floats
+    """One-way, to every message over it."""
     slowdown: Floats
+    """Time of a byte over that of a link as the cluster says."""
 
     @classmethod
     def none(cls, size: int) -> SlowLinks:
@@ -110,15 +107,12 @@ MULTICAST_S = 25e-6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlatRing:
-    """How a ring that passes ranks in the order of their numbers leaves nodes.
-
-    Attributes:
-        ports: Of a node's ports, as many as one ring has for itself.
-        steps_between: Steps once around that leave a node, the last one not counted.
-    """
+    """How a ring that passes ranks in the order of their numbers leaves nodes."""
 
     ports: Floats
+    """Of a node's ports, as many as one ring has for itself."""
     steps_between: Floats
+    """Steps once around that leave a node, the last one not counted."""
 
 
 class LinkTime(NamedTuple):
@@ -130,36 +124,33 @@ class LinkTime(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Group:
-    """Groups of ranks, one row per layout, and what they communicate over.
-
-    Attributes:
-        num_ranks: Ranks of one group.
-        ranks_per_node: Ranks of the group that share a node, or an NVLink domain of several nodes, which is called a
-            node here too; each brings its own network port.
-        crosses_nodes: The group lies on more than one of them.
-        intra_node_link: Between ranks of one of them.
-        inter_node_link: From a rank to the network: its own port.
-        oversubscription: Factor by which the network's core is thinner than its ports.
-        layouts: Whose groups they are, for what a layout asks of NCCL; None: nothing, as on cores, which have none.
-        slow: What ails the links that they reach over; None: nothing.
-        network: What they load the network above the nodes with, from the lowest links up; empty: one switch.
-        ring: How their flat rings leave nodes; None: each node once, by the ports of all its ranks.
-        relayed: Share of what leaves a node in an all-to-all that goes over NVLink to the accelerator of another rail.
-        wired: What the links inside a node add where NVLink does not join all of it; None: nothing.
-    """
+    """Groups of ranks, one row per layout, and what they communicate over."""
 
     num_ranks: Integers
+    """Ranks of one group."""
     ranks_per_node: Integers
+    """Ranks of the group that share a node, or an NVLink domain of several nodes, which is called a node here too; each
+    brings its own network port."""
     crosses_nodes: Booleans
+    """The group lies on more than one of them."""
     intra_node_link: Link
+    """Between ranks of one of them."""
     inter_node_link: Link
+    """From a rank to the network: its own port."""
     oversubscription: float
+    """Factor by which the network's core is thinner than its ports."""
     layouts: LayoutColumns | None = None
+    """Whose groups they are, for what a layout asks of NCCL; None: nothing, as on cores, which have none."""
     slow: SlowLinks | None = None
+    """What ails the links that they reach over; None: nothing."""
     network: tuple[NetworkLoad, ...] = ()
+    """What they load the network above the nodes with, from the lowest links up; empty: one switch."""
     ring: FlatRing | None = None
+    """How their flat rings leave nodes; None: each node once, by the ports of all its ranks."""
     relayed: Floats | float = 0.0
+    """Share of what leaves a node in an all-to-all that goes over NVLink to the accelerator of another rail."""
     wired: WiredNode | None = None
+    """What the links inside a node add where NVLink does not join all of it; None: nothing."""
 
     @cached_property
     def num_nodes(self) -> Integers:

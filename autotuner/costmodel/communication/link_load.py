@@ -54,26 +54,24 @@ class NetworkLoad:
 
     Its unit is the port of one rank: a load of 2 takes twice as long as the same bytes through a port. The rows of
     groups that stay below have loads of 0.
-
-    Attributes:
-        name: What answers call the links.
-        ring: Of the bytes that go around a ring once, by the order in which rings pass ranks.
-        ring_by_node: The same if they pass through the nodes one after the other.
-        all_to_all: Of the bytes that a rank sends in equal shares to all.
-        send: Of the bytes that a rank hands to its neighbour in the group.
-        num_parts: Parts of the cluster, between which these links are, that a group lies in.
-        ring_steps: Steps once around a ring that pass these links.
-        latency_s: What a message over them takes longer than one that stays below.
     """
 
     name: str
+    """What answers call the links."""
     ring: Floats
+    """Of the bytes that go around a ring once, by the order in which rings pass ranks."""
     ring_by_node: Floats
+    """The same if they pass through the nodes one after the other."""
     all_to_all: Floats
+    """Of the bytes that a rank sends in equal shares to all."""
     send: Floats
+    """Of the bytes that a rank hands to its neighbour in the group."""
     num_parts: Integers
+    """Parts of the cluster, between which these links are, that a group lies in."""
     ring_steps: Floats
+    """Steps once around a ring that pass these links."""
     latency_s: Floats
+    """What a message over them takes longer than one that stays below."""
 
     def joined(self, num_joined: Integers) -> NetworkLoad:
         """The load where each rank stands for so many that lie beside it, whose ports all work."""

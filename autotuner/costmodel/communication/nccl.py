@@ -242,25 +242,22 @@ class Channels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wires:
-    """A group of ranks as NCCL's search of the topology leaves it.
-
-    Attributes:
-        generation: Of the GPUs.
-        has_nvlink: Between GPUs of a node; else PCIe.
-        rings: Of the ring.
-        trees: Of trees and chains.
-        switched: Of the switches of a node that add (NVLink SHARP); None without them.
-        network_adds: The network's switches add, and NCCL is told so (``NCCL_COLLNET_ENABLE``).
-    """
+    """A group of ranks as NCCL's search of the topology leaves it."""
 
     num_ranks: int
     num_nodes: int
     generation: Generation
+    """Of the GPUs."""
     has_nvlink: bool
+    """Between GPUs of a node; else PCIe."""
     rings: Channels
+    """Of the ring."""
     trees: Channels
+    """Of trees and chains."""
     switched: Channels | None = None
+    """Of the switches of a node that add (NVLink SHARP); None without them."""
     network_adds: bool = False
+    """The network's switches add, and NCCL is told so (``NCCL_COLLNET_ENABLE``)."""
 
     @property
     def ranks_per_node(self) -> int:
@@ -275,20 +272,17 @@ class Wires:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """An algorithm with a protocol, as NCCL rates it for one collective of one group.
-
-    Attributes:
-        gb_per_s: Of the collective's bytes, not of those that pass a link.
-        plateau_from_bytes: Size from which the latency counts 1.4 times, 1.9 times on Volta; None: it never does.
-    """
+    """An algorithm with a protocol, as NCCL rates it for one collective of one group."""
 
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
     latency_us: float
     gb_per_s: float
+    """Of the collective's bytes, not of those that pass a link."""
     is_sum: bool
     plateau: float = 1.0
     plateau_from_bytes: int | None = None
+    """Size from which the latency counts 1.4 times, 1.9 times on Volta; None: it never does."""
 
     def seconds(self, num_bytes: float) -> float:
         """What NCCL expects a collective of that size to take."""

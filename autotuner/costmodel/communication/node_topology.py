@@ -37,19 +37,16 @@ _Resource: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WiredNode:
-    """What the links of a node add for groups of ranks, one row per layout.
-
-    Attributes:
-        ring_slowdown: Time of a byte around a ring inside a node over that on the link which the cluster has there.
-        pair_slowdown: The same where every rank sends to every other.
-        delay_s: What a step inside a node takes longer.
-        limiting: Place in ``PathKind`` of the longest way between neighbours of a ring.
-    """
+    """What the links of a node add for groups of ranks, one row per layout."""
 
     ring_slowdown: Floats
+    """Time of a byte around a ring inside a node over that on the link which the cluster has there."""
     pair_slowdown: Floats
+    """The same where every rank sends to every other."""
     delay_s: Floats
+    """What a step inside a node takes longer."""
     limiting: Integers
+    """Place in ``PathKind`` of the longest way between neighbours of a ring."""
 
 
 def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> WiredNode | None:

@@ -20,19 +20,16 @@ from autotuner.core.columns import Booleans, Floats, Integers
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:
-    """Parts of ``size`` ranks of a job, and groups of ranks, one row per layout.
-
-    Attributes:
-        num_ranks: Ranks of one group.
-        stride: How far apart their numbers are.
-        size: Ranks of a part.
-        world_size: Ranks of the job; the last part may have fewer.
-    """
+    """Parts of ``size`` ranks of a job, and groups of ranks, one row per layout."""
 
     num_ranks: Integers
+    """Ranks of one group."""
     stride: Integers
+    """How far apart their numbers are."""
     size: int
+    """Ranks of a part."""
     world_size: int
+    """Ranks of the job; the last part may have fewer."""
 
     def rings_out(self) -> Floats:
         """Rings that leave the fullest part: those of groups that have ranks on both sides of a border."""
@@ -101,22 +98,20 @@ class Places:
     """Groups of ranks whose numbers lie evenly, one row per layout.
 
     A *part* is what lies below one switch, or inside one node: so many nodes that follow one another.
-
-    Attributes:
-        num_ranks: Ranks of one group.
-        stride: How far apart their numbers are.
-        is_cyclic: Rank i lies on node ``i % num_nodes``; else on node ``i // ranks_per_node``.
-        num_nodes: Nodes of the job.
-        ranks_per_node: Ranks of each.
-        sorts_ring: Rings pass through the nodes one after the other, as NCCL's do; else in the order of rank numbers.
     """
 
     num_ranks: Integers
+    """Ranks of one group."""
     stride: Integers
+    """How far apart their numbers are."""
     is_cyclic: Booleans
+    """Rank i lies on node ``i % num_nodes``; else on node ``i // ranks_per_node``."""
     num_nodes: int
+    """Nodes of the job."""
     ranks_per_node: int
+    """Ranks of each."""
     sorts_ring: bool
+    """Rings pass through the nodes one after the other, as NCCL's do; else in the order of rank numbers."""
 
     @property
     def span(self) -> Integers:

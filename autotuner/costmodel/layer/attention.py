@@ -28,24 +28,21 @@ _BACKWARD_PRODUCTS = (3, 2)  # the scores again, gradients of queries and keys; 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Causal attention of one rank; every field a number or a column.
-
-    Attributes:
-        num_heads: Query heads of the rank; ``num_kv_heads`` its key and value heads.
-        head_dim: Width of a query and a key.
-        value_dim: Width of a value; 0: as wide as a key.
-        query_len: Queries of a sequence on this rank.
-        key_len: Keys, of which a query sees half on average: a rank of a balanced context group has its part of the
-            queries and all keys.
-    """
+    """Causal attention of one rank; every field a number or a column."""
 
     batch: Sizes
     num_heads: Sizes
+    """Query heads of the rank; ``num_kv_heads`` its key and value heads."""
     num_kv_heads: Sizes
     head_dim: Sizes
+    """Width of a query and a key."""
     query_len: Sizes
+    """Queries of a sequence on this rank."""
     key_len: Sizes
+    """Keys, of which a query sees half on average: a rank of a balanced context group has its part of the queries and
+    all keys."""
     value_dim: Sizes = 0
+    """Width of a value; 0: as wide as a key."""
 
     def columns(self) -> list[Floats]:
         """The fields in their order, as floats broadcast to one shape."""

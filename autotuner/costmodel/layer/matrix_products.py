@@ -42,17 +42,14 @@ from autotuner.costmodel.sequences import with_dealing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """``tokens`` rows through ``count`` matrices of inputs x outputs, each a number or a column.
-
-    Attributes:
-        launches: Kernels that do as much, one after the other; a share where not every layer has the matrix.
-    """
+    """``tokens`` rows through ``count`` matrices of inputs x outputs, each a number or a column."""
 
     tokens: Floats
     inputs: Floats | float
     outputs: Floats | float
     count: Floats | float = 1.0
     launches: Floats | float = 1.0
+    """Kernels that do as much, one after the other; a share where not every layer has the matrix."""
 
     def rows(self, rows: Booleans) -> Floats:
         """The five sizes of some rows: shape (sizes, rows)."""

@@ -30,21 +30,18 @@ Times = TypeVar("Times", Work, Passes)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWorks:
-    """Work of one micro-batch by part of the model, one column per combination of ``WORK_FIELDS`` in a table.
-
-    Attributes:
-        parts: Dense layer, input, output, and sparse layer where the model has any. Where layers depend on whether
-            pipeline sends cross nodes, all combinations come a second time, with sends that do.
-        changes: What a layer's work changes by when it does not recompute, dense and sparse; empty where all
-            layers of every layout do.
-        num_combinations: How many there are.
-        which: The combination of each layout.
-    """
+    """Work of one micro-batch by part of the model, one column per combination of ``WORK_FIELDS`` in a table."""
 
     parts: tuple[Work, ...]
+    """Dense layer, input, output, and sparse layer where the model has any. Where layers depend on whether pipeline
+    sends cross nodes, all combinations come a second time, with sends that do."""
     changes: tuple[Work, ...]
+    """What a layer's work changes by when it does not recompute, dense and sparse; empty where all layers of every
+    layout do."""
     num_combinations: int
+    """How many there are."""
     which: Integers
+    """The combination of each layout."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> PartWorks:
@@ -73,20 +70,18 @@ class ModelWork(Generic[Times]):
     """Work of one micro-batch by part of the model, one column per combination, and each layout's combination.
 
     Either in full (``Work``), or as schedules see it (``Passes``).
-
-    Attributes:
-        parts: As in ``PartWorks``.
-        changes: As in ``PartWorks``.
-        which: The column of the parts that belongs to each layout.
-        not_recomputed: Layers of the whole model that do not recompute although the layout does.
-        job: The job.
     """
 
     parts: tuple[Times, ...]
+    """As in ``PartWorks``."""
     changes: tuple[Times, ...]
+    """As in ``PartWorks``."""
     which: Integers
+    """The column of the parts that belongs to each layout."""
     not_recomputed: LayerCounts
+    """Layers of the whole model that do not recompute although the layout does."""
     job: Job
+    """The job."""
 
     @staticmethod
     def of(x: LayoutColumns, job: Job, works: PartWorks) -> ModelWork[Work]:

@@ -36,27 +36,23 @@ class CastTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastBytes:
-    """Bytes that rounding moves per element of a tensor; numbers, or columns.
-
-    Attributes:
-        input: A product's input, forward.
-        again: That input, in the backward.
-        gradient: The gradient of a product's output.
-        weight: A weight, with every micro-batch.
-        weight_per_step: A weight, once a step.
-        second_layout: Further, of an input or a gradient, where the kernel that rounds writes it twice; one apart also
-            reads it.
-        behind_norm: What an input costs less that its norm writes rounded, in the place of 16 bits; its second layout
-            is then made apart.
-    """
+    """Bytes that rounding moves per element of a tensor; numbers, or columns."""
 
     input: Floats | float
+    """A product's input, forward."""
     again: Floats | float = 0.0
+    """That input, in the backward."""
     gradient: Floats | float
+    """The gradient of a product's output."""
     weight: Floats | float = 0.0
+    """A weight, with every micro-batch."""
     weight_per_step: Floats | float = 0.0
+    """A weight, once a step."""
     second_layout: Floats | float = 0.0
+    """Further, of an input or a gradient, where the kernel that rounds writes it twice; one apart also reads it."""
     behind_norm: Floats | float = 0.0
+    """What an input costs less that its norm writes rounded, in the place of 16 bits; its second layout is then made
+    apart."""
 
 
 _READ, _WRITE = 2.0, 1.0

@@ -12,17 +12,14 @@ from autotuner.costmodel.table import Additive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes(Additive):
-    """Seconds of one micro-batch's passes through some stages, for many layouts.
-
-    Attributes:
-        forward_s: Forward.
-        input_s: Gradients of inputs, with what is computed again for them.
-        weight_s: Gradients of weights, the part that zero-bubble schedules defer.
-    """
+    """Seconds of one micro-batch's passes through some stages, for many layouts."""
 
     forward_s: Floats
+    """Forward."""
     input_s: Floats
+    """Gradients of inputs, with what is computed again for them."""
     weight_s: Floats
+    """Gradients of weights, the part that zero-bubble schedules defer."""
 
     @property
     def backward_s(self) -> Floats:
@@ -44,34 +41,32 @@ class Work(Additive):
     """Seconds that one micro-batch keeps a rank busy with some part of the model, forward and backward together.
 
     The first nine make up the total; the others say of parts of it when they happen.
-
-    Attributes:
-        matrix_s: Matrix products, nothing recomputed; as are the next three.
-        attention_s: Attention cores.
-        pointwise_s: What moves memory between them.
-        host_s: Waiting for the host to launch kernels shorter than a launch.
-        recompute_s: Computation that is done again.
-        offload_s: Copies to the host and back that nothing hides.
-        tensor_s: Collectives of the tensor group that nothing hides.
-        context_s: Collectives of the context group that nothing hides.
-        expert_s: Collectives of the expert group that nothing hides.
-        forward_s: Part of the total before the loss, with its collectives.
-        weight_gradient_s: Part of ``matrix_s`` that a zero-bubble schedule may do later.
-        backward_s: Computation and recomputation after the loss; data-parallel reductions hide in it.
     """
 
     matrix_s: Floats
+    """Matrix products, nothing recomputed; as are the next three."""
     attention_s: Floats
+    """Attention cores."""
     pointwise_s: Floats
+    """What moves memory between them."""
     host_s: Floats
+    """Waiting for the host to launch kernels shorter than a launch."""
     recompute_s: Floats
+    """Computation that is done again."""
     offload_s: Floats
+    """Copies to the host and back that nothing hides."""
     tensor_s: Floats
+    """Collectives of the tensor group that nothing hides."""
     context_s: Floats
+    """Collectives of the context group that nothing hides."""
     expert_s: Floats
+    """Collectives of the expert group that nothing hides."""
     forward_s: Floats
+    """Part of the total before the loss, with its collectives."""
     weight_gradient_s: Floats
+    """Part of ``matrix_s`` that a zero-bubble schedule may do later."""
     backward_s: Floats
+    """Computation and recomputation after the loss; data-parallel reductions hide in it."""
 
     @classmethod
     def nothing(cls, size: int) -> Work:

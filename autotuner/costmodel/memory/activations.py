@@ -130,22 +130,19 @@ _UNTIL_CORE = frozenset({_P.ATTENTION_NORM, _P.QUERY, _P.KEY, _P.VALUE, _P.LATEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
-    """What one layer leaves behind of one micro-batch.
-
-    Attributes:
-        kept: Until its backward, as the layout recomputes.
-        rebuilt: Computed again in its backward.
-        not_recomputed: Kept until its backward if it is a layer that does not recompute.
-        moved: The part of ``kept`` that lies in the host's memory where activations are offloaded; all of
-            ``not_recomputed`` does.
-        mlp: The part of all this, kept or rebuilt, that is gone when the backward pass gets to the attention core.
-    """
+    """What one layer leaves behind of one micro-batch."""
 
     kept: Floats
+    """Until its backward, as the layout recomputes."""
     rebuilt: Floats
+    """Computed again in its backward."""
     not_recomputed: Floats
+    """Kept until its backward if it is a layer that does not recompute."""
     moved: Floats
+    """The part of ``kept`` that lies in the host's memory where activations are offloaded; all of ``not_recomputed``
+    does."""
     mlp: Floats
+    """The part of all this, kept or rebuilt, that is gone when the backward pass gets to the attention core."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, *, sparse: bool) -> LayerBytes:
@@ -318,20 +315,17 @@ def _ends_of_blocks(x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBytes:
-    """What a rank holds of activations, by moment of the step.
-
-    Attributes:
-        waiting: Saved for backward passes when most micro-batches are in flight.
-        passing: Beyond that, in the backward pass of a layer.
-        ending: In the last layer's backward pass of the first micro-batch to get there, when gradients of all weights
-            are there.
-        one_less: As ``waiting``, when the first of them has had its backward pass.
-    """
+    """What a rank holds of activations, by moment of the step."""
 
     waiting: Floats
+    """Saved for backward passes when most micro-batches are in flight."""
     passing: Floats
+    """Beyond that, in the backward pass of a layer."""
     ending: Floats
+    """In the last layer's backward pass of the first micro-batch to get there, when gradients of all weights are
+    there."""
     one_less: Floats
+    """As ``waiting``, when the first of them has had its backward pass."""
 
 
 def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool, LayerBytes]) -> KeptBytes:
@@ -407,17 +401,14 @@ def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsBytes:
-    """What the loss holds.
-
-    Attributes:
-        passing: When it holds most.
-        waiting: While the layers' backward passes follow.
-        second: When it holds most of the second micro-batch's backward pass, where all forward passes come first.
-    """
+    """What the loss holds."""
 
     passing: Floats
+    """When it holds most."""
     waiting: Floats
+    """While the layers' backward passes follow."""
     second: Floats
+    """When it holds most of the second micro-batch's backward pass, where all forward passes come first."""
 
     def __mul__(self, share: Floats | Booleans) -> LogitsBytes:
         return LogitsBytes(passing=self.passing * share, waiting=self.waiting * share, second=self.second * share)

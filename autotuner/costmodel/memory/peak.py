@@ -55,23 +55,20 @@ class MemoryColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """What a pipeline rank holds, whichever way data-parallel ranks share its weights.
-
-    Attributes:
-        rank: Its number in the pipeline, from 0.
-        held: Its weights.
-        kept: Activations, by moment.
-        logits: What the loss holds, by moment.
-        received_bytes: Receive buffers of the pipeline.
-        is_fresh: When most micro-batches are in flight, none has begun its backward pass.
-    """
+    """What a pipeline rank holds, whichever way data-parallel ranks share its weights."""
 
     rank: Integers
+    """Its number in the pipeline, from 0."""
     held: Weights
+    """Its weights."""
     kept: KeptBytes
+    """Activations, by moment."""
     logits: LogitsBytes
+    """What the loss holds, by moment."""
     received_bytes: Floats
+    """Receive buffers of the pipeline."""
     is_fresh: Booleans
+    """When most micro-batches are in flight, none has begun its backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

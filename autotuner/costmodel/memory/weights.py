@@ -58,32 +58,29 @@ def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """How data-parallel ranks share the weights of a layout, on every pipeline rank alike.
-
-    Attributes:
-        dense_ranks: Ranks that share one copy of what the optimizer has of the dense weights.
-        expert_ranks: Ranks that share one copy of what the optimizer has of the experts.
-        shards_parameters: Weights are gathered for use.
-        parameter_bytes: Of a weight on a rank that holds it whole.
-        gradient_bytes: Of a gradient that is reduced.
-        summed_bytes: Of a gradient that is summed over micro-batches.
-        whole_gradients: A rank sums the gradients of all its weights, not of those that it owns.
-        keeps_buckets: Gradients stay through the optimizer's step.
-        has_gradient_memory: Gradients have memory before any backward pass.
-        gradient_copies: How often a rank holds its gradients: twice where DistributedDataParallel has buckets for them
-            and sums up those of micro-batches before the last outside of these (``no_sync``, torch 2.13).
-    """
+    """How data-parallel ranks share the weights of a layout, on every pipeline rank alike."""
 
     dense_ranks: Floats
+    """Ranks that share one copy of what the optimizer has of the dense weights."""
     expert_ranks: Floats
+    """Ranks that share one copy of what the optimizer has of the experts."""
     shards_parameters: Booleans
+    """Weights are gathered for use."""
     parameter_bytes: Floats
+    """Of a weight on a rank that holds it whole."""
     gradient_bytes: Floats
+    """Of a gradient that is reduced."""
     summed_bytes: Floats
+    """Of a gradient that is summed over micro-batches."""
     whole_gradients: Booleans
+    """A rank sums the gradients of all its weights, not of those that it owns."""
     keeps_buckets: Booleans
+    """Gradients stay through the optimizer's step."""
     has_gradient_memory: Booleans
+    """Gradients have memory before any backward pass."""
     gradient_copies: Floats
+    """How often a rank holds its gradients: twice where DistributedDataParallel has buckets for them and sums up those
+    of micro-batches before the last outside of these (``no_sync``, torch 2.13)."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Sharding:
@@ -182,19 +179,16 @@ def _keeps_buckets(x: LayoutColumns) -> Booleans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Elements of a rank's weights before data-parallel sharding.
-
-    Attributes:
-        dense: Split over tensor ranks and stages only.
-        expert: Routed experts; split over expert ranks, over tensor ranks, or over both.
-        layer: The largest layer, experts included: what FSDP gathers at once.
-        tables: Vocabulary tables and what lies beside them, gathered with what begins and ends the model.
-    """
+    """Elements of a rank's weights before data-parallel sharding."""
 
     dense: Floats
+    """Split over tensor ranks and stages only."""
     expert: Floats
+    """Routed experts; split over expert ranks, over tensor ranks, or over both."""
     layer: Floats
+    """The largest layer, experts included: what FSDP gathers at once."""
     tables: Floats
+    """Vocabulary tables and what lies beside them, gathered with what begins and ends the model."""
 
 
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:

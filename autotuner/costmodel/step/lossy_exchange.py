@@ -35,17 +35,14 @@ too."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traffic:
-    """Bytes that the kernels of an exchange read and write in fp32, operation by operation (``trials.replication``).
-
-    Attributes:
-        element: Per element of the momentum, or of the parameters.
-        sent: Per element or component that a rank sends.
-        received: Per element or component that it gets, its own among them.
-    """
+    """Bytes that the kernels of an exchange read and write in fp32, operation by operation (``trials.replication``)."""
 
     element: float
+    """Per element of the momentum, or of the parameters."""
     sent: float
+    """Per element or component that a rank sends."""
     received: float
+    """Per element or component that it gets, its own among them."""
 
 
 _MOMENTUM = (4 + 4) + (4 + 4 + 4)

@@ -21,23 +21,20 @@ takes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """Plans of layouts with as many ranks, one stage each; columns of shape (layouts, ranks).
-
-    Attributes:
-        forward_s: F of each rank, with what holds it when it sends.
-        input_s: I, likewise.
-        weight_s: W.
-        flies_s: Of what goes from a rank to the next, beside computation, with copies of the rank that receives; one
-            less than ranks.
-        warm_up: Forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. The planner lets no
-            rank keep more micro-batches than the first one runs ahead.
-    """
+    """Plans of layouts with as many ranks, one stage each; columns of shape (layouts, ranks)."""
 
     forward_s: Floats
+    """F of each rank, with what holds it when it sends."""
     input_s: Floats
+    """I, likewise."""
     weight_s: Floats
+    """W."""
     flies_s: Floats
+    """Of what goes from a rank to the next, beside computation, with copies of the rank that receives; one less than
+    ranks."""
     warm_up: Integers
+    """Forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. The planner lets no rank keep
+    more micro-batches than the first one runs ahead."""
 
     @classmethod
     def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:

@@ -29,21 +29,17 @@ from autotuner.costmodel.table import where
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
-    """A pipeline rank in a step.
-
-    Attributes:
-        bubble_s: Its waiting for the other ranks' passes.
-        sends_s: Its sending, and its waiting for sends.
-        total_s: Its micro-batches, bubble and sends.
-        planned_in_flight: Micro-batches that a planned pipeline keeps at most; 0 where none is planned, None where no
-            layout has a plan.
-    """
+    """A pipeline rank in a step."""
 
     load: RankLoad
     bubble_s: Floats
+    """Its waiting for the other ranks' passes."""
     sends_s: Floats
+    """Its sending, and its waiting for sends."""
     total_s: Floats
+    """Its micro-batches, bubble and sends."""
     planned_in_flight: Floats | None = None
+    """Micro-batches that a planned pipeline keeps at most; 0 where none is planned, None where no layout has a plan."""
 
 
 def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
@@ -144,39 +140,33 @@ STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering(Cost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWindow:
-    """What the collectives of data-parallel ranks depend on: what one pipeline rank holds, and computes meanwhile.
-
-    Attributes:
-        forward_s: Computation of one micro-batch's forward, without collectives; gathers hide under it.
-        backward_s: Computation of one micro-batch's backward; reductions hide under it.
-        held: Its weights.
-        num_layers: Its layers.
-        weight_casts_s: Rounding its weights, where that is done once a step.
-        traffic: What either pass spends on the other axes' traffic, which the collectives meet on a described network;
-            None: one switch joins all nodes, and nothing is known to be shared.
-    """
+    """What the collectives of data-parallel ranks depend on: what one pipeline rank holds, and computes meanwhile."""
 
     forward_s: Floats
+    """Computation of one micro-batch's forward, without collectives; gathers hide under it."""
     backward_s: Floats
+    """Computation of one micro-batch's backward; reductions hide under it."""
     held: Weights
+    """Its weights."""
     num_layers: Integers
+    """Its layers."""
     weight_casts_s: Floats
+    """Rounding its weights, where that is done once a step."""
     traffic: PassTraffic | None = None
+    """What either pass spends on the other axes' traffic, which the collectives meet on a described network; None: one
+    switch joins all nodes, and nothing is known to be shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
-    """What the slowest pipeline rank does in a step.
-
-    Attributes:
-        step_time: Its parts, but for the optimizer and the data-parallel group, which are zero.
-        window: What hides collectives of the data-parallel group.
-        planned_in_flight: Micro-batches that ranks of planned pipelines keep, 0 in other layouts; None: all others.
-    """
+    """What the slowest pipeline rank does in a step."""
 
     step_time: StepTimeColumns
+    """Its parts, but for the optimizer and the data-parallel group, which are zero."""
     window: RankWindow
+    """What hides collectives of the data-parallel group."""
     planned_in_flight: Floats | None
+    """Micro-batches that ranks of planned pipelines keep, 0 in other layouts; None: all others."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], part_works: PartWorks) -> RankStep:

@@ -28,18 +28,16 @@ class Hops:
     """Sends of one micro-batch, of shape (layouts, hops); hop i joins pipeline ranks i and i + 1, the last the ends.
 
     A send stands in the way of the rank that sends for as long as ``blocks_s``, and arrives ``flies_s`` later.
-
-    Attributes:
-        blocks_s: What holds the sending rank: a slow link whose sends are inline, or a copy for a delegate.
-        flies_s: What passes beside computation.
-        receives_s: What holds the rank that receives: a copy from a delegate.
-        num_delegates: Processes that carry transfers in turn, each for as long as it flies; 0 where sends are inline.
     """
 
     blocks_s: Floats
+    """What holds the sending rank: a slow link whose sends are inline, or a copy for a delegate."""
     flies_s: Floats
+    """What passes beside computation."""
     receives_s: Floats
+    """What holds the rank that receives: a copy from a delegate."""
     num_delegates: Integers
+    """Processes that carry transfers in turn, each for as long as it flies; 0 where sends are inline."""
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Hops:
@@ -155,15 +153,12 @@ _SLOWEST_COPY = 4e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegatedTransfer:
-    """One transfer on healthy links.
-
-    Attributes:
-        copy_s: The sending rank copies, and the receiving one; neither computes meanwhile.
-        carried_s: A delegate is busy, and nobody else.
-    """
+    """One transfer on healthy links."""
 
     copy_s: Floats
+    """The sending rank copies, and the receiving one; neither computes meanwhile."""
     carried_s: Floats
+    """A delegate is busy, and nobody else."""
 
 
 def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:

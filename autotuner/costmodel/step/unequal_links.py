@@ -65,25 +65,22 @@ def simulated_s(
 
 
 class _Wave(NamedTuple):
-    """Actions that do not wait for each other: numbers of rows, of arrays that end with a row of zeros.
-
-    Attributes:
-        actions: Themselves.
-        ranks: Where they run.
-        passes: Of stages, kind after kind.
-        needed: Actions of other stages whose results they wait for.
-        from_hops: Over which these come, where they come from other ranks.
-        to_hops: Over which their own results go.
-        queued: Actions whose results the same delegate carries before.
-    """
+    """Actions that do not wait for each other: numbers of rows, of arrays that end with a row of zeros."""
 
     actions: Integers
+    """Themselves."""
     ranks: Integers
+    """Where they run."""
     passes: Integers
+    """Of stages, kind after kind."""
     needed: Integers
+    """Actions of other stages whose results they wait for."""
     from_hops: Integers
+    """Over which these come, where they come from other ranks."""
     to_hops: Integers
+    """Over which their own results go."""
     queued: Integers
+    """Actions whose results the same delegate carries before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,19 +154,16 @@ _AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimes:
-    """What unequal links and plans mean for the layouts of a table.
-
-    Attributes:
-        added_s: Seconds that they add to a step of a schedule which is not planned.
-        planned_s: Seconds of a planned step, and of the same on links that are alike; 0 where none is planned.
-        unhindered_s: See there.
-        in_flight: Micro-batches that the first rank of a planned pipeline keeps; 0 where none is planned.
-    """
+    """What unequal links and plans mean for the layouts of a table."""
 
     added_s: Floats
+    """Seconds that they add to a step of a schedule which is not planned."""
     planned_s: Floats
+    """Seconds of a planned step, and of the same on links that are alike; 0 where none is planned."""
     unhindered_s: Floats
+    """See there."""
     in_flight: Floats
+    """Micro-batches that the first rank of a planned pipeline keeps; 0 where none is planned."""
 
 
 def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:

@@ -213,19 +213,16 @@ _STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arguments:
-    """What was said to the Trainer.
-
-    Attributes:
-        values: By name of the argument.
-        deepspeed: Its configuration by path; None: DeepSpeed does not run it.
-        fsdp: Its configuration; None: FSDP does not run it.
-        sizes: By names of ``ParallelismConfig``.
-    """
+    """What was said to the Trainer."""
 
     values: Mapping[str, object]
+    """By name of the argument."""
     deepspeed: Mapping[str, object] | None
+    """Its configuration by path; None: DeepSpeed does not run it."""
     fsdp: Mapping[str, object] | None
+    """Its configuration; None: FSDP does not run it."""
     sizes: Mapping[str, object]
+    """By names of ``ParallelismConfig``."""
     notes: Notes = field(default_factory=Notes)
 
 

@@ -20,19 +20,16 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reading(Notes):
-    """Settings that are read, and the notes of it so far.
-
-    Attributes:
-        settings: By the names of Megatron's namespace; what is not there has its default.
-        num_ranks: As the text says.
-        asked_ranks: As the caller says; it counts before the text.
-        version: Release whose defaults hold.
-    """
+    """Settings that are read, and the notes of it so far."""
 
     settings: Flags
+    """By the names of Megatron's namespace; what is not there has its default."""
     num_ranks: int | None = None
+    """As the text says."""
     asked_ranks: int | None = None
+    """As the caller says; it counts before the text."""
     version: str = ""
+    """Release whose defaults hold."""
 
     def integer(self, name: str, default: int = 1, most: int = 10**9) -> int:
         """A whole number above 0; 0 is one where it is the default.

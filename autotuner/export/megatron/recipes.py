@@ -39,21 +39,18 @@ _OVERRIDE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """What a text assigns.
-
-    Attributes:
-        values: By the path that is assigned to (``cfg.model.num_layers``), as words; a list has several.
-        function: The function whose assignments these are; empty: there is none.
-        others: Functions whose assignments were left aside.
-        remarks: Parts of a script that could not be followed; sentences without full stops.
-        is_script: They are arguments of a script's command.
-    """
+    """What a text assigns."""
 
     values: Mapping[str, tuple[str, ...]]
+    """By the path that is assigned to (``cfg.model.num_layers``), as words; a list has several."""
     function: str = ""
+    """The function whose assignments these are; empty: there is none."""
     others: tuple[str, ...] = ()
+    """Functions whose assignments were left aside."""
     remarks: tuple[str, ...] = ()
+    """Parts of a script that could not be followed; sentences without full stops."""
     is_script: bool = False
+    """They are arguments of a script's command."""
 
 
 def assignments(text: str) -> Assigned:
@@ -236,24 +233,21 @@ _SCALED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dialect:
-    """Where a recipe has its fields.
-
-    Attributes:
-        sections: By field; ``None`` for all others.
-        precision: The field of the registered precision.
-        known: Paths by which a text is recognised.
-        others: Fields with another name than in megatron-core.
-        rules: What it cannot say and megatron-core could.
-    """
+    """Where a recipe has its fields."""
 
     format: ExportFormat
     version: str
     sections: Mapping[str | None, str]
+    """By field; ``None`` for all others."""
     precision: str
+    """The field of the registered precision."""
     known: tuple[str, ...]
+    """Paths by which a text is recognised."""
     usage: str
     others: Mapping[str, str] = field(default_factory=dict)
+    """Fields with another name than in megatron-core."""
     rules: tuple[Rule, ...] = ()
+    """What it cannot say and megatron-core could."""
 
     def path(self, name: str) -> str:
         """``section.field`` of a name of the namespace."""

@@ -127,27 +127,24 @@ class _Words:
 
 @dataclass(slots=True)
 class Scope:
-    """The variables of a script while it is read.
-
-    Attributes:
-        values: Elements of a variable; a plain one has one.
-        arguments: Of the function that is read, with marks; None: those of the script, which nobody knows.
-        assigned: Names that a statement of the script sets, loops aside.
-        exported: Those of them that the commands of the script find in their environment.
-        asked: Names whose value something asked for.
-        unset: Names that were asked for and that nothing sets.
-        unknowns: Expansions that only a run would tell, as they are written.
-        source: The text that is read, in UTF-8: nodes name its bytes.
-    """
+    """The variables of a script while it is read."""
 
     values: dict[str, Elements] = field(default_factory=dict)
+    """Elements of a variable; a plain one has one."""
     arguments: list[str] | None = None
+    """Of the function that is read, with marks; None: those of the script, which nobody knows."""
     assigned: dict[str, None] = field(default_factory=dict)
+    """Names that a statement of the script sets, loops aside."""
     exported: set[str] = field(default_factory=set)
+    """Those of them that the commands of the script find in their environment."""
     asked: set[str] = field(default_factory=set)
+    """Names whose value something asked for."""
     unset: dict[str, None] = field(default_factory=dict)
+    """Names that were asked for and that nothing sets."""
     unknowns: dict[str, None] = field(default_factory=dict)
+    """Expansions that only a run would tell, as they are written."""
     source: bytes = b""
+    """The text that is read, in UTF-8: nodes name its bytes."""
 
     def assign(self, name: str, elements: Elements, *, append: bool = False, array: bool = False) -> None:
         """Set a variable; ``append`` adds elements to an array and text to a plain variable."""

@@ -42,46 +42,40 @@ _SLURM = {  # sbatch(1), Slurm 25.05: options, and the variables that a job then
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command of a script.
-
-    Attributes:
-        words: The command and its arguments, expanded; what only a run would tell stays as it is written.
-        variables: Values when it runs, an array's elements with blanks between them, and those set for it alone.
-        left_out: Arguments that it has only if a condition holds that only a run decides.
-        is_known: Every word is what bash passes.
-        is_certain: It runs whatever a run decides.
-    """
+    """A command of a script."""
 
     words: tuple[str, ...]
+    """The command and its arguments, expanded; what only a run would tell stays as it is written."""
     variables: Mapping[str, str]
+    """Values when it runs, an array's elements with blanks between them, and those set for it alone."""
     left_out: tuple[str, ...] = ()
+    """Arguments that it has only if a condition holds that only a run decides."""
     is_known: bool = True
+    """Every word is what bash passes."""
     is_certain: bool = True
+    """It runs whatever a run decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The commands and variables of a script.
-
-    Attributes:
-        commands: Every command with arguments, in order.
-        variables: Final values, an array's elements with blanks between them.
-        arrays: Final elements of every variable.
-        exported: Names that the script sets in its commands' environment and asks for nowhere itself.
-        unused: Other names that it sets and asks for nowhere.
-        unset: Names that a command or an assignment asked for and nothing sets.
-        unknown: Expansions that only a run would tell, as they are written.
-        notes: Parts that were not followed; sentences without full stops.
-    """
+    """The commands and variables of a script."""
 
     commands: tuple[Command, ...]
+    """Every command with arguments, in order."""
     variables: Mapping[str, str]
+    """Final values, an array's elements with blanks between them."""
     arrays: Mapping[str, tuple[str, ...]]
+    """Final elements of every variable."""
     exported: tuple[str, ...] = ()
+    """Names that the script sets in its commands' environment and asks for nowhere itself."""
     unused: tuple[str, ...] = ()
+    """Other names that it sets and asks for nowhere."""
     unset: tuple[str, ...] = ()
+    """Names that a command or an assignment asked for and nothing sets."""
     unknown: tuple[str, ...] = ()
+    """Expansions that only a run would tell, as they are written."""
     notes: tuple[str, ...] = ()
+    """Parts that were not followed; sentences without full stops."""
 
 
 def read_script(text: str) -> Script:
@@ -110,17 +104,14 @@ class _Jump(Exception):
 
 @dataclass(slots=True)
 class _Frame:
-    """A loop or a function that is open.
-
-    Attributes:
-        kinds: Jumps that end here.
-        left: Variables of each way that left it early, after a condition that only a run decides.
-        locals: Of a function: values before ``local``.
-    """
+    """A loop or a function that is open."""
 
     kinds: tuple[str, ...]
+    """Jumps that end here."""
     left: list[dict[str, Elements]] = field(default_factory=list)
+    """Variables of each way that left it early, after a condition that only a run decides."""
     locals: dict[str, Elements | None] = field(default_factory=dict)
+    """Of a function: values before ``local``."""
 
 
 class _Reader:

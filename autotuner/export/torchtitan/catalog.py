@@ -17,21 +17,18 @@ from autotuner.export.torchtitan.table import KEYS_0_2, KEYS_0_3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One release.
-
-    Attributes:
-        keys: Fields that one setting says.
-        recipes: Words for the recipes of its float8 converter.
-        splits_every_sequence: Tensor ranks split the sequence wherever there are some.
-        by_flavor: A model's flavor says how it attends; else a word of its own does.
-    """
+    """One release."""
 
     format: ExportFormat
     version: str
     keys: tuple[Key, ...]
+    """Fields that one setting says."""
     recipes: Mapping[int, str]
+    """Words for the recipes of its float8 converter."""
     splits_every_sequence: bool
+    """Tensor ranks split the sequence wherever there are some."""
     by_flavor: bool
+    """A model's flavor says how it attends; else a word of its own does."""
 
 
 RELEASE_0_2 = Release(

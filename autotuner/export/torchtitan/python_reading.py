@@ -33,13 +33,10 @@ UNKNOWN = _Unknown()
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """What a call makes: its name, its arguments, and what was set on it.
-
-    Attributes:
-        name: Of the function or class, with the dots before it; empty for what was only set into.
-    """
+    """What a call makes: its name, its arguments, and what was set on it."""
 
     name: str = ""
+    """Of the function or class, with the dots before it; empty for what was only set into."""
     arguments: tuple[object, ...] = ()
     fields: dict[str, object] = field(default_factory=dict)
 
@@ -50,16 +47,13 @@ class Made:
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """A module's functions and what it imports.
-
-    Attributes:
-        imports: Modules by the names that they are imported as, ``model_registry`` to ``torchtitan.models.llama3``.
-        skipped: Statements that were not followed, as they are written.
-    """
+    """A module's functions and what it imports."""
 
     functions: Mapping[str, ast.FunctionDef]
     imports: Mapping[str, str]
+    """Modules by the names that they are imported as, ``model_registry`` to ``torchtitan.models.llama3``."""
     skipped: list[str] = field(default_factory=list)
+    """Statements that were not followed, as they are written."""
     _num_calls: int = 0
 
     def result(self, name: str) -> object:

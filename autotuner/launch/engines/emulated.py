@@ -29,17 +29,14 @@ _GRACE_S = 6.0
 
 @value
 class EmulatedSettings:
-    """What an operator may set of emulated nodes.
-
-    Attributes:
-        folder: Where jobs keep what their nodes print; whoever uses the same folder finds the same jobs.
-        num_nodes: How many nodes there are, for all jobs at once; jobs that find too few free wait.
-        python: The interpreter that nodes run.
-    """
+    """What an operator may set of emulated nodes."""
 
     folder: str
+    """Where jobs keep what their nodes print; whoever uses the same folder finds the same jobs."""
     num_nodes: Count = 2
+    """How many nodes there are, for all jobs at once; jobs that find too few free wait."""
     python: str = sys.executable
+    """The interpreter that nodes run."""
 
     def __post_init__(self) -> None:
         if not self.folder:

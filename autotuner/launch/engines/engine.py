@@ -23,34 +23,28 @@ class EngineRefused(AutotunerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """A job to be started.
-
-    Attributes:
-        name: At most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for an ending).
-        cluster: How many nodes of how many accelerators, and in which queue (empty: the engine's default); its name,
-            model or memory ask for nothing.
-        task: What ``python -m trials.process.node`` is to run on each node.
-        time_limit_s: After which the engine may end it: longer than the task's own, which ends it in good order.
-    """
+    """A job to be started."""
 
     name: str
+    """At most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for an ending)."""
     cluster: Cluster
+    """How many nodes of how many accelerators, and in which queue (empty: the engine's default); its name, model or
+    memory ask for nothing."""
     task: NodeTask
+    """What ``python -m trials.process.node`` is to run on each node."""
     time_limit_s: float
+    """After which the engine may end it: longer than the task's own, which ends it in good order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job as the engine sees it.
-
-    Attributes:
-        detail: Why it waits, or how it ended, in the engine's words; empty where there is nothing to say.
-        is_out_of_memory: The engine says that it ended for the memory that its program took.
-    """
+    """A job as the engine sees it."""
 
     phase: EngineJobPhase
     detail: str = ""
+    """Why it waits, or how it ended, in the engine's words; empty where there is nothing to say."""
     is_out_of_memory: bool = False
+    """The engine says that it ended for the memory that its program took."""
 
 
 class Engine(Protocol):

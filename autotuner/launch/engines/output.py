@@ -29,19 +29,16 @@ _KEPT_LINES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEnd:
-    """How the processes of a node ended, in their keeper's words.
-
-    Attributes:
-        exit_code: Of torchrun or of the trainer's command; below zero is the signal that ended it.
-        deaths: Ranks that died of themselves.
-        told_to_end: The node got SIGTERM, which engines send for whoever ends a job.
-    """
+    """How the processes of a node ended, in their keeper's words."""
 
     exit_code: int
+    """Of torchrun or of the trainer's command; below zero is the signal that ended it."""
     deaths: tuple[Death, ...]
+    """Ranks that died of themselves."""
     timed_out: bool
     oom_killed: bool
     told_to_end: bool
+    """The node got SIGTERM, which engines send for whoever ends a job."""
 
 
 class JobOutput:

@@ -29,15 +29,12 @@ from autotuner.launch.simulation import SCENARIOS
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of engine.
-
-    Attributes:
-        settings: Dataclass of what an operator may set beside what every engine has.
-        make: The engine of these settings, by the name that it was registered under; imports what it needs itself.
-    """
+    """One kind of engine."""
 
     settings: type[Any]
+    """Dataclass of what an operator may set beside what every engine has."""
     make: Callable[[str, Any], Engine]
+    """The engine of these settings, by the name that it was registered under; imports what it needs itself."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -55,21 +52,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @value
 class EngineSettings:
-    """What an operator may set of an engine of any kind.
-
-    Attributes:
-        queues: Those that clusters may name (partitions, queues of Kueue); a cluster that names none gets the first.
-        max_parallel_trials: Jobs that wait or run at once.
-        poll_s: How often the engine is asked about a job.
-        patience_s: How long it may not answer before a job on it counts as lost.
-        environment: Variables of every rank, such as ``NCCL_SOCKET_IFNAME``.
-    """
+    """What an operator may set of an engine of any kind."""
 
     queues: tuple[str, ...] = ()
+    """Those that clusters may name (partitions, queues of Kueue); a cluster that names none gets the first."""
     max_parallel_trials: Count = 1
+    """Jobs that wait or run at once."""
     poll_s: Positive = 2.0
+    """How often the engine is asked about a job."""
     patience_s: Positive = 600.0
+    """How long it may not answer before a job on it counts as lost."""
     environment: dict[str, str] = field(default_factory=dict)
+    """Variables of every rank, such as ``NCCL_SOCKET_IFNAME``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,23 +136,20 @@ def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStanding:
-    """An engine, and whether it answers.
-
-    Attributes:
-        name: What a cluster's ``engine`` says.
-        kind: Slurm, Kubernetes, Ray, emulated nodes; ``local`` and ``simulated`` are their own.
-        queues: What a cluster's ``queue`` may say; the first is the default.
-        max_parallel_trials: Jobs that may wait or run at once; null: as many as there is room for.
-        answers: Whether it answered just now and has all of its queues.
-        answer: What it said, with its version; or why it did not answer, or what it lacks.
-    """
+    """An engine, and whether it answers."""
 
     name: str
+    """What a cluster's ``engine`` says."""
     kind: str
+    """Slurm, Kubernetes, Ray, emulated nodes; ``local`` and ``simulated`` are their own."""
     answers: bool
+    """Whether it answered just now and has all of its queues."""
     answer: str
+    """What it said, with its version; or why it did not answer, or what it lacks."""
     queues: tuple[str, ...] = ()
+    """What a cluster's ``queue`` may say; the first is the default."""
     max_parallel_trials: int | None = None
+    """Jobs that may wait or run at once; null: as many as there is room for."""
 
 
 _ALWAYS = {

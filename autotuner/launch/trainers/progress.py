@@ -19,25 +19,22 @@ from autotuner.launch.reports import RankFailure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStep:
-    """One optimizer step, as one rank saw it.
-
-    Attributes:
-        step: As the trainer counts, 0 or 1 first.
-        rank: Which rank said so; None where a line does not tell.
-        step_time_s: None where it does not say: the time between two of its lines is taken.
-        num_steps: Steps that the figures are means over, up to and including this one.
-        loss: None on ranks that do not know it.
-        tokens: Of the whole job in this step, where it says so; the workload's else.
-        peak_bytes: Highest bytes of that rank so far, where it says so.
-    """
+    """One optimizer step, as one rank saw it."""
 
     step: int
+    """As the trainer counts, 0 or 1 first."""
     rank: int | None = None
+    """Which rank said so; None where a line does not tell."""
     step_time_s: float | None = None
+    """None where it does not say: the time between two of its lines is taken."""
     num_steps: int = 1
+    """Steps that the figures are means over, up to and including this one."""
     loss: float | None = None
+    """None on ranks that do not know it."""
     tokens: int | None = None
+    """Of the whole job in this step, where it says so; the workload's else."""
     peak_bytes: int | None = None
+    """Highest bytes of that rank so far, where it says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +69,12 @@ short. Further off it reports those of one rank, or trains another batch than it
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """A step that is not yet whole.
-
-    Attributes:
-        at_s: When it was first heard of.
-        by_rank: What was said, by rank; under None what no rank signed.
-    """
+    """A step that is not yet whole."""
 
     at_s: float
+    """When it was first heard of."""
     by_rank: dict[int | None, ReportedStep] = field(default_factory=dict)
+    """What was said, by rank; under None what no rank signed."""
 
 
 class Progress:

@@ -83,17 +83,14 @@ def knows_nodes(command: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """What of a command depends on where it runs.
-
-    Attributes:
-        python: The interpreter there.
-        nodes: Values of the placeholders of nodes.
-        torchrun: What starts this node's ranks, the interpreter first.
-    """
+    """What of a command depends on where it runs."""
 
     python: str
+    """The interpreter there."""
     nodes: Mapping[str, str]
+    """Values of the placeholders of nodes."""
     torchrun: tuple[str, ...]
+    """What starts this node's ranks, the interpreter first."""
 
 
 def on_this_machine(world_size: int) -> Places:
@@ -214,25 +211,22 @@ _SET_BY_THE_LAUNCHER = ("AUTOTUNER_", "CUDA_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A trainer, and how it is run here.
-
-    Attributes:
-        trainer: What sweeps know of it.
-        command: Argument vector with placeholders.
-        working_directory: Where it is started.
-        environment: Names of variables that it gets as the service has them, beside a few that any program needs.
-        variables: Variables of its own.
-        reports: ``reporter``, or the log that it prints.
-        readers: The logs that are understood.
-    """
+    """A trainer, and how it is run here."""
 
     trainer: Trainer
+    """What sweeps know of it."""
     command: tuple[str, ...]
+    """Argument vector with placeholders."""
     working_directory: Path
+    """Where it is started."""
     environment: tuple[str, ...] = ()
+    """Names of variables that it gets as the service has them, beside a few that any program needs."""
     variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its own."""
     reports: str = REPORTER
+    """``reporter``, or the log that it prints."""
     readers: Mapping[str, NewReader] = field(default_factory=lambda: READERS)
+    """The logs that are understood."""
 
     def __post_init__(self) -> None:
         check_command(self.command)

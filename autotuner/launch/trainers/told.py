@@ -121,14 +121,11 @@ _MOST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """A line that names a cause.
-
-    Attributes:
-        rank: Who said it, where the line tells.
-    """
+    """A line that names a cause."""
 
     text: str
     rank: int | None
+    """Who said it, where the line tells."""
 
 
 class Symptoms:

@@ -18,19 +18,16 @@ from autotuner.service.networks import Network, household, is_within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """A proxy whose word counts.
-
-    Attributes:
-        header: By which it names who calls.
-        networks: Addresses that it connects from; what others say in that header is ignored.
-        scope: What a caller may do that it names.
-        admins: Names of those who may do everything.
-    """
+    """A proxy whose word counts."""
 
     header: str
+    """By which it names who calls."""
     networks: tuple[Network, ...]
+    """Addresses that it connects from; what others say in that header is ignored."""
     scope: Scope = Scope.RUN
+    """What a caller may do that it names."""
     admins: frozenset[str] = frozenset()
+    """Names of those who may do everything."""
 
     def caller(self, peer: str, names: Sequence[str]) -> Caller | None:
         """Who calls as the proxy says; None where it did not forward this, or named nobody.
@@ -98,21 +95,18 @@ _TOUCH_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a request shows of who sends it.
-
-    Attributes:
-        address: Where it comes from, through proxies that are believed.
-        peer: Address of who is connected.
-        authorization: Its header of that name.
-        session: The secret of a session's cookie.
-        names: Values of the header that a proxy names callers by; a request that it forwards has one.
-    """
+    """What a request shows of who sends it."""
 
     address: str
+    """Where it comes from, through proxies that are believed."""
     peer: str = ""
+    """Address of who is connected."""
     authorization: str | None = None
+    """Its header of that name."""
     session: str | None = None
+    """The secret of a session's cookie."""
     names: Sequence[str] = ()
+    """Values of the header that a proxy names callers by; a request that it forwards has one."""
 
 
 class Login:

@@ -96,18 +96,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a body is posted.
-
-    Attributes:
-        url: As it was given.
-        addresses: Of its host, each of which may be posted to; connections are made to these, and the name is not
-            looked up again.
-        is_public: All of them are of the public internet.
-    """
+    """Where a body is posted."""
 
     url: httpx.URL
+    """As it was given."""
     addresses: tuple[str, ...]
+    """Of its host, each of which may be posted to; connections are made to these, and the name is not looked up
+    again."""
     is_public: bool
+    """All of them are of the public internet."""
 
 
 def check_url(url: str, allowed: Sequence[Network]) -> None:

@@ -22,18 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """Where announcements may go, and whether they arrive.
-
-    Attributes:
-        allowed: Networks that may be posted to beside the public internet.
-        public_url: Where people reach the service, for links.
-    """
+    """Where announcements may go, and whether they arrive."""
 
     store: AnnouncementStore
     poster: Poster
     clock: Clock
     allowed: tuple[Network, ...] = ()
+    """Networks that may be posted to beside the public internet."""
     public_url: str | None = None
+    """Where people reach the service, for links."""
 
     def add(self, webhook: Webhook) -> Webhook:
         """Store a new one, with a secret if it has none; whatever is announced from now on goes there.

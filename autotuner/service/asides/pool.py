@@ -166,14 +166,11 @@ Outcome = Literal["answered", "raised", "out_of_memory", "broken"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one computation may take.
-
-    Attributes:
-        memory_bytes: Beyond what a process has before it begins.
-    """
+    """What one computation may take."""
 
     seconds: float
     memory_bytes: int
+    """Beyond what a process has before it begins."""
 
 
 class AsidePool:

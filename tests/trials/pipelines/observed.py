@@ -13,22 +13,19 @@ PASS_S = 0.02
 
 @dataclass
 class Steps:
-    """Invents what ranks measure: passes of 20 ms, messages that take half a millisecond, and what is done to them.
-
-    Attributes:
-        delays_s: By link.
-        is_one_way: Gradients are not delayed.
-        slower_s: By stage: added to each pass.
-        dead: Links that are.
-    """
+    """Invents what ranks measure: passes of 20 ms, messages that take half a millisecond, and what is done to them."""
 
     seed: int = 0
     num_stages: int = 4
     noise_s: float = 0.0005
     delays_s: Sequence[float] = (0.0, 0.0, 0.0)
+    """By link."""
     is_one_way: bool = False
+    """Gradients are not delayed."""
     slower_s: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
+    """By stage: added to each pass."""
     dead: frozenset[int] = frozenset()
+    """Links that are."""
 
     def __post_init__(self) -> None:
         self._source = random.Random(self.seed)

@@ -19,18 +19,15 @@ _FEWEST_PAIRS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one change gained; shares of the throughput before it, below 0 for a loss.
-
-    Attributes:
-        name: The change: ``recompute full → none``.
-        low: What the pair that gained least gained.
-        high: What the pair that gained most gained.
-    """
+    """What one change gained; shares of the throughput before it, below 0 for a loss."""
 
     name: str
+    """The change: ``recompute full → none``."""
     median: float
     low: float
+    """What the pair that gained least gained."""
     high: float
+    """What the pair that gained most gained."""
     num_faster: int
     num_pairs: int
 
@@ -85,18 +82,15 @@ _MOST_NAME = 0.62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A choice, with the share of all differences between layouts that it explains.
-
-    Attributes:
-        least: Share of the differences that nothing else explains.
-        most: Share that it explains where nothing else is asked.
-        share: Between the two, by which choices are ordered.
-    """
+    """A choice, with the share of all differences between layouts that it explains."""
 
     name: str
     least: float
+    """Share of the differences that nothing else explains."""
     most: float
+    """Share that it explains where nothing else is asked."""
     share: float
+    """Between the two, by which choices are ordered."""
 
 
 def importance(rows: Sequence[Explained], width: int) -> Markup | None:

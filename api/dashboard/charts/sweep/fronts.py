@@ -168,17 +168,14 @@ def _said(point: TrialPoint) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuedPoint:
-    """A trial with its values by two metrics.
-
-    Attributes:
-        is_first: First by the profile.
-    """
+    """A trial with its values by two metrics."""
 
     point: TrialPoint
     upward: float
     across: float
     is_on_front: bool
     is_first: bool
+    """First by the profile."""
 
 
 def metric_front(points: Sequence[ValuedPoint], upward: Metric, across: Metric, width: int) -> Markup:

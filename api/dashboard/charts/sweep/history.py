@@ -19,17 +19,14 @@ _ROOM_FOR_WORDS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """A trial that was better than all before it.
-
-    Attributes:
-        position: Counts trials from 1, in the order they ran.
-        gain: Over the best before it; None for the first.
-    """
+    """A trial that was better than all before it."""
 
     point: TrialPoint
     position: int
+    """Counts trials from 1, in the order they ran."""
     mfu: float
     gain: float | None
+    """Over the best before it; None for the first."""
 
 
 def improvements(points: Sequence[TrialPoint]) -> tuple[Improvement, ...]:

@@ -15,32 +15,29 @@ from api.dashboard.charts.spread import Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPoint:
-    """A trial that has ended.
-
-    Attributes:
-        name: Its layout in short: ``tp4 pp2 dp8 mb1``.
-        href: Its page.
-        predicted: MFU with the 80 % interval.
-        reached: MFU, measured, simulated or estimated, with its interval; None without a result.
-        peak_bytes: What the fullest rank had; None where nobody measured it.
-        failure: Why it has no result, in words; empty where it has one.
-        is_out_of_memory: That is why.
-        expected_gain: Share by which one more trial was expected to beat the best so far when this one was chosen;
-            None where it was not recorded.
-        is_incumbent: It is the layout that runs today.
-    """
+    """A trial that has ended."""
 
     number: int
     name: str
+    """Its layout in short: ``tp4 pp2 dp8 mb1``."""
     href: str
+    """Its page."""
     predicted: Spread
+    """MFU with the 80 % interval."""
     predicted_bytes: float
     reached: Spread | None
+    """MFU, measured, simulated or estimated, with its interval; None without a result."""
     peak_bytes: float | None
+    """What the fullest rank had; None where nobody measured it."""
     failure: str = ""
+    """Why it has no result, in words; empty where it has one."""
     is_out_of_memory: bool = False
+    """That is why."""
     expected_gain: float | None = None
+    """Share by which one more trial was expected to beat the best so far when this one was chosen; None where it was
+    not recorded."""
     is_incumbent: bool = False
+    """It is the layout that runs today."""
 
     @property
     def mfu(self) -> float | None:
@@ -150,17 +147,14 @@ _ROW = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """Words for a point at that place.
-
-    Attributes:
-        is_below: They stand below it, as lines lie above.
-    """
+    """Words for a point at that place."""
 
     words: str
     x: float
     y: float
     class_: str
     is_below: bool = False
+    """They stand below it, as lines lie above."""
 
     @property
     def width(self) -> float:

@@ -38,19 +38,16 @@ _CURVED = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceAxis:
-    """A choice of layouts.
-
-    Attributes:
-        name: For scripts and addresses: ``tp``.
-        label: For people.
-        words: Its values, the lowest first.
-        codes: The place among these of each trial, in the order of the trials.
-    """
+    """A choice of layouts."""
 
     name: str
+    """For scripts and addresses: ``tp``."""
     label: str
+    """For people."""
     words: tuple[str, ...]
+    """Its values, the lowest first."""
     codes: tuple[int, ...]
+    """The place among these of each trial, in the order of the trials."""
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -65,18 +62,15 @@ class ChoiceAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberAxis:
-    """Something that was measured.
-
-    Attributes:
-        values: Of each trial, in the unit of the label.
-        marks: Round numbers with their labels.
-    """
+    """Something that was measured."""
 
     name: str
     label: str
     values: tuple[float, ...]
+    """Of each trial, in the unit of the label."""
     ends: tuple[float, float]
     marks: tuple[tuple[float, str], ...]
+    """Round numbers with their labels."""
 
 
 ParallelAxis = ChoiceAxis | NumberAxis

@@ -25,50 +25,47 @@ _CONTAINER_IS_OURS = (
 
 @value
 class KubernetesSettings:
-    """A Kubernetes cluster, and what a pod on it looks like.
-
-    Attributes:
-        image: Has Python, torch and this project's packages.
-        namespace: Where jobs are made.
-        kubeconfig: File that says where the cluster is and who asks; empty: the service itself runs in a pod, as its
-            service account.
-        context: Of that file; empty: its current one.
-        python: Of the image.
-        workload: ``job``, or ``jobset`` where the cluster has JobSet.
-        kueue: Whether Kueue says when a job may start; the queues of the engine are then its local queues.
-        accelerator: Resource that a pod asks for as many of as a node of the cluster has accelerators
-            (``nvidia.com/gpu``, ``cpu``); empty: ``container.resources`` says all there is to say.
-        shared_memory: Size of ``/dev/shm`` (``16Gi``), which NCCL and data loaders use; empty: the runtime's 64 MiB.
-        port: On which node 0 listens, and the next one; each pod has an address of its own, so any free ones.
-        labels: Of jobs and pods.
-        annotations: Of jobs and pods.
-        pod: PodSpec, less what the engine says: node selector, tolerations, volumes, priority class, service account,
-            pull secrets, host network.
-        container: Container, less what the engine says: resources, mounts, variables, security context.
-        start_timeout_s: From the moment the first pod has a node until all have started; then the job counts as lost.
-        node_lost_s: How long a node may be out of reach before its pods are given up.
-        grace_s: What a pod gets to leave when it is told to.
-        kept_s: How long a job that is over is kept, with its output, for a service that was down.
-    """
+    """A Kubernetes cluster, and what a pod on it looks like."""
 
     image: str
+    """Has Python, torch and this project's packages."""
     namespace: str = "default"
+    """Where jobs are made."""
     kubeconfig: str = ""
+    """File that says where the cluster is and who asks; empty: the service itself runs in a pod, as its service
+    account."""
     context: str = ""
+    """Of that file; empty: its current one."""
     python: str = "python"
+    """Of the image."""
     workload: Literal["job", "jobset"] = "job"
+    """``job``, or ``jobset`` where the cluster has JobSet."""
     kueue: bool = False
+    """Whether Kueue says when a job may start; the queues of the engine are then its local queues."""
     accelerator: str = "nvidia.com/gpu"
+    """Resource that a pod asks for as many of as a node of the cluster has accelerators (``nvidia.com/gpu``, ``cpu``);
+    empty: ``container.resources`` says all there is to say."""
     shared_memory: str = ""
+    """Size of ``/dev/shm`` (``16Gi``), which NCCL and data loaders use; empty: the runtime's 64 MiB."""
     port: int = 29500
+    """On which node 0 listens, and the next one; each pod has an address of its own, so any free ones."""
     labels: dict[str, str] = field(default_factory=dict)
+    """Of jobs and pods."""
     annotations: dict[str, str] = field(default_factory=dict)
+    """Of jobs and pods."""
     pod: Mapping[str, object] = field(default_factory=dict)
+    """PodSpec, less what the engine says: node selector, tolerations, volumes, priority class, service account, pull
+    secrets, host network."""
     container: Mapping[str, object] = field(default_factory=dict)
+    """Container, less what the engine says: resources, mounts, variables, security context."""
     start_timeout_s: Positive = 900.0
+    """From the moment the first pod has a node until all have started; then the job counts as lost."""
     node_lost_s: Count = 60
+    """How long a node may be out of reach before its pods are given up."""
     grace_s: Count = 30
+    """What a pod gets to leave when it is told to."""
     kept_s: Count = 86_400
+    """How long a job that is over is kept, with its output, for a service that was down."""
 
     def __post_init__(self) -> None:
         if not self.image:

@@ -19,19 +19,16 @@ _PLAIN_WAITING = ("", "ContainerCreating", "PodInitializing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a pod.
-
-    Attributes:
-        has_started: Its process runs, or has run.
-        exit_code: None while it has not ended.
-        reason: Why it waits, or how it ended, in a word: ``ErrImagePull``, ``OOMKilled``.
-        message: The same as a sentence, or the last lines of what failed.
-    """
+    """A container of a pod."""
 
     has_started: bool = False
+    """Its process runs, or has run."""
     exit_code: int | None = None
+    """None while it has not ended."""
     reason: str = ""
+    """Why it waits, or how it ended, in a word: ``ErrImagePull``, ``OOMKilled``."""
     message: str = ""
+    """The same as a sentence, or the last lines of what failed."""
 
     @property
     def failed(self) -> bool:
@@ -49,37 +46,34 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """A pod, as it was last seen.
-
-    Attributes:
-        index: Which node of its job it is.
-        node: Machine that it was given; empty while it waits for one.
-        phase: Pending, Running, Succeeded, Failed or Unknown.
-        reason: Why the pod as a whole ended (``Evicted``, ``DeadlineExceeded``), with its message.
-        unschedulable: Why no machine has room for it.
-        disruption: Why it was chosen to make room, or lost its machine.
-        main: The container that is the node.
-        gathering: The one that waits for the other pods, where there is one.
-        started_at: When its machine took it, epoch seconds; None before.
-        leaves_by: When it should be gone, epoch seconds; None where nobody deleted it.
-        was_deleted: Somebody deleted it while it ran.
-        is_gone: The cluster knows it no longer.
-    """
+    """A pod, as it was last seen."""
 
     name: str
     index: int
+    """Which node of its job it is."""
     created_at: float = 0.0
     node: str = ""
+    """Machine that it was given; empty while it waits for one."""
     phase: str = "Pending"
+    """Pending, Running, Succeeded, Failed or Unknown."""
     reason: str = ""
+    """Why the pod as a whole ended (``Evicted``, ``DeadlineExceeded``), with its message."""
     unschedulable: str = ""
+    """Why no machine has room for it."""
     disruption: str = ""
+    """Why it was chosen to make room, or lost its machine."""
     main: Container = field(default_factory=Container)
+    """The container that is the node."""
     gathering: Container = field(default_factory=Container)
+    """The one that waits for the other pods, where there is one."""
     started_at: float | None = None
+    """When its machine took it, epoch seconds; None before."""
     leaves_by: float | None = None
+    """When it should be gone, epoch seconds; None where nobody deleted it."""
     was_deleted: bool = False
+    """Somebody deleted it while it ran."""
     is_gone: bool = False
+    """The cluster knows it no longer."""
 
     @property
     def has_ended(self) -> bool:
@@ -94,17 +88,14 @@ class PodState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A Job, with the JobSet above it where there is one.
-
-    Attributes:
-        is_suspended: It may not start yet, or no longer.
-        is_deleted: Somebody is deleting it.
-        conditions: Those that hold, by type, each with its reason and message.
-    """
+    """A Job, with the JobSet above it where there is one."""
 
     is_suspended: bool = False
+    """It may not start yet, or no longer."""
     is_deleted: bool = False
+    """Somebody is deleting it."""
     conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Those that hold, by type, each with its reason and message."""
 
     @property
     def failed(self) -> bool:

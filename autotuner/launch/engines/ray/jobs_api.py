@@ -25,31 +25,28 @@ _OURS = "AUTOTUNER_"
 
 @value
 class RaySettings:
-    """How jobs are asked for.
-
-    Attributes:
-        address: Of Ray's dashboard, which serves the Jobs API: ``http://head:8265``.
-        token_variable: Variable of the service that holds the token for Ray (``RAY_AUTH_MODE=token``); empty: none.
-        python: Interpreter on the nodes, of the version that Ray itself runs in, with Ray, torch and our package.
-        accelerator_resource: What an accelerator is to Ray; a cluster of cores asks for none.
-        cpus_per_accelerator: Cores (to Ray) per rank.
-        resources: Custom resources that each node of a job gives beside them.
-        queue_resources: The same by queue: what tells the nodes of one from those of another.
-        runtime_env: Passed to Ray as it is: ``working_dir``, ``env_vars``, ``image_uri`` and whatever Ray knows.
-        request_timeout_s: A request that has not been answered by then counts as unanswered.
-        cancel_s: How long a cancelled job may take to end.
-    """
+    """How jobs are asked for."""
 
     address: str
+    """Of Ray's dashboard, which serves the Jobs API: ``http://head:8265``."""
     token_variable: str = ""
+    """Variable of the service that holds the token for Ray (``RAY_AUTH_MODE=token``); empty: none."""
     python: str = "python3"
+    """Interpreter on the nodes, of the version that Ray itself runs in, with Ray, torch and our package."""
     accelerator_resource: str = "GPU"
+    """What an accelerator is to Ray; a cluster of cores asks for none."""
     cpus_per_accelerator: Positive = 1.0
+    """Cores (to Ray) per rank."""
     resources: dict[str, float] = field(default_factory=dict)
+    """Custom resources that each node of a job gives beside them."""
     queue_resources: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The same by queue: what tells the nodes of one from those of another."""
     runtime_env: dict[str, object] = field(default_factory=dict)
+    """Passed to Ray as it is: ``working_dir``, ``env_vars``, ``image_uri`` and whatever Ray knows."""
     request_timeout_s: Positive = 10.0
+    """A request that has not been answered by then counts as unanswered."""
     cancel_s: Positive = 40.0
+    """How long a cancelled job may take to end."""
 
     def __post_init__(self) -> None:
         if not self.address.startswith(("http://", "https://")):
@@ -103,16 +100,13 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayJob:
-    """A job as the API describes it.
-
-    Attributes:
-        message: What Ray says of the state, for a person.
-        metadata: What whoever submitted it wanted kept with it.
-    """
+    """A job as the API describes it."""
 
     state: JobState
     message: str
+    """What Ray says of the state, for a person."""
     metadata: Mapping[str, str]
+    """What whoever submitted it wanted kept with it."""
 
 
 class JobsApi:

@@ -55,15 +55,12 @@ class CommandFailed(AutotunerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmCommands:
-    """Slurm's own programs on this machine.
-
-    Attributes:
-        timeout_s: What a command may take.
-        slurm_conf: What ``SLURM_CONF`` names; empty: nothing.
-    """
+    """Slurm's own programs on this machine."""
 
     timeout_s: float
+    """What a command may take."""
     slurm_conf: str = ""
+    """What ``SLURM_CONF`` names; empty: nothing."""
 
     def __call__(self, program: str, *arguments: str) -> str:
         """What the program printed.
@@ -127,19 +124,16 @@ _NOTHING = ("", "None", "(null)", "N/A", "Unknown", "None assigned")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job as Slurm lists it.
-
-    Attributes:
-        state: One word, as the long form of squeue writes it.
-        reason: Why it waits or ended, in Slurm's word; empty where it says none.
-        nodes: The nodes it has or had, as Slurm abbreviates them (``n[1-2]``); empty where it has none.
-    """
+    """A job as Slurm lists it."""
 
     number: int
     name: str
     state: str
+    """One word, as the long form of squeue writes it."""
     reason: str = ""
+    """Why it waits or ended, in Slurm's word; empty where it says none."""
     nodes: str = ""
+    """The nodes it has or had, as Slurm abbreviates them (``n[1-2]``); empty where it has none."""
 
     @property
     def phase(self) -> EngineJobPhase:

@@ -28,44 +28,40 @@ _PATTERN_LETTERS = "%\\"
 
 @value
 class SlurmSettings:
-    """How jobs are asked for.
-
-    Attributes:
-        shared: Folder that the service and all nodes see under this path; each job has a folder in it while it is
-            known.
-        python: Interpreter on the nodes (in the container, where there is one), which has torch and our package.
-        account: Charged with the jobs; empty: Slurm's default.
-        qos: Empty: Slurm's default.
-        constraint: Features that nodes must have, such as ``h100&ib``.
-        gres: What an accelerator is to Slurm, such as ``gpu`` or ``gpu:h100``; each job asks for as many per node as
-            its cluster has. Empty: nothing is asked for.
-        cpus_per_accelerator: Cores per rank; 0: as Slurm gives them, and one where accelerators are cores.
-        container_image: Image that nodes run the job in, by pyxis and enroot; empty: none.
-        container_mounts: Folders of the nodes that the container sees, as pyxis writes them; ``shared`` is one anyway.
-        sbatch_lines: Options of each job as they stand after ``#SBATCH``: ``--exclusive``, ``--mem=0``.
-        srun_arguments: Options of the step that starts a process on each node.
-        setup: Lines of bash that run on a job's first node before: ``module load cuda``, ``export PYTHONPATH=/opt/a``.
-            What they export the ranks get.
-        slurm_conf: Configuration that the commands read (``SLURM_CONF``); empty: Slurm's default.
-        command_timeout_s: A command of Slurm that has not answered by then is ended.
-        cancel_s: How long a cancelled job may take to end; Slurm itself waits ``KillWait``, 30 seconds by default.
-    """
+    """How jobs are asked for."""
 
     shared: str
+    """Folder that the service and all nodes see under this path; each job has a folder in it while it is known."""
     python: str = "python3"
+    """Interpreter on the nodes (in the container, where there is one), which has torch and our package."""
     account: str = ""
+    """Charged with the jobs; empty: Slurm's default."""
     qos: str = ""
+    """Empty: Slurm's default."""
     constraint: str = ""
+    """Features that nodes must have, such as ``h100&ib``."""
     gres: str = ""
+    """What an accelerator is to Slurm, such as ``gpu`` or ``gpu:h100``; each job asks for as many per node as its
+    cluster has. Empty: nothing is asked for."""
     cpus_per_accelerator: CountFromZero = 0
+    """Cores per rank; 0: as Slurm gives them, and one where accelerators are cores."""
     container_image: str = ""
+    """Image that nodes run the job in, by pyxis and enroot; empty: none."""
     container_mounts: tuple[str, ...] = ()
+    """Folders of the nodes that the container sees, as pyxis writes them; ``shared`` is one anyway."""
     sbatch_lines: tuple[str, ...] = ()
+    """Options of each job as they stand after ``#SBATCH``: ``--exclusive``, ``--mem=0``."""
     srun_arguments: tuple[str, ...] = ()
+    """Options of the step that starts a process on each node."""
     setup: tuple[str, ...] = ()
+    """Lines of bash that run on a job's first node before: ``module load cuda``, ``export PYTHONPATH=/opt/a``. What
+    they export the ranks get."""
     slurm_conf: str = ""
+    """Configuration that the commands read (``SLURM_CONF``); empty: Slurm's default."""
     command_timeout_s: Positive = 30.0
+    """A command of Slurm that has not answered by then is ended."""
     cancel_s: Positive = 60.0
+    """How long a cancelled job may take to end; Slurm itself waits ``KillWait``, 30 seconds by default."""
 
     def __post_init__(self) -> None:
         if not Path(self.shared).is_absolute():

@@ -15,14 +15,11 @@ CONFIGS = Path(__file__).parent / "configs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One configuration.
-
-    Attributes:
-        source: Where its values were read.
-    """
+    """One configuration."""
 
     name: str
     source: str
+    """Where its values were read."""
     config: dict[str, Any]
 
     @property
