@@ -1,10 +1,9 @@
-"""The REST API as calls of Python, with the types of the service itself: ``Client``, and ``AsyncClient`` to await.
+"""The REST API as calls of Python, with the types of the service itself.
 
 Source of what each call does: the API's own documentation (docs/api.md), whose operations have these names.
 """
 
-from autotuner.client.call import ServiceError
-from autotuner.client.clients import AsyncClient, Client
-from autotuner.client.server_events import ServerEvent
+from autotuner.client.answers import ServerEvent, ServiceError
+from autotuner.client.client import Client
 
-__all__ = ["AsyncClient", "Client", "ServerEvent", "ServiceError"]
+__all__ = ["Client", "ServerEvent", "ServiceError"]

@@ -9,8 +9,7 @@ from typing import Any
 
 import httpx
 
-from autotuner.client.call import Call, ServiceError
-from autotuner.client.server_events import EventLines
+from autotuner.client.answers import EventLines, ServiceError, read_answer
 from autotuner.core.codec import dumps, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
@@ -81,7 +80,7 @@ def _answer(data: bytes) -> None:
     """What answers begins its body with its kind."""
     status, kind = {b"[": (404, "application/problem+json"), b"<": (502, "text/html")}.get(data[:1], (200, _JSON))
     response = httpx.Response(status, headers={"content-type": kind}, content=data)
-    Call(method="GET", path="/", answer=SweepRequest).read(response)
+    read_answer(response, SweepRequest)
 
 
 TARGETS = (
