@@ -1,19 +1,81 @@
-"""Previews of sweeps, the last of them kept: who fills a form in asks for nearly the same again and again."""
+"""Previews of sweeps: what one would search, computed once for equal jobs and spaces."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
-from api.schemas.previews import SweepPreview
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import violation
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import InvalidInput, Violation
+from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
-from autotuner.search.preview import Outlook, outlook, require_modest
+from autotuner.search.predictions import PredictionTable
+from autotuner.search.preview import Outlook, StandIns, outlook, require_modest
+from autotuner.search.space.elimination import Fall
 from autotuner.service.build import App
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotStoodFor:
+    """Layouts for which no trial on the smaller cluster stands, and why."""
+
+    why: str
+    num_layouts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallTrials:
+    """How far trials on the smaller cluster reach."""
+
+    num_layouts: int
+    """Legal layouts of the job for which a trial stands."""
+    refused: tuple[NotStoodFor, ...]
+    """The others by why, the most frequent first."""
+
+    @classmethod
+    def of(cls, found: StandIns) -> Self:
+        """What the search found."""
+        refused = tuple(NotStoodFor(why=why, num_layouts=count) for why, count in found.refused)
+        return cls(num_layouts=found.num_layouts, refused=refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPreview:
+    """What a sweep would search; nothing was measured or stored for it."""
+
+    space: SearchSpace
+    """Every axis with the values that would be tried; null: every legal one."""
+    num_candidates: int | None
+    """Different layouts that these values make, legal or not; null where they are too many to be judged rule by
+    rule."""
+    falls: tuple[Fall, ...]
+    """What the rules take out of these, the rule with most first; each layout counts for one rule. Candidates less
+    these are the legal layouts of ``predicted``."""
+    predicted: PredictionTable
+    """How many layouts a trial can run and how many of these are predicted to fit, the best by prediction, and what
+    would help where none fits."""
+    small_trials: SmallTrials | None
+    """Where trials run on a smaller cluster."""
+    refusal: Violation | None
+    """Why this service would not start it as it is; null where it would."""
+
+    @classmethod
+    def of(cls, request: SweepRequest, found: Outlook, refusal: Violation | None) -> Self:
+        """What the search found, and what the service says to it."""
+        sieved = found.sieved
+        return cls(
+            space=request.space,
+            num_candidates=None if sieved is None else sieved.num_candidates,
+            falls=() if sieved is None else sieved.falls,
+            predicted=PredictionTable.answering(request.trial_job, found.best),
+            small_trials=None if found.stand_ins is None else SmallTrials.of(found.stand_ins),
+            refusal=refusal,
+        )
+
 
 _KEPT = 64
 """Outlooks, a few kilobytes each."""

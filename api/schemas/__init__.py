@@ -4,6 +4,7 @@ A number that the cost model predicts stands under ``predicted``, one that a tri
 no object mixes the two.
 """
 
+from api.previews import NotStoodFor, SmallTrials, SweepPreview
 from api.schemas.catalog import (
     AcceleratorDetail,
     AcceleratorList,
@@ -46,7 +47,6 @@ from api.schemas.optimizer_studies import (
     OptimizerStudyView,
     OptimizerTrialView,
 )
-from api.schemas.previews import NotStoodFor, SmallTrials, SweepPreview
 from api.schemas.results import (
     SweepAccuracy,
     SweepAnswer,

@@ -1,17 +1,17 @@
-"""Watching a sweep: live on a terminal, a line for whatever happens elsewhere."""
+"""Sweeps and checks as somebody watches them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
-from autotuner.cli.client import Client, ServerEvent
-from autotuner.cli.patience import patiently
+from autotuner.cli.client import Client, ServerEvent, patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.core import documents
@@ -176,3 +176,50 @@ def _result(trial: dict[str, Any], objective: Objective) -> str:
         return f"{trial['state']:<9} {reached_beside_predicted(trial, objective)}  {trial['label']}{tail}"
     reason = f"  {why(trial)}" if why(trial) else ""
     return f"{trial['state']:<9} {trial['label']}{reason}{tail}"
+
+
+_CHECK_POLL_S = 0.5
+_FINISHED = ("complete", "failed", "cancelled")
+
+
+def follow_check(client: Client, check_id: str, console: Console) -> dict[str, Any]:
+    """Print what is said until the check ends; returns it as it ended.
+
+    Ctrl-C ends a check that this process runs; one that a service runs goes on.
+    """
+    watch = _CheckWatch(client, check_id, console)
+    try:
+        return watch.to_its_end()
+    except KeyboardInterrupt:
+        if client.url is not None:
+            watch.say(f"{check_id} goes on at {client.url}; --cancel ends it")
+            raise
+        watch.say("ending its jobs")
+        client.post(f"/checks/{check_id}/cancel")
+        return watch.to_its_end()
+
+
+class _CheckWatch:
+    """Which lines were printed."""
+
+    def __init__(self, client: Client, check_id: str, console: Console) -> None:
+        self._client = client
+        self._check_id = check_id
+        self._console = console
+        self._num_printed = 0
+
+    def to_its_end(self) -> dict[str, Any]:
+        """Look again and again."""
+        while True:
+            check: dict[str, Any] = self._client.get(f"/checks/{self._check_id}")
+            for line in check["lines"][self._num_printed :]:
+                self.say(f"{datetime.fromtimestamp(line['at'], UTC):%H:%M:%S} {line['text']}")
+            self._num_printed = len(check["lines"])
+            if check["state"] in _FINISHED:
+                self.say(f"{self._check_id} {check['state']}")
+                return check
+            time.sleep(_CHECK_POLL_S)
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self._console.print(text, highlight=False, soft_wrap=True)

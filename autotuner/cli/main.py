@@ -17,18 +17,15 @@ from typing import Annotated, Any
 
 import typer
 
-from autotuner.cli.commands.audit import audit
-from autotuner.cli.commands.backtest import backtest
-from autotuner.cli.commands.calibrate import calibrate
-from autotuner.cli.commands.catalog import catalog
+from autotuner.cli.commands.access import audit, token
+from autotuner.cli.commands.backtest import backtest, calibrate
+from autotuner.cli.commands.catalog import catalog, engines, stacks, trainers
 from autotuner.cli.commands.cluster import cluster
 from autotuner.cli.commands.control import clone, extend, pause, rerun, resume
 from autotuner.cli.commands.database import backup, restore, thin
 from autotuner.cli.commands.dry_run import dry_run
-from autotuner.cli.commands.engines import engines
 from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.export import export
-from autotuner.cli.commands.front import front
 from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
 from autotuner.cli.commands.layers import layers
@@ -39,11 +36,8 @@ from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
 from autotuner.cli.commands.retune import retune
 from autotuner.cli.commands.serve import migrate, serve, worker
-from autotuner.cli.commands.stacks import stacks
-from autotuner.cli.commands.study import study
+from autotuner.cli.commands.study import front, study
 from autotuner.cli.commands.sweep import cancel, show, sweep
-from autotuner.cli.commands.token import token
-from autotuner.cli.commands.trainers import trainers
 from autotuner.cli.commands.webhook import webhook
 from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 

@@ -1,4 +1,4 @@
-"""Replicas that train alone for some steps and then average what they have become."""
+"""Averaging of parameters between steps (DiLoCo), and what every lossy exchange says of itself."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dashboard.charts.trend import trend_chart
 from api.dashboard.render import page
-from api.dashboard.views.nights import weeks
+from api.dashboard.views.links import weeks
 from api.dashboard.words import source
 from api.dependencies import AppOf, Name
 from api.schemas import RetuneDetail, RetuneList

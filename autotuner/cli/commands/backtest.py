@@ -1,4 +1,4 @@
-"""``autotuner backtest``: how right predictions of runs that were measured would have been."""
+"""``autotuner backtest`` and ``autotuner calibrate``: predictions beside measured runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.options import Json
+from autotuner.cli.options import Json, Server
 
-if TYPE_CHECKING:  # --help loads no numpy
+if TYPE_CHECKING:
     from autotuner.backtest.slow_links import IterationTable
 
 
@@ -69,3 +69,30 @@ def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -
         console().print(slow_links_view(report))
     if not report.all.rows_used:
         raise typer.Exit(6)
+
+
+def calibrate(
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="Show only the accelerators of this cluster (local, h100:64)."),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show how much finished trials correct the predictions, by accelerator, links and software.
+
+    The column "error before" is the error of predictions without these trials.
+    The column "left out" is the error for a job after learning from other jobs.
+
+    Example: autotuner calibrate --on h100:64
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.calibrations import calibration_table
+
+    with connect(server) as client:
+        found = client.get("/calibrations", **({} if on is None else {"cluster": on}))
+    if as_json:
+        return print_json(found)
+    console().print(calibration_table(found["items"]))
+    return None

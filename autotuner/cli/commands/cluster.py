@@ -129,7 +129,7 @@ def topology_(
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import for_service, read_text
-    from autotuner.cli.views.topologies import topology_view
+    from autotuner.cli.views.clusters import topology_view
 
     body = {"files": [read_text(each, "topology") for each in files]}
     with connect(server, keep=False) as client:
@@ -149,7 +149,7 @@ def networks(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.topologies import network_lines
+    from autotuner.cli.views.clusters import network_lines
 
     with connect(server, keep=False) as client:
         found = client.get("/catalog/networks")
@@ -243,7 +243,7 @@ def check(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import PlainConsole, console, print_json
-    from autotuner.cli.follow_check import follow_check
+    from autotuner.cli.follow import follow_check
 
     body = {"num_nodes": nodes, "max_queued_s": 60 * max_minutes_queued, "quick": quick, "links": links}
     with connect(server, runs_checks=wait or cancel) as client:

@@ -39,7 +39,7 @@ def dry_run(
     from autotuner.cli.console import console, print_json, status
     from autotuner.cli.inputs import cluster_name, read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
-    from autotuner.cli.views.dry_run import dry_run_view
+    from autotuner.cli.views.machine import dry_run_view
     from autotuner.core import documents
     from autotuner.core.codec import to_plain
     from autotuner.core.job import Job

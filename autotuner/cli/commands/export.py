@@ -113,7 +113,7 @@ def _arguments(answer: dict[str, Any]) -> str:
 def _print(answer: dict[str, Any], written: list[Path]) -> None:
     """What is pasted on standard output, what is to be known of it on standard error."""
     from autotuner.cli.console import PlainConsole
-    from autotuner.cli.views.export import export_notes
+    from autotuner.cli.views.exports import export_notes
 
     text = "".join(f"{path}\n" for path in written) or answer["text"]
     typer.echo(text, nl=not text.endswith("\n"))

@@ -133,7 +133,7 @@ def gate(
         --global-batch 16 --seq-len 128 --layout 'dp2 mb1 fp32' --set-baseline
     """
     from autotuner.cli.console import print_json
-    from autotuner.cli.gate_measured import run_gate
+    from autotuner.cli.gates import run_gate
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.reports import exit_code_of, write_reports
     from autotuner.core import documents
@@ -184,8 +184,8 @@ def _predicted(
     tolerance: float,
     counts_memory: bool,
 ) -> dict[str, Any]:
-    from autotuner.cli.gate_predicted import predicted_job, run_predicted_gate
-    from autotuner.cli.said_layout import said_layout
+    from autotuner.cli.gates import predicted_job, run_predicted_gate
+    from autotuner.cli.layout_text import said_layout
     from autotuner.core.codec import to_plain
 
     if layout is None:
@@ -204,7 +204,7 @@ def _predicted(
 
 def _print(report: GateReport) -> None:
     from autotuner.cli.console import console
-    from autotuner.cli.views.gate import gate_view
+    from autotuner.cli.views.upkeep import gate_view
 
     console().print(gate_view(report))
 
@@ -225,7 +225,7 @@ def baselines(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.gate import baselines_view
+    from autotuner.cli.views.upkeep import baselines_view
 
     with connect(server) as client:
         items = client.get("/baselines")["items"]

@@ -37,8 +37,8 @@ def profile(
     Example: autotuner profile
     """
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.links import links_view
-    from autotuner.cli.views.profile import profile_view
+    from autotuner.cli.views.clusters import links_view
+    from autotuner.cli.views.machine import profile_view
     from autotuner.core.codec import to_plain
     from autotuner.core.profile import profiled
     from autotuner.launch.this_machine import detect_cluster

@@ -120,7 +120,7 @@ def add(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.layout_text import read_layout
-    from autotuner.cli.views.retunes import due_in_words, layout_in_words
+    from autotuner.cli.views.upkeep import due_in_words, layout_in_words
 
     body = {
         "name": name,
@@ -162,7 +162,7 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.retunes import retune_table
+    from autotuner.cli.views.upkeep import retune_table
 
     with connect(server) as client:
         found = client.get("/retunes")
@@ -180,7 +180,7 @@ def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.retunes import retune_view
+    from autotuner.cli.views.upkeep import retune_view
 
     with connect(server) as client:
         found = client.get(f"/retunes/{name}")
@@ -205,7 +205,7 @@ def history(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.retunes import history_view
+    from autotuner.cli.views.upkeep import history_view
 
     with connect(server) as client:
         runs = client.get(f"/retunes/{name}/runs", limit=limit)
@@ -234,7 +234,7 @@ def run(
     from autotuner.cli.client import connect
     from autotuner.cli.console import PlainConsole, console, print_json
     from autotuner.cli.follow import follow
-    from autotuner.cli.views.retunes import outcome_view
+    from autotuner.cli.views.upkeep import outcome_view
 
     with connect(server, num_workers=1 if wait else 0) as client:
         begun = client.post(f"/retunes/{name}/runs")
@@ -307,7 +307,7 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
 def _changed(path: str, body: Any, server: str | None, *, as_json: bool) -> None:
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.retunes import retune_view
+    from autotuner.cli.views.upkeep import retune_view
 
     with connect(server) as client:
         changed = client.post(path, body)

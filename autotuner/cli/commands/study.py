@@ -1,4 +1,4 @@
-"""``autotuner study``: a sweep as an Optuna study, to be looked at with Optuna's own tools."""
+"""``autotuner study`` and ``autotuner front``: a sweep's Optuna study, and its Pareto front."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autotuner.cli.options import Server, SweepId
+from autotuner.cli.options import Json, Server, SweepId
 
 
 def study(
@@ -27,3 +27,33 @@ def study(
         sweep, trials = client.get(f"/sweeps/{sweep_id}"), client.all(f"/sweeps/{sweep_id}/trials")["items"]
     number = write_study(file, sweep, trials)
     console().print(f"{number} trials of {sweep_id} in {file}; look at them with `optuna-dashboard sqlite:///{file}`")
+
+
+def front(
+    sweep_id: SweepId,
+    metrics: Annotated[
+        str,
+        typer.Option("--metrics", help="Metrics to compare: mfu,tokens_per_joule. Default: the metrics of the sweep."),
+    ] = "",
+    profile: Annotated[
+        str, typer.Option("--profile", help="Weight of each metric, to mark one layout: mfu=2,tokens_per_joule=1.")
+    ] = "",
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Print the layouts of a sweep that no other layout beats in every metric.
+
+    These layouts are called the Pareto front.
+
+    Example: autotuner front sw-k3v7q2mxn5 --metrics mfu,tokens_per_joule
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.answers import front_view
+
+    with connect(server) as client:
+        answer = client.get(f"/sweeps/{sweep_id}/front", metrics=metrics, profile=profile)
+    if as_json:
+        return print_json(answer)
+    console().print(front_view(answer))
+    return None

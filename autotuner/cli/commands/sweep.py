@@ -336,8 +336,7 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
 
 def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.answer import answer_view
-    from autotuner.cli.views.front import front_view
+    from autotuner.cli.views.answers import answer_view, front_view
     from autotuner.cli.views.sweeps import sweep_view
 
     stored = client.get(f"/sweeps/{sweep_id}")

@@ -1,4 +1,4 @@
-"""Stored clusters: where their trials run, how they were last checked, their links described and measured."""
+"""Clusters with their checks, links and networks, as people read them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,75 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.views.links import pairs_view
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
-from autotuner.core.link import LinkHealth, LinkPoint, health_said
+from autotuner.core.link import LinkHealth, LinkPoint, health_said, links_compared, links_judged
+from autotuner.core.profile import DeviceProfile
 from autotuner.core.units import format_rate, format_seconds
 from autotuner.report.terminal import plain_table
 from autotuner.search.text.topologies import described_said
+
+
+def links_view(profiles: Sequence[tuple[DeviceProfile, Cluster]]) -> RenderableType:
+    """The links of this machine by each of its profiles, beside what predictions then take it for."""
+    parts = [
+        pairs_view(profile.measurements.links, cluster.link_health, between_nodes=False)
+        for profile, cluster in profiles
+        if profile.links_measured_at is not None
+    ]
+    return Group(*parts) if parts else Text("no links were measured; `autotuner profile --links` measures them")
+
+
+def pairs_view(points: Sequence[LinkPoint], health: Sequence[LinkHealth], *, between_nodes: bool) -> RenderableType:
+    """A line for each pair of ends, and in words what is not healthy."""
+    if not points:
+        return Text("there is one device, and no link to measure")
+    table = plain_table("link", "one way", "jitter", "forth", "back", "")
+    ailing = {each.ends for each in health}
+    for point in points:
+        table.add_row(
+            f"{point.ends[0]} - {point.ends[1]}",
+            format_seconds(point.delay_s),
+            format_seconds(point.jitter_s),
+            format_rate(point.forth_bytes_per_s, "B/s"),
+            format_rate(point.back_bytes_per_s, "B/s"),
+            "unhealthy" if point.ends in ailing else "",
+        )
+    compared = links_compared(points, between_nodes=between_nodes)
+    return Group(table, Text(compared), *map(Text, links_judged(health, points, between_nodes=between_nodes)))
+
+
+def topology_view(found: Mapping[str, Any]) -> RenderableType:
+    """What was read, what it means, and what was assumed."""
+    return Group(*map(Text, _lines(found)))
+
+
+def network_lines(networks: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Each network that a cluster can name, with where its numbers are from below it."""
+    return Group(*_network_lines(networks))
+
+
+def _network_lines(networks: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    for each in networks:
+        yield Text.assemble((each["network"]["name"], "bold"), f": {each['meaning']}")
+        yield Padding(Text(f"{each['source']}, {each['date']}", style="dim"), (0, 0, 0, 4), expand=False)
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"read: {', '.join(found['read'])}"
+    if found["num_nodes"]:
+        is_whole = len(found["nodes"]) == found["num_nodes"]  # of many, the service names the first
+        last = found["nodes"][-1:] if is_whole else []
+        names = found["nodes"][:3] + (["..."] if found["num_nodes"] > 4 else []) + last
+        yield f"{found['num_nodes']} nodes, those below one switch beside each other: {', '.join(dict.fromkeys(names))}"
+    if found["num_accelerators"]:
+        yield f"{found['num_accelerators']} accelerators per node"
+    yield from (f"  {sentence}" for sentence in found["said"])
+    yield from (f"note: {note}" for note in found["notes"])
 
 
 def cluster_table(

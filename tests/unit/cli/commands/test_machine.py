@@ -10,7 +10,7 @@ from rich.console import Console
 
 from autotuner.catalog.hardware import core_times
 from autotuner.cli import main
-from autotuner.cli.views.dry_run import dry_run_view
+from autotuner.cli.views.machine import dry_run_view
 from autotuner.core.dry_run import CollectiveCount, DryRun, HeldBytes, OperationCounts, RankDryRun
 from autotuner.core.profile import DeviceProfile, with_links
 from autotuner.host.machine import host_hash

@@ -1,4 +1,4 @@
-"""Tokens, and what each may do."""
+"""Tokens and the audit log, as people read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.report.terminal import plain_table
@@ -43,3 +43,16 @@ def _counts(token: Mapping[str, Any], now: float) -> str:
 
 def _at(epoch_s: float | None, otherwise: str = "") -> str:
     return otherwise if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def audit_table(entries: Sequence[Mapping[str, Any]], total: int) -> RenderableType:
+    """A line for each; the newest first."""
+    if not entries:
+        return Text("nothing was changed or refused yet")
+    table = plain_table("at (UTC)", "caller", "did", "to", "answer", "from")
+    for one in entries:
+        at = datetime.fromtimestamp(one["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+        caller = one["caller"] or "-"
+        table.add_row(at, caller, one["action"], one["subject"], str(one["status"]), one["address"] or "-")
+    more = [Text(f"and {total - len(entries)} older")] if total > len(entries) else []
+    return Group(table, *more)

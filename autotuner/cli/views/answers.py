@@ -1,4 +1,4 @@
-"""The front of a sweep: its trials with their values, why each is on it, and what beats the others."""
+"""The answer of a sweep, and its front."""
 
 from __future__ import annotations
 
@@ -10,7 +10,28 @@ from rich.text import Text
 
 from autotuner.core.objective import Metric
 from autotuner.report.terminal import LayoutRow, LayoutTable
-from autotuner.search.text.sentences import percent, signed
+from autotuner.search.text.sentences import in_sentences, percent, signed
+
+_NUM_BEATEN = 3
+
+
+def answer_view(answer: Mapping[str, Any]) -> RenderableType:
+    """The answer in one sentence, how sure it is, what it beats and why.
+
+    Args:
+        answer: As the service tells it.
+    """
+    return Group(Text(f"Best layout: {answer['sentence']}", style="bold"), *(Text(line) for line in _lines(answer)))
+
+
+def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    yield f"How sure: {in_sentences(answer['certainty']['sentences'])}"
+    told_apart = [one for one in answer["beaten"] if not one["is_tie"]][:_NUM_BEATEN]
+    if beaten := [f"{one['said']} ({signed(one['gain'], one['gain_error'])})" for one in told_apart]:
+        yield f"It is ahead of {'; '.join(beaten)}."
+    if why := answer["why"]:
+        yield f"Why it is ahead of {why['than']}: {in_sentences(why['sentences'])}"
+
 
 _NUM_BEHIND = 5
 """Trials behind the front that are told of; the JSON has all."""
@@ -25,7 +46,7 @@ def front_view(answer: Mapping[str, Any]) -> RenderableType:
     metrics = [Metric(name) for name in answer["metrics"]]
     if not answer["points"]:
         return Text(f"no trial tells {_and(metric.noun for metric in metrics)} yet")
-    return Group(_table(answer["points"], metrics), *(Text(line) for line in _lines(answer)))
+    return Group(_table(answer["points"], metrics), *(Text(line) for line in _paragraphs(answer)))
 
 
 def _table(points: Sequence[Mapping[str, Any]], metrics: Sequence[Metric]) -> LayoutTable:
@@ -43,7 +64,7 @@ def _mark(point: Mapping[str, Any]) -> str:
     return f"{'*' if point['is_first'] else ''}{'°' if point['is_knee'] else ''}"
 
 
-def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
+def _paragraphs(answer: Mapping[str, Any]) -> Iterator[str]:
     for point in answer["points"]:
         yield f"trial {point['number']}: {'; '.join(point['why'])}"
     yield f"* first by {_weighed(answer['profile']) or 'what the sweep ranks by'}"

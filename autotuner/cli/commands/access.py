@@ -1,4 +1,4 @@
-"""``autotuner token``: who is let in to a service that asks."""
+"""``autotuner token`` and ``autotuner audit``: who may call, and who did what."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.tokens import token_table
+    from autotuner.cli.views.access import token_table
 
     with connect(server) as client:
         found = client.get("/tokens")
@@ -122,4 +122,29 @@ def revoke(
     if as_json:
         return print_json(revoked)
     console().print(f"the token {revoked['id']} of {revoked['name']} counts no more")
+    return None
+
+
+def audit(
+    caller: Annotated[str | None, typer.Option("--caller", help="List only the requests of this caller.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Largest number of entries to print.")] = 50,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List the requests that changed something or were refused, newest first.
+
+    A service with a login shows them only to an admin.
+
+    Example: autotuner audit --limit 20
+    """
+    from autotuner.cli.client import connect
+    from autotuner.cli.console import console, print_json
+    from autotuner.cli.views.access import audit_table
+
+    asked = {"limit": limit} | ({} if caller is None else {"caller": caller})
+    with connect(server) as client:
+        found = client.get("/audit", **asked)
+    if as_json:
+        return print_json(found)
+    console().print(audit_table(found["items"], found["total"]))
     return None
