@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TypeGuard
 
-from api.schemas import Estimated, RankedTrial, TrialView
+from api.schemas.trials import Estimated, RankedTrial, TrialView
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import RunGroup

@@ -12,19 +12,17 @@ from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 from api.dependencies import AppOf, CallerOf, Name
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas import (
+from api.schemas.catalog import (
     AcceleratorDetail,
     AcceleratorList,
     CalibrationList,
     ClusterList,
     ModelList,
-    NetworkList,
     StackList,
     StackProfileList,
-    TopologyReading,
-    TopologyRequest,
-    TrainerList,
 )
+from api.schemas.clusters import NetworkList, TopologyReading, TopologyRequest
+from api.schemas.service import TrainerList
 from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model, models

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import CheckId
-from api.schemas import CheckPage, CheckView, EngineList, LinkList
+from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList
 from autotuner.core.cluster_check import CheckRequest, ClusterCheck
 from autotuner.core.documents import Document
 

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import GateId
-from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
+from api.schemas.gates import BaselineList, BaselineView, GatePage, GateView
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
+from autotuner.core.sweep_requests import GateCreate
 from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
 from autotuner.service.build import App
 from autotuner.store.options import Page

@@ -8,8 +8,9 @@ from api.dependencies import AppOf, CallerOf, PageOf
 from api.openapi import problems
 from api.owned import OptimizerStudyId
 from api.routes.sweeps import IdempotencyKey
-from api.schemas import OptimizerStudyCreate, OptimizerStudyDetail, OptimizerStudyPage
+from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
 from autotuner.core.documents import Document
+from autotuner.core.sweep_requests import OptimizerStudyCreate
 
 router = APIRouter(prefix="/optimizer-studies", tags=["optimizer studies"])
 

@@ -10,25 +10,21 @@ from api.contenders import asked_about
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas import (
+from api.schemas.explanations import LayoutExplanation, SweepRules
+from api.schemas.layouts import (
     ComparisonRequest,
-    ExportRequest,
     FormatList,
     FormatView,
     ImportedLayout,
     ImportRequest,
     LayoutComparison,
-    LayoutExplanation,
     LayoutExport,
-    PhasesRequest,
-    PlanRequest,
-    SweepRules,
 )
 from autotuner.core.access import Scope
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput
-from autotuner.core.requests import ExplanationRequest, LayersRequest, PredictionRequest
+from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
 from autotuner.core.rules.legality import require_asked
 from autotuner.export.registry import TARGETS, export, read
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
@@ -38,6 +34,7 @@ from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
 from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
 from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanView
+from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.comparison import side_by_side
 

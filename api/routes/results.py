@@ -8,17 +8,8 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf, TrialId
 from api.openapi import problems
-from api.schemas import (
-    RankingPage,
-    SweepAccuracy,
-    SweepAnswer,
-    SweepChoices,
-    SweepFailures,
-    SweepFront,
-    SweepLayers,
-    TablePage,
-    TrialDetail,
-)
+from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
+from api.schemas.trials import RankingPage, TrialDetail
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep
@@ -27,7 +18,7 @@ from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.failures import failures
 from autotuner.search.results.sensitivity import mattered
 from autotuner.search.results.sweep_answer import answer
-from autotuner.search.results.sweep_front import sweep_front
+from autotuner.search.results.sweep_front import SweepFront, sweep_front
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import TableRow, as_csv
 from autotuner.service.build import App

@@ -9,8 +9,10 @@ from fastapi import APIRouter, Path, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import OwnRetuneOf
-from api.schemas import Adoption, RetuneCreate, RetuneDetail, RetuneList, RetuneRun, RetuneRunPage, RetuneTrend
+from api.schemas.retunes import RetuneDetail, RetuneList, RetuneRunPage, RetuneTrend
 from autotuner.core.documents import Document
+from autotuner.core.sweep_requests import Adoption, RetuneCreate
+from autotuner.core.upkeep import RetuneRun
 
 router = APIRouter(tags=["retunes"])
 

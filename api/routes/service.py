@@ -12,13 +12,12 @@ from api.edge.auth import OPEN, needs
 from api.events import ATOM, JSON_FEED, Feed
 from api.metrics import CONTENT_TYPE, Metrics
 from api.openapi import problems
-from api.schemas import (
+from api.schemas.catalog import Health, Readiness
+from api.schemas.service import (
     AttentionList,
     AuditPage,
     CallerView,
     DeliveryPage,
-    Health,
-    Readiness,
     TokenCreate,
     TokenCreated,
     TokenList,

@@ -23,19 +23,13 @@ from api.dependencies import (
 )
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas import (
-    BudgetChange,
-    RankingPage,
-    SweepClone,
-    SweepCreate,
-    SweepDetail,
-    SweepPage,
-    SweepPreview,
-    TrialPage,
-)
+from api.previews import SweepPreview
+from api.schemas.sweeps import SweepDetail, SweepPage
+from api.schemas.trials import RankingPage, TrialPage
 from autotuner.core.access import Scope
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.run import Run, Stop
+from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 from autotuner.service.build import App
 
 # Sweeps: create, list, read, cancel; their trials and their ranking.

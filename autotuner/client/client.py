@@ -9,27 +9,58 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 
-from api import schemas
-from api.schemas import (
-    Adoption,
-    BudgetChange,
-    ComparisonRequest,
-    ExplanationRequest,
-    ExportRequest,
-    GateCreate,
-    ImportRequest,
-    LayersRequest,
-    OptimizerStudyCreate,
-    PhasesRequest,
-    PlanRequest,
-    PredictionRequest,
-    RetuneCreate,
-    SweepClone,
-    SweepCreate,
-    TokenCreate,
-    TopologyRequest,
-    WebhookCreate,
+from api.previews import SweepPreview
+from api.schemas.catalog import (
+    AcceleratorDetail,
+    AcceleratorList,
+    CalibrationList,
+    ClusterList,
+    Health,
+    ModelList,
+    Readiness,
+    StackList,
+    StackProfileList,
 )
+from api.schemas.clusters import (
+    CheckPage,
+    CheckView,
+    EngineList,
+    LinkList,
+    NetworkList,
+    TopologyReading,
+    TopologyRequest,
+)
+from api.schemas.explanations import LayoutExplanation, SweepRules
+from api.schemas.gates import BaselineList, BaselineView, GatePage, GateView
+from api.schemas.layouts import (
+    ComparisonRequest,
+    FormatList,
+    ImportedLayout,
+    ImportRequest,
+    LayoutComparison,
+    LayoutExport,
+)
+from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
+from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
+from api.schemas.retunes import RetuneDetail, RetuneList, RetuneRunPage, RetuneTrend
+from api.schemas.service import (
+    AttentionList,
+    AuditPage,
+    CallerView,
+    DeliveryPage,
+    TokenCreate,
+    TokenCreated,
+    TokenList,
+    TrainerList,
+    WebhookCreate,
+    WebhookCreated,
+    WebhookList,
+    WebhookTest,
+    WebhookView,
+    WorkerList,
+)
+from api.schemas.sweeps import SweepDetail, SweepPage
+from api.schemas.trials import RankingPage, TrialDetail, TrialPage
 from autotuner.client.answers import EventLines, ServerEvent, checked, read_answer
 from autotuner.core.access import Token
 from autotuner.core.announcement import Delivery, DeliveryState
@@ -38,7 +69,28 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.codec import to_plain
 from autotuner.core.model import TransformerSpec
+from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
 from autotuner.core.run import RunState
+from autotuner.core.sweep_requests import (
+    Adoption,
+    BudgetChange,
+    GateCreate,
+    OptimizerStudyCreate,
+    RetuneCreate,
+    SweepClone,
+    SweepCreate,
+)
+from autotuner.core.upkeep import RetuneRun
+from autotuner.search.explain.bandwidth import BandwidthCurve
+from autotuner.search.explain.explanation import TrialParts
+from autotuner.search.explain.layers import LayerReport
+from autotuner.search.explain.links import LinkTimelines
+from autotuner.search.explain.timeline import TrialTimelines
+from autotuner.search.planning.phases import PhasesPlan
+from autotuner.search.planning.plan import PlanView
+from autotuner.search.planning.request import PlanRequest
+from autotuner.search.predictions import PredictionTable
+from autotuner.search.results.sweep_front import SweepFront
 from autotuner.store.options import SweepColumn, TrialFilter
 
 PREFIX = "/api/v1"
@@ -113,7 +165,7 @@ class Client:
             except httpx.TransportError:
                 time.sleep(_AGAIN_S)
 
-    def wait(self, sweep_id: str) -> schemas.SweepDetail:
+    def wait(self, sweep_id: str) -> SweepDetail:
         """The sweep once it is finished; errors as for ``events``."""
         for _ in self.events(sweep_id):
             pass
@@ -149,14 +201,14 @@ class Client:
         return self._send("DELETE", path, answer)
 
     # ---------------------------------------------------------------- sweeps
-    def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> schemas.SweepDetail:
+    def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> SweepDetail:
         """Queue a sweep; sent again with the same key, it is the sweep of the first time."""
         key = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/sweeps", schemas.SweepDetail, body=body, headers=key)
+        return self._send("POST", "/sweeps", SweepDetail, body=body, headers=key)
 
-    def preview_sweep(self, body: SweepCreate) -> schemas.SweepPreview:
+    def preview_sweep(self, body: SweepCreate) -> SweepPreview:
         """What a sweep would search, without starting it."""
-        return self._post("/sweeps/preview", schemas.SweepPreview, body)
+        return self._post("/sweeps/preview", SweepPreview, body)
 
     def list_sweeps(
         self,
@@ -168,55 +220,49 @@ class Client:
         order: Literal["ascending", "descending"] | None = None,
         limit: int = 50,
         offset: int = 0,
-    ) -> schemas.SweepPage:
+    ) -> SweepPage:
         """Sweeps, newest first unless another order is asked for."""
         asked = {"q": q, "state": state, "owner": owner, "sort": sort, "order": order}
-        return self._get("/sweeps", schemas.SweepPage, **asked, limit=limit, offset=offset)
+        return self._get("/sweeps", SweepPage, **asked, limit=limit, offset=offset)
 
-    def read_sweep(self, sweep_id: str) -> schemas.SweepDetail:
+    def read_sweep(self, sweep_id: str) -> SweepDetail:
         """A sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
-        return self._get(f"/sweeps/{sweep_id}", schemas.SweepDetail)
+        return self._get(f"/sweeps/{sweep_id}", SweepDetail)
 
-    def cancel_sweep(self, sweep_id: str) -> schemas.SweepDetail:
+    def cancel_sweep(self, sweep_id: str) -> SweepDetail:
         """Ask for the end of a sweep."""
-        return self._post(f"/sweeps/{sweep_id}/cancel", schemas.SweepDetail)
+        return self._post(f"/sweeps/{sweep_id}/cancel", SweepDetail)
 
-    def pause_sweep(self, sweep_id: str) -> schemas.SweepDetail:
+    def pause_sweep(self, sweep_id: str) -> SweepDetail:
         """Have nobody work on a sweep until it is resumed."""
-        return self._post(f"/sweeps/{sweep_id}/pause", schemas.SweepDetail)
+        return self._post(f"/sweeps/{sweep_id}/pause", SweepDetail)
 
-    def resume_sweep(self, sweep_id: str) -> schemas.SweepDetail:
+    def resume_sweep(self, sweep_id: str) -> SweepDetail:
         """Have a paused sweep go on."""
-        return self._post(f"/sweeps/{sweep_id}/resume", schemas.SweepDetail)
+        return self._post(f"/sweeps/{sweep_id}/resume", SweepDetail)
 
-    def change_budget(self, sweep_id: str, body: BudgetChange) -> schemas.SweepDetail:
+    def change_budget(self, sweep_id: str, body: BudgetChange) -> SweepDetail:
         """Give a sweep other limits, each in all; a finished one goes on where it ended."""
-        return self._post(f"/sweeps/{sweep_id}/budget", schemas.SweepDetail, body)
+        return self._post(f"/sweeps/{sweep_id}/budget", SweepDetail, body)
 
-    def clone_sweep(
-        self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None
-    ) -> schemas.SweepDetail:
+    def clone_sweep(self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> SweepDetail:
         """Queue a sweep that is asked for as another was, but for what the body says; the key is as for a new sweep."""
         path, key = f"/sweeps/{sweep_id}/clone", {"Idempotency-Key": idempotency_key}
-        return self._send("POST", path, schemas.SweepDetail, body=body, headers=key)
+        return self._send("POST", path, SweepDetail, body=body, headers=key)
 
-    def rerun_trial(self, trial_id: str) -> schemas.SweepDetail:
+    def rerun_trial(self, trial_id: str) -> SweepDetail:
         """Have a trial run again, by itself; a finished sweep is opened again to do that alone."""
-        return self._post(f"/trials/{trial_id}/rerun", schemas.SweepDetail)
+        return self._post(f"/trials/{trial_id}/rerun", SweepDetail)
 
-    def list_trials(
-        self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
-    ) -> schemas.TrialPage:
+    def list_trials(self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> TrialPage:
         """Trials of a sweep by number, without their steps."""
         window = {"limit": limit, "offset": offset}
-        return self._get(f"/sweeps/{sweep_id}/trials", schemas.TrialPage, **_passing(where), **window)
+        return self._get(f"/sweeps/{sweep_id}/trials", TrialPage, **_passing(where), **window)
 
-    def rank_sweep(
-        self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
-    ) -> schemas.RankingPage:
+    def rank_sweep(self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> RankingPage:
         """Trials of a sweep by what it maximises, the best first."""
         window = {"limit": limit, "offset": offset}
-        return self._get(f"/sweeps/{sweep_id}/ranking", schemas.RankingPage, **_passing(where), **window)
+        return self._get(f"/sweeps/{sweep_id}/ranking", RankingPage, **_passing(where), **window)
 
     def read_table(
         self,
@@ -228,10 +274,10 @@ class Client:
         rows: Literal["ranked", "untried"] = "ranked",
         limit: int = 50,
         offset: int = 0,
-    ) -> schemas.TablePage:
+    ) -> TablePage:
         """Trials of a sweep, or the best that none tried, as a table: ``where="tp=4 mfu>40", sort="-tokens"``."""
         path, window = f"/sweeps/{sweep_id}/table", {"limit": limit, "offset": offset}
-        return self._get(path, schemas.TablePage, where=where, sort=sort, columns=columns, rows=rows, **window)
+        return self._get(path, TablePage, where=where, sort=sort, columns=columns, rows=rows, **window)
 
     def read_table_csv(
         self,
@@ -245,200 +291,198 @@ class Client:
         """The same table as CSV, every row."""
         return self._get(f"/sweeps/{sweep_id}/table.csv", str, where=where, sort=sort, columns=columns, rows=rows)
 
-    def rank_all(self, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> schemas.RankingPage:
+    def rank_all(self, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> RankingPage:
         """Trials of all sweeps by measured MFU, highest first."""
-        return self._get("/ranking", schemas.RankingPage, **_passing(where), limit=limit, offset=offset)
+        return self._get("/ranking", RankingPage, **_passing(where), limit=limit, offset=offset)
 
-    def read_trial(self, trial_id: str) -> schemas.TrialDetail:
+    def read_trial(self, trial_id: str) -> TrialDetail:
         """A trial: layout, prediction, measurement or failure, loss gate, and its steps."""
-        return self._get(f"/trials/{trial_id}", schemas.TrialDetail)
+        return self._get(f"/trials/{trial_id}", TrialDetail)
 
-    def read_rules(self, sweep_id: str) -> schemas.SweepRules:
+    def read_rules(self, sweep_id: str) -> SweepRules:
         """What pairs of trials of a sweep that differ in one option show."""
-        return self._get(f"/sweeps/{sweep_id}/rules", schemas.SweepRules)
+        return self._get(f"/sweeps/{sweep_id}/rules", SweepRules)
 
-    def read_answer(self, sweep_id: str) -> schemas.SweepAnswer:
+    def read_answer(self, sweep_id: str) -> SweepAnswer:
         """What to train with by a sweep, how sure that is, what it beats and why."""
-        return self._get(f"/sweeps/{sweep_id}/answer", schemas.SweepAnswer)
+        return self._get(f"/sweeps/{sweep_id}/answer", SweepAnswer)
 
-    def read_choices(
-        self, sweep_id: str, *, rows: str | None = None, columns: str | None = None
-    ) -> schemas.SweepChoices:
+    def read_choices(self, sweep_id: str, *, rows: str | None = None, columns: str | None = None) -> SweepChoices:
         """Which choices mattered in a sweep, and the best of every pair of values of two of them."""
-        return self._get(f"/sweeps/{sweep_id}/choices", schemas.SweepChoices, rows=rows, columns=columns)
+        return self._get(f"/sweeps/{sweep_id}/choices", SweepChoices, rows=rows, columns=columns)
 
-    def read_failures(self, sweep_id: str) -> schemas.SweepFailures:
+    def read_failures(self, sweep_id: str) -> SweepFailures:
         """Trials of a sweep that died, grouped by cause."""
-        return self._get(f"/sweeps/{sweep_id}/failures", schemas.SweepFailures)
+        return self._get(f"/sweeps/{sweep_id}/failures", SweepFailures)
 
-    def read_layers(self, sweep_id: str) -> schemas.SweepLayers:
+    def read_layers(self, sweep_id: str) -> SweepLayers:
         """What each layer of communication gives to a sweep's job, predicted and measured."""
-        return self._get(f"/sweeps/{sweep_id}/layers", schemas.SweepLayers)
+        return self._get(f"/sweeps/{sweep_id}/layers", SweepLayers)
 
-    def read_accuracy(self, sweep_id: str) -> schemas.SweepAccuracy:
+    def read_accuracy(self, sweep_id: str) -> SweepAccuracy:
         """Predictions of a sweep beside what its trials reached."""
-        return self._get(f"/sweeps/{sweep_id}/accuracy", schemas.SweepAccuracy)
+        return self._get(f"/sweeps/{sweep_id}/accuracy", SweepAccuracy)
 
-    def read_front(self, sweep_id: str, *, metrics: str = "", profile: str = "") -> schemas.SweepFront:
+    def read_front(self, sweep_id: str, *, metrics: str = "", profile: str = "") -> SweepFront:
         """The trials of a sweep that no other beats in everything; ``mfu=2,tokens_per_dollar=1`` is a profile."""
-        return self._get(f"/sweeps/{sweep_id}/front", schemas.SweepFront, metrics=metrics, profile=profile)
+        return self._get(f"/sweeps/{sweep_id}/front", SweepFront, metrics=metrics, profile=profile)
 
     # ---------------------------------------------------------------- predictions and what explains them
-    def predict(self, body: PredictionRequest) -> schemas.PredictionTable:
+    def predict(self, body: PredictionRequest) -> PredictionTable:
         """Predict one layout, or the best of a space, without running anything."""
-        return self._post("/predictions", schemas.PredictionTable, body)
+        return self._post("/predictions", PredictionTable, body)
 
-    def create_plan(self, body: PlanRequest) -> schemas.PlanView:
+    def create_plan(self, body: PlanRequest) -> PlanView:
         """Compare whole clusters for a training run; ``answer`` is None until ``read_plan`` finds it computed."""
-        return self._post("/plans", schemas.PlanView, body)
+        return self._post("/plans", PlanView, body)
 
-    def read_plan(self, plan_id: str, *, wait_s: float = 0.0) -> schemas.PlanView:
+    def read_plan(self, plan_id: str, *, wait_s: float = 0.0) -> PlanView:
         """A plan that was asked for lately, after waiting so long for it at most."""
-        return self._get(f"/plans/{plan_id}", schemas.PlanView, wait_s=wait_s)
+        return self._get(f"/plans/{plan_id}", PlanView, wait_s=wait_s)
 
-    def explain_layout(self, body: ExplanationRequest) -> schemas.LayoutExplanation:
+    def explain_layout(self, body: ExplanationRequest) -> LayoutExplanation:
         """Where a layout's time and memory go, and what lies one step away."""
-        return self._post("/explanations", schemas.LayoutExplanation, body)
+        return self._post("/explanations", LayoutExplanation, body)
 
-    def plan_job_phases(self, body: PhasesRequest) -> schemas.PhasesPlan:
+    def plan_job_phases(self, body: PhasesRequest) -> PhasesPlan:
         """The layout of each phase of a job, where switches cost."""
-        return self._post("/job-phases", schemas.PhasesPlan, body)
+        return self._post("/job-phases", PhasesPlan, body)
 
-    def report_layers(self, body: LayersRequest) -> schemas.LayerReport:
+    def report_layers(self, body: LayersRequest) -> LayerReport:
         """What each layer of communication gives to a job, by prediction."""
-        return self._post("/layer-reports", schemas.LayerReport, body)
+        return self._post("/layer-reports", LayerReport, body)
 
-    def explain_trial(self, trial_id: str) -> schemas.LayoutExplanation:
+    def explain_trial(self, trial_id: str) -> LayoutExplanation:
         """The explanation of a trial's layout."""
-        return self._get(f"/trials/{trial_id}/explanation", schemas.LayoutExplanation)
+        return self._get(f"/trials/{trial_id}/explanation", LayoutExplanation)
 
-    def draw_bandwidth_curve(self, body: ExplanationRequest) -> schemas.BandwidthCurve:
+    def draw_bandwidth_curve(self, body: ExplanationRequest) -> BandwidthCurve:
         """Which way to share gradients is fastest, by the bandwidth between nodes."""
-        return self._post("/bandwidth-curves", schemas.BandwidthCurve, body)
+        return self._post("/bandwidth-curves", BandwidthCurve, body)
 
-    def read_bandwidth_curve(self, trial_id: str) -> schemas.BandwidthCurve:
+    def read_bandwidth_curve(self, trial_id: str) -> BandwidthCurve:
         """The same of a trial's layout."""
-        return self._get(f"/trials/{trial_id}/bandwidth-curve", schemas.BandwidthCurve)
+        return self._get(f"/trials/{trial_id}/bandwidth-curve", BandwidthCurve)
 
-    def read_link_timelines(self, trial_id: str) -> schemas.LinkTimelines:
+    def read_link_timelines(self, trial_id: str) -> LinkTimelines:
         """A trial's step with healthy links beside the same with slow ones."""
-        return self._get(f"/trials/{trial_id}/link-timelines", schemas.LinkTimelines)
+        return self._get(f"/trials/{trial_id}/link-timelines", LinkTimelines)
 
-    def read_timeline(self, trial_id: str) -> schemas.TrialTimelines:
+    def read_timeline(self, trial_id: str) -> TrialTimelines:
         """When each pass of a trial's step begins and ends, predicted beside measured."""
-        return self._get(f"/trials/{trial_id}/timeline", schemas.TrialTimelines)
+        return self._get(f"/trials/{trial_id}/timeline", TrialTimelines)
 
-    def read_parts(self, trial_id: str) -> schemas.TrialParts:
+    def read_parts(self, trial_id: str) -> TrialParts:
         """A trial's step and memory by part, predicted beside measured."""
-        return self._get(f"/trials/{trial_id}/parts", schemas.TrialParts)
+        return self._get(f"/trials/{trial_id}/parts", TrialParts)
 
-    def list_calibrations(self, *, cluster: str | None = None) -> schemas.CalibrationList:
+    def list_calibrations(self, *, cluster: str | None = None) -> CalibrationList:
         """What stored trials teach about hardware and software."""
-        return self._get("/calibrations", schemas.CalibrationList, cluster=cluster)
+        return self._get("/calibrations", CalibrationList, cluster=cluster)
 
     # ---------------------------------------------------------------- trainers' words
-    def list_formats(self) -> schemas.FormatList:
+    def list_formats(self) -> FormatList:
         """Trainers whose words a layout can be said in."""
-        return self._get("/exports/formats", schemas.FormatList)
+        return self._get("/exports/formats", FormatList)
 
-    def export_layout(self, body: ExportRequest) -> schemas.LayoutExport:
+    def export_layout(self, body: ExportRequest) -> LayoutExport:
         """A layout in the words of a trainer."""
-        return self._post("/exports", schemas.LayoutExport, body)
+        return self._post("/exports", LayoutExport, body)
 
-    def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> schemas.LayoutExport:  # noqa: A002  # as the API calls it
+    def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> LayoutExport:  # noqa: A002  # as the API calls it
         """A trial's layout in the words of a trainer."""
-        return self._get(f"/trials/{trial_id}/export", schemas.LayoutExport, format=format)
+        return self._get(f"/trials/{trial_id}/export", LayoutExport, format=format)
 
-    def import_configuration(self, body: ImportRequest) -> schemas.ImportedLayout:
+    def import_configuration(self, body: ImportRequest) -> ImportedLayout:
         """The layout that a trainer's configuration describes."""
-        return self._post("/imports", schemas.ImportedLayout, body)
+        return self._post("/imports", ImportedLayout, body)
 
     # ---------------------------------------------------------------- topologies
-    def read_topology(self, body: TopologyRequest) -> schemas.TopologyReading:
+    def read_topology(self, body: TopologyRequest) -> TopologyReading:
         """What files say of a network or of nodes, and what it means."""
-        return self._post("/topologies", schemas.TopologyReading, body)
+        return self._post("/topologies", TopologyReading, body)
 
     # ---------------------------------------------------------------- optimizer studies
-    def list_optimizer_studies(self, *, limit: int = 50, offset: int = 0) -> schemas.OptimizerStudyPage:
+    def list_optimizer_studies(self, *, limit: int = 50, offset: int = 0) -> OptimizerStudyPage:
         """Optimizer studies, newest first."""
-        return self._get("/optimizer-studies", schemas.OptimizerStudyPage, limit=limit, offset=offset)
+        return self._get("/optimizer-studies", OptimizerStudyPage, limit=limit, offset=offset)
 
     def create_optimizer_study(
         self, body: OptimizerStudyCreate, *, idempotency_key: str | None = None
-    ) -> schemas.OptimizerStudyDetail:
+    ) -> OptimizerStudyDetail:
         """Have optimizers tried with a layout until their losses are at a target."""
         key = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/optimizer-studies", schemas.OptimizerStudyDetail, body=body, headers=key)
+        return self._send("POST", "/optimizer-studies", OptimizerStudyDetail, body=body, headers=key)
 
-    def read_optimizer_study(self, study_id: str) -> schemas.OptimizerStudyDetail:
+    def read_optimizer_study(self, study_id: str) -> OptimizerStudyDetail:
         """A study with its trials and the front."""
-        return self._get(f"/optimizer-studies/{study_id}", schemas.OptimizerStudyDetail)
+        return self._get(f"/optimizer-studies/{study_id}", OptimizerStudyDetail)
 
-    def cancel_optimizer_study(self, study_id: str) -> schemas.OptimizerStudyDetail:
+    def cancel_optimizer_study(self, study_id: str) -> OptimizerStudyDetail:
         """Ask for the end of a study."""
-        return self._post(f"/optimizer-studies/{study_id}/cancel", schemas.OptimizerStudyDetail)
+        return self._post(f"/optimizer-studies/{study_id}/cancel", OptimizerStudyDetail)
 
     # ---------------------------------------------------------------- retunes
-    def list_retunes(self) -> schemas.RetuneList:
+    def list_retunes(self) -> RetuneList:
         """Retunes by name."""
-        return self._get("/retunes", schemas.RetuneList)
+        return self._get("/retunes", RetuneList)
 
-    def create_retune(self, body: RetuneCreate) -> schemas.RetuneDetail:
+    def create_retune(self, body: RetuneCreate) -> RetuneDetail:
         """Have a layout measured again and again, and others searched around it."""
-        return self._post("/retunes", schemas.RetuneDetail, body)
+        return self._post("/retunes", RetuneDetail, body)
 
-    def read_retune(self, name: str) -> schemas.RetuneDetail:
+    def read_retune(self, name: str) -> RetuneDetail:
         """A retune and how it stands."""
-        return self._get(f"/retunes/{name}", schemas.RetuneDetail)
+        return self._get(f"/retunes/{name}", RetuneDetail)
 
-    def remove_retune(self, name: str) -> schemas.RetuneDetail:
+    def remove_retune(self, name: str) -> RetuneDetail:
         """Forget a retune and its runs."""
-        return self._delete(f"/retunes/{name}", schemas.RetuneDetail)
+        return self._delete(f"/retunes/{name}", RetuneDetail)
 
-    def pause_retune(self, name: str) -> schemas.RetuneDetail:
+    def pause_retune(self, name: str) -> RetuneDetail:
         """Start no runs until it is resumed."""
-        return self._post(f"/retunes/{name}/pause", schemas.RetuneDetail)
+        return self._post(f"/retunes/{name}/pause", RetuneDetail)
 
-    def resume_retune(self, name: str) -> schemas.RetuneDetail:
+    def resume_retune(self, name: str) -> RetuneDetail:
         """Start runs when they are due again."""
-        return self._post(f"/retunes/{name}/resume", schemas.RetuneDetail)
+        return self._post(f"/retunes/{name}/resume", RetuneDetail)
 
-    def adopt_layout(self, name: str, body: Adoption) -> schemas.RetuneDetail:
+    def adopt_layout(self, name: str, body: Adoption) -> RetuneDetail:
         """Put a layout in the place of the incumbent."""
-        return self._post(f"/retunes/{name}/adopt", schemas.RetuneDetail, body)
+        return self._post(f"/retunes/{name}/adopt", RetuneDetail, body)
 
-    def run_retune(self, name: str) -> schemas.RetuneRun:
+    def run_retune(self, name: str) -> RetuneRun:
         """Start a run now."""
-        return self._post(f"/retunes/{name}/runs", schemas.RetuneRun)
+        return self._post(f"/retunes/{name}/runs", RetuneRun)
 
-    def list_retune_runs(self, name: str, *, limit: int = 50, offset: int = 0) -> schemas.RetuneRunPage:
+    def list_retune_runs(self, name: str, *, limit: int = 50, offset: int = 0) -> RetuneRunPage:
         """Runs of a retune, newest first."""
-        return self._get(f"/retunes/{name}/runs", schemas.RetuneRunPage, limit=limit, offset=offset)
+        return self._get(f"/retunes/{name}/runs", RetuneRunPage, limit=limit, offset=offset)
 
-    def read_retune_trend(self, name: str) -> schemas.RetuneTrend:
+    def read_retune_trend(self, name: str) -> RetuneTrend:
         """What the incumbent measured from run to run, over the band of its noise."""
-        return self._get(f"/retunes/{name}/trend", schemas.RetuneTrend)
+        return self._get(f"/retunes/{name}/trend", RetuneTrend)
 
-    def read_retune_run(self, run_id: str) -> schemas.RetuneRun:
+    def read_retune_run(self, run_id: str) -> RetuneRun:
         """A run and its outcome."""
-        return self._get(f"/retune-runs/{run_id}", schemas.RetuneRun)
+        return self._get(f"/retune-runs/{run_id}", RetuneRun)
 
     # ---------------------------------------------------------------- MFU gates
-    def create_gate(self, body: GateCreate) -> schemas.GateView:
+    def create_gate(self, body: GateCreate) -> GateView:
         """Hold a layout to a stored baseline."""
-        return self._post("/gates", schemas.GateView, body)
+        return self._post("/gates", GateView, body)
 
-    def list_gates(self, *, baseline: str | None = None, limit: int = 50, offset: int = 0) -> schemas.GatePage:
+    def list_gates(self, *, baseline: str | None = None, limit: int = 50, offset: int = 0) -> GatePage:
         """MFU gates, newest first."""
-        return self._get("/gates", schemas.GatePage, baseline=baseline, limit=limit, offset=offset)
+        return self._get("/gates", GatePage, baseline=baseline, limit=limit, offset=offset)
 
-    def read_gate(self, gate_id: str) -> schemas.GateView:
+    def read_gate(self, gate_id: str) -> GateView:
         """An MFU gate and its result."""
-        return self._get(f"/gates/{gate_id}", schemas.GateView)
+        return self._get(f"/gates/{gate_id}", GateView)
 
-    def cancel_gate(self, gate_id: str) -> schemas.GateView:
+    def cancel_gate(self, gate_id: str) -> GateView:
         """Ask for the end of its sweep."""
-        return self._post(f"/gates/{gate_id}/cancel", schemas.GateView)
+        return self._post(f"/gates/{gate_id}/cancel", GateView)
 
     def read_gate_junit(self, gate_id: str) -> str:
         """The result as JUnit XML."""
@@ -452,44 +496,44 @@ class Client:
         """The result as an SVG badge."""
         return self._get(f"/gates/{gate_id}/badge.svg", str)
 
-    def list_baselines(self) -> schemas.BaselineList:
+    def list_baselines(self) -> BaselineList:
         """What MFU gates compare with."""
-        return self._get("/baselines", schemas.BaselineList)
+        return self._get("/baselines", BaselineList)
 
-    def remove_baseline(self, name: str, key: str) -> schemas.BaselineView:
+    def remove_baseline(self, name: str, key: str) -> BaselineView:
         """Forget a baseline."""
-        return self._delete(f"/baselines/{name}/{key}", schemas.BaselineView)
+        return self._delete(f"/baselines/{name}/{key}", BaselineView)
 
     def read_baseline_badge(self, name: str) -> str:
         """The newest gate of a baseline as an SVG badge."""
         return self._get(f"/badges/{name}", str)
 
     # ---------------------------------------------------------------- announcements
-    def list_webhooks(self) -> schemas.WebhookList:
+    def list_webhooks(self) -> WebhookList:
         """Where outcomes are posted."""
-        return self._get("/webhooks", schemas.WebhookList)
+        return self._get("/webhooks", WebhookList)
 
-    def create_webhook(self, body: WebhookCreate) -> schemas.WebhookCreated:
+    def create_webhook(self, body: WebhookCreate) -> WebhookCreated:
         """Have outcomes posted somewhere; the answer alone has the secret."""
-        return self._post("/webhooks", schemas.WebhookCreated, body)
+        return self._post("/webhooks", WebhookCreated, body)
 
-    def read_webhook(self, name: str) -> schemas.WebhookView:
+    def read_webhook(self, name: str) -> WebhookView:
         """A webhook."""
-        return self._get(f"/webhooks/{name}", schemas.WebhookView)
+        return self._get(f"/webhooks/{name}", WebhookView)
 
-    def remove_webhook(self, name: str) -> schemas.WebhookView:
+    def remove_webhook(self, name: str) -> WebhookView:
         """Forget a webhook and its deliveries."""
-        return self._delete(f"/webhooks/{name}", schemas.WebhookView)
+        return self._delete(f"/webhooks/{name}", WebhookView)
 
-    def test_webhook(self, name: str) -> schemas.WebhookTest:
+    def test_webhook(self, name: str) -> WebhookTest:
         """Post something to it now."""
-        return self._post(f"/webhooks/{name}/test", schemas.WebhookTest)
+        return self._post(f"/webhooks/{name}/test", WebhookTest)
 
     def list_deliveries(
         self, *, webhook: str | None = None, state: DeliveryState | None = None, limit: int = 50, offset: int = 0
-    ) -> schemas.DeliveryPage:
+    ) -> DeliveryPage:
         """Deliveries, newest first."""
-        return self._get("/deliveries", schemas.DeliveryPage, webhook=webhook, state=state, limit=limit, offset=offset)
+        return self._get("/deliveries", DeliveryPage, webhook=webhook, state=state, limit=limit, offset=offset)
 
     def send_again(self, delivery_id: str) -> Delivery:
         """Try a delivery again that was given up."""
@@ -504,9 +548,9 @@ class Client:
         return self._get("/feed.atom", str, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- models and clusters
-    def list_models(self) -> schemas.ModelList:
+    def list_models(self) -> ModelList:
         """Stored models by name."""
-        return self._get("/models", schemas.ModelList)
+        return self._get("/models", ModelList)
 
     def read_model(self, name: str) -> TransformerSpec:
         """A stored model, else one of the catalog."""
@@ -520,9 +564,9 @@ class Client:
         """Forget a stored model; sweeps keep what they were given."""
         return self._delete(f"/models/{name}", TransformerSpec)
 
-    def list_clusters(self) -> schemas.ClusterList:
+    def list_clusters(self) -> ClusterList:
         """Stored clusters by name."""
-        return self._get("/clusters", schemas.ClusterList)
+        return self._get("/clusters", ClusterList)
 
     def read_cluster(self, name: str) -> Cluster:
         """A stored cluster, ``local``, or an accelerator of the catalog with a count."""
@@ -536,96 +580,96 @@ class Client:
         """Forget a stored cluster, its checks and what they measured."""
         return self._delete(f"/clusters/{name}", Cluster)
 
-    def list_engines(self) -> schemas.EngineList:
+    def list_engines(self) -> EngineList:
         """Engines that clusters may name."""
-        return self._get("/engines", schemas.EngineList)
+        return self._get("/engines", EngineList)
 
-    def create_check(self, name: str, body: CheckRequest) -> schemas.CheckView:
+    def create_check(self, name: str, body: CheckRequest) -> CheckView:
         """Ask a cluster's engine, run a small trial on two nodes, and measure the links between them."""
-        return self._post(f"/clusters/{name}/checks", schemas.CheckView, body)
+        return self._post(f"/clusters/{name}/checks", CheckView, body)
 
-    def list_checks(self, name: str, *, limit: int = 50, offset: int = 0) -> schemas.CheckPage:
+    def list_checks(self, name: str, *, limit: int = 50, offset: int = 0) -> CheckPage:
         """Checks of a cluster, newest first."""
-        return self._get(f"/clusters/{name}/checks", schemas.CheckPage, limit=limit, offset=offset)
+        return self._get(f"/clusters/{name}/checks", CheckPage, limit=limit, offset=offset)
 
-    def list_links(self, name: str) -> schemas.LinkList:
+    def list_links(self, name: str) -> LinkList:
         """What is known of a cluster's links."""
-        return self._get(f"/clusters/{name}/links", schemas.LinkList)
+        return self._get(f"/clusters/{name}/links", LinkList)
 
-    def read_check(self, check_id: str) -> schemas.CheckView:
+    def read_check(self, check_id: str) -> CheckView:
         """A check and what it found."""
-        return self._get(f"/checks/{check_id}", schemas.CheckView)
+        return self._get(f"/checks/{check_id}", CheckView)
 
-    def cancel_check(self, check_id: str) -> schemas.CheckView:
+    def cancel_check(self, check_id: str) -> CheckView:
         """Ask for the end of a check."""
-        return self._post(f"/checks/{check_id}/cancel", schemas.CheckView)
+        return self._post(f"/checks/{check_id}/cancel", CheckView)
 
     # ---------------------------------------------------------------- who may call
-    def read_caller(self) -> schemas.CallerView:
+    def read_caller(self) -> CallerView:
         """Who the service takes this client for, and what that may take."""
-        return self._get("/caller", schemas.CallerView)
+        return self._get("/caller", CallerView)
 
-    def list_tokens(self) -> schemas.TokenList:
+    def list_tokens(self) -> TokenList:
         """Tokens of all callers, without their secrets."""
-        return self._get("/tokens", schemas.TokenList)
+        return self._get("/tokens", TokenList)
 
-    def create_token(self, body: TokenCreate) -> schemas.TokenCreated:
+    def create_token(self, body: TokenCreate) -> TokenCreated:
         """Let a person or a program in; the answer alone has the token."""
-        return self._post("/tokens", schemas.TokenCreated, body)
+        return self._post("/tokens", TokenCreated, body)
 
     def revoke_token(self, token_id: str) -> Token:
         """Take a token back, with the sessions that it opened."""
         return self._post(f"/tokens/{token_id}/revoke", Token)
 
-    def read_audit(self, *, caller: str | None = None, limit: int = 50, offset: int = 0) -> schemas.AuditPage:
+    def read_audit(self, *, caller: str | None = None, limit: int = 50, offset: int = 0) -> AuditPage:
         """Who changed what and who was refused, newest first."""
-        return self._get("/audit", schemas.AuditPage, caller=caller, limit=limit, offset=offset)
+        return self._get("/audit", AuditPage, caller=caller, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- what the service knows and is
-    def compare_layouts(self, body: ComparisonRequest) -> schemas.LayoutComparison:
+    def compare_layouts(self, body: ComparisonRequest) -> LayoutComparison:
         """What differs between layouts, which is faster and whether by more than noise, and through which parts."""
-        return self._post("/comparisons", schemas.LayoutComparison, body)
+        return self._post("/comparisons", LayoutComparison, body)
 
-    def list_attention(self) -> schemas.AttentionList:
+    def list_attention(self) -> AttentionList:
         """What went wrong and stands unmended, with the page where to go on with it."""
-        return self._get("/attention", schemas.AttentionList)
+        return self._get("/attention", AttentionList)
 
-    def list_workers(self) -> schemas.WorkerList:
+    def list_workers(self) -> WorkerList:
         """Workers that say that they live."""
-        return self._get("/workers", schemas.WorkerList)
+        return self._get("/workers", WorkerList)
 
-    def list_accelerators(self) -> schemas.AcceleratorList:
+    def list_accelerators(self) -> AcceleratorList:
         """Accelerators of the catalog."""
-        return self._get("/catalog/accelerators", schemas.AcceleratorList)
+        return self._get("/catalog/accelerators", AcceleratorList)
 
-    def read_accelerator(self, name: str) -> schemas.AcceleratorDetail:
+    def read_accelerator(self, name: str) -> AcceleratorDetail:
         """An accelerator with its sources."""
-        return self._get(f"/catalog/accelerators/{name}", schemas.AcceleratorDetail)
+        return self._get(f"/catalog/accelerators/{name}", AcceleratorDetail)
 
-    def list_catalog_models(self) -> schemas.ModelList:
+    def list_catalog_models(self) -> ModelList:
         """Models of the catalog."""
-        return self._get("/catalog/models", schemas.ModelList)
+        return self._get("/catalog/models", ModelList)
 
-    def list_networks(self) -> schemas.NetworkList:
+    def list_networks(self) -> NetworkList:
         """Networks that a cluster can name."""
-        return self._get("/catalog/networks", schemas.NetworkList)
+        return self._get("/catalog/networks", NetworkList)
 
-    def list_stacks(self) -> schemas.StackList:
+    def list_stacks(self) -> StackList:
         """Training software of the catalog."""
-        return self._get("/catalog/stacks", schemas.StackList)
+        return self._get("/catalog/stacks", StackList)
 
-    def list_stack_profiles(self) -> schemas.StackProfileList:
+    def list_stack_profiles(self) -> StackProfileList:
         """Of which versions that software is, and what it was fitted to."""
-        return self._get("/stacks", schemas.StackProfileList)
+        return self._get("/stacks", StackProfileList)
 
-    def list_trainers(self) -> schemas.TrainerList:
+    def list_trainers(self) -> TrainerList:
         """Trainers that sweeps may name."""
-        return self._get("/trainers", schemas.TrainerList)
+        return self._get("/trainers", TrainerList)
 
-    def health(self) -> schemas.Health:
+    def health(self) -> Health:
         """Whether the process answers."""
-        return self._get("/health", schemas.Health)
+        return self._get("/health", Health)
 
-    def ready(self) -> schemas.Readiness:
+    def ready(self) -> Readiness:
         """Whether the database answers and is migrated."""
-        return self._get("/ready", schemas.Readiness)
+        return self._get("/ready", Readiness)

@@ -13,12 +13,13 @@ import httpx
 import pytest
 
 from api.openapi import examples
-from api.schemas import PredictionRequest, SweepCreate
 from autotuner.client import Client, ServiceError
 from autotuner.core.choices import Precision
 from autotuner.core.documents import restore
 from autotuner.core.model import TransformerSpec
+from autotuner.core.requests import PredictionRequest
 from autotuner.core.run import RunState, StopReason
+from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.workload import Workload
 from tests.api.service import StoreDriver, openapi_document
 

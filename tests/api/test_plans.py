@@ -6,11 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas import PlanView
 from autotuner.core import codec, documents
 from autotuner.core.run import NewRun
 from autotuner.runs.clock import Clock, SystemClock
-from autotuner.search.planning.plan import PlanProgress, plan_id_of
+from autotuner.search.planning.plan import PlanProgress, PlanView, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.service.plans import Plans
 from autotuner.store.sql import Store

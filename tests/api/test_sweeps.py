@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas import SweepSummary
+from api.schemas.sweeps import SweepSummary
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import Stopped
 from autotuner.host.machine import host_hash

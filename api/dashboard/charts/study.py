@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.drawing import Scale, circle, for_both, line, path, picture, text
 from api.dashboard.charts.spread import staircase
-from api.schemas import OptimizerTrialView
+from api.schemas.optimizer_studies import OptimizerTrialView
 from autotuner.core.study import TargetReached
 from autotuner.core.units import format_seconds
 

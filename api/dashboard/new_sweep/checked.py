@@ -8,8 +8,7 @@ from typing import Any
 
 from api.dashboard.new_sweep.given import Given, body_of
 from api.dashboard.new_sweep.inputs import AXES, INPUTS, id_of
-from api.previews import Previews
-from api.schemas import SweepCreate, SweepPreview
+from api.previews import Previews, SweepPreview
 from autotuner.core import documents
 from autotuner.core.errors import (
     AutotunerError,
@@ -22,6 +21,7 @@ from autotuner.core.errors import (
     quoted,
 )
 from autotuner.core.sweep import SweepRequest
+from autotuner.core.sweep_requests import SweepCreate
 from autotuner.service.build import App
 
 _PART_OF = {"accelerator": "cluster", "link": "cluster", "profile": "cluster"}

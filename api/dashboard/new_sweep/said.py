@@ -93,7 +93,7 @@ def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
     token = f', token=os.environ["{_TOKEN}"]' if asks else ""
     lines = [
         *first,
-        "from api.schemas import SweepCreate",
+        "from autotuner.core.sweep_requests import SweepCreate",
         "from autotuner.client import Client",
         *imports,
         "",

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from api.dashboard.render import page
 from api.dashboard.views.clusters import TopologyShown, link_matrix
 from api.dependencies import AppOf, Name
-from api.schemas import CheckPage, CheckView, LinkList
+from api.schemas.clusters import CheckPage, CheckView, LinkList
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.store.options import Page
 

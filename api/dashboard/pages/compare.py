@@ -12,7 +12,7 @@ from api.dashboard.render import page
 from api.dashboard.views.comparison import Comparison
 from api.dependencies import AppOf
 from api.edge.auth import needs
-from api.schemas import TrialView
+from api.schemas.trials import TrialView
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
 from autotuner.search.results.comparison import LETTERS, side_by_side

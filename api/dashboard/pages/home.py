@@ -13,7 +13,7 @@ from api.dashboard.views.finding import Finding, exact_place, find
 from api.dashboard.views.layouts import shared_chips
 from api.dashboard.views.sweep_list import Asked, SweepList, attention_lines
 from api.dependencies import AppOf, SweepOrderOf
-from api.schemas import SweepPage
+from api.schemas.sweeps import SweepPage
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.service.build import App

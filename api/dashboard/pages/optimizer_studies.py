@@ -10,7 +10,7 @@ from api.dashboard.charts.study import study_curves, study_front
 from api.dashboard.render import page
 from api.dependencies import AppOf
 from api.owned import OptimizerStudyId
-from api.schemas import OptimizerStudyDetail, OptimizerStudyPage
+from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.store.options import Page
 

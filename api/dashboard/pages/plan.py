@@ -12,12 +12,12 @@ from api.dashboard.views.address import Address
 from api.dashboard.views.job_phases import PhasesAsked, shown_courses
 from api.dashboard.views.plan import PlanAsked, PlanPage
 from api.dependencies import AppOf
-from api.schemas import PlanView
 from autotuner.catalog.models import models
 from autotuner.catalog.software import stacks
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.search.planning.clusters import rentable
 from autotuner.search.planning.phases import PhasesPlan
+from autotuner.search.planning.plan import PlanView
 from autotuner.service.build import App
 
 # The page of a plan: which cluster to take for a training run. Its address is the question.

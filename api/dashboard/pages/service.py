@@ -11,7 +11,8 @@ from api.dashboard.render import page
 from api.dependencies import AppOf, CallerOf
 from api.edge.auth import needs
 from api.routes.service import CallerName, TokenId
-from api.schemas import AuditPage, CalibrationList, DeliveryPage, TrainerList, WebhookList, WorkerList
+from api.schemas.catalog import CalibrationList
+from api.schemas.service import AuditPage, DeliveryPage, TrainerList, WebhookList, WorkerList
 from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
 from autotuner.core.documents import MAX_INTEGER

@@ -11,7 +11,7 @@ from api.dashboard.render import page
 from api.dashboard.views.links import weeks
 from api.dashboard.words import source
 from api.dependencies import AppOf, Name
-from api.schemas import RetuneDetail, RetuneList
+from api.schemas.retunes import RetuneDetail, RetuneList
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import NotFound
 from autotuner.core.upkeep import Baseline

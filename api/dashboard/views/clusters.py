@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.drawing import for_both
 from api.dashboard.charts.network import Limits, network_picture, node_wiring_picture
-from api.schemas import LinkList
+from api.schemas.clusters import LinkList
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

@@ -9,7 +9,6 @@ from typing import Self
 from api.dashboard import words
 from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar
 from api.dashboard.views.address import Permalink
-from api.schemas import Predicted
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Memory, Prediction
@@ -17,6 +16,7 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.units import GIGA, MEGA, TERA
 from autotuner.search.explain.explanation import Change, Explanation
 from autotuner.search.explain.limits import limit_of
+from autotuner.search.predictions import Predicted
 from autotuner.search.space.moves import arranged, with_choice
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
 

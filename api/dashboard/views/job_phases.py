@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Self
 
 from api.dashboard.views.address import whole_number
-from api.schemas import PhasesRequest
 from autotuner.catalog.text import read_phases
 from autotuner.core.errors import InvalidInput, NotFound, quoted
 from autotuner.core.job import SwitchCost
+from autotuner.core.requests import PhasesRequest
 from autotuner.core.units import GIGA
 from autotuner.core.workload import Workload
 from autotuner.search.planning.phases import Course, PhasesPlan

@@ -8,7 +8,7 @@ from typing import Self
 
 from api.dashboard.new_sweep.given import Given
 from api.dashboard.words import predicted_mfu
-from api.schemas import SweepPreview
+from api.previews import SweepPreview
 from autotuner.catalog.hardware import accelerators
 from autotuner.catalog.models import models
 from autotuner.core.cluster import LOCAL, SIMULATED

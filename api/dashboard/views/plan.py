@@ -11,15 +11,14 @@ from markupsafe import Markup
 
 from api.dashboard.charts.plan_front import plan_front
 from api.dashboard.views.address import whole_number
-from api.schemas import PlanRequest, PlanView
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, quoted
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade
-from autotuner.search.planning.plan import Candidate
-from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, Goal
+from autotuner.search.planning.plan import Candidate, PlanView
+from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, Goal, PlanRequest
 from autotuner.search.planning.words import (
     advice_in_words,
     amount,

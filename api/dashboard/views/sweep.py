@@ -15,7 +15,8 @@ from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
 from api.dashboard.views.sweep_answer import HeatView, chances, figures_of_answer, figures_of_prediction
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.words import engine, source
-from api.schemas import SweepDetail, TrialDetail, TrialView
+from api.schemas.sweeps import SweepDetail
+from api.schemas.trials import TrialDetail, TrialView
 from autotuner.core.access import Caller
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from api.dashboard.charts.cells import sparkline
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import hours
-from api.schemas import SweepPage, SweepSummary
+from api.schemas.sweeps import SweepPage, SweepSummary
 from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import RunState
 from autotuner.search.upkeep.attention import place_of

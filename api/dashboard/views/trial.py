@@ -26,7 +26,8 @@ from api.dashboard.views.trial_heading import (
     place_of,
 )
 from api.dashboard.views.trial_parts import MemoryView, RankGroupsView, StepView, rank_groups_view
-from api.schemas import LayoutExplanation, TrialDetail
+from api.schemas.explanations import LayoutExplanation
+from api.schemas.trials import TrialDetail
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Sweep

@@ -15,7 +15,8 @@ from api.dashboard.charts.drawing import Scale, cell, rect
 from api.dashboard.charts.timeline import WHOLE, Window
 from api.dashboard.views.address import Permalink
 from api.dashboard.views.timelines import Shown
-from api.schemas import LayoutChange, LayoutExplanation, TrialView
+from api.schemas.explanations import LayoutChange, LayoutExplanation
+from api.schemas.trials import TrialView
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout

@@ -8,7 +8,6 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
 from autotuner.core import documents
 from autotuner.core.choices import Recompute
 from autotuner.core.cluster import Cluster
@@ -18,8 +17,10 @@ from autotuner.core.errors import InvalidDocument
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.model import TransformerSpec
+from autotuner.core.requests import ExplanationRequest, PredictionRequest
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
+from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, measurement, sweep_request
 

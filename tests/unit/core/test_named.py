@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -18,7 +20,9 @@ from autotuner.core.documents import Document, Named
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import named_by, names_in, resolve
+from autotuner.core.requests import PredictionRequest
 from autotuner.core.stack import Stack
+from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.trial_spec import Trainer
 from autotuner.door import MAX_WORLD_SIZE, Autotuner
 from tests.builders import cpu_cluster, tiny_model
@@ -68,7 +72,18 @@ def written(hint: Any) -> Any:
     return [written(inner)] if hint.__origin__ is tuple else written(inner)
 
 
-REQUESTS = [cls for name in schemas.__all__ if is_dataclass(cls := getattr(schemas, name)) and marks(cls)]
+MODULES = (
+    "autotuner.core.requests",
+    "autotuner.core.sweep_requests",
+    "autotuner.search.planning.request",
+    *(f"api.schemas.{one.name}" for one in pkgutil.iter_modules(schemas.__path__)),
+)
+REQUESTS = [
+    cls
+    for name in MODULES
+    for cls in vars(importlib.import_module(name)).values()
+    if is_dataclass(cls) and getattr(cls, "__module__", "") == name and marks(cls)
+]
 
 
 @pytest.mark.parametrize("cls", REQUESTS)
@@ -102,9 +117,9 @@ def test_a_name_may_stand_in_the_place_of_a_thing_and_of_the_fields_that_the_cat
 
 def test_what_is_refused_of_a_request_inside_another_has_its_path() -> None:
     runs = [{"layout": {}, "step_time_s": 1.0, "cluster": f"h100:{2 * MAX_WORLD_SIZE}"}]
-    body = written(schemas.PredictionRequest) | {"model": "llama-3-8b", "cluster": "h100:8", "measured": runs}
+    body = written(PredictionRequest) | {"model": "llama-3-8b", "cluster": "h100:8", "measured": runs}
     with pytest.raises(InvalidInput) as refused:
-        Autotuner().resolve(documents.read(schemas.PredictionRequest, body | {"stack": "torch"}))
+        Autotuner().resolve(documents.read(PredictionRequest, body | {"stack": "torch"}))
     assert refused.value.field == "measured.0.cluster"
 
 
@@ -118,6 +133,6 @@ def test_the_door_brings_the_short_forms_of_the_catalog_and_no_exporter() -> Non
 
 
 def test_a_door_without_a_service_knows_no_trainer() -> None:
-    body = written(schemas.SweepCreate) | {"model": "llama-3-8b", "cluster": "h100:8", "measured": [], "trainer": "x"}
+    body = written(SweepCreate) | {"model": "llama-3-8b", "cluster": "h100:8", "measured": [], "trainer": "x"}
     with pytest.raises(NotFound, match="trainer"):
-        Autotuner().resolve(documents.read(schemas.SweepCreate, body | {"trial_cluster": None}))
+        Autotuner().resolve(documents.read(SweepCreate, body | {"trial_cluster": None}))

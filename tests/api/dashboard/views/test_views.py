@@ -12,7 +12,6 @@ from api.dashboard.views.finding import Words, exact_place, find
 from api.dashboard.views.plan import USUAL, PlanAsked
 from api.dashboard.views.sweep_pictures import Pictures, layout_in_short, trial_points
 from api.openapi import examples
-from api.schemas import PlanView
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.choices import Recompute
@@ -23,7 +22,7 @@ from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Objective
 from autotuner.core.trial import Trial, TrialState
 from autotuner.search.planning.layouts import Interval
-from autotuner.search.planning.plan import Candidate
+from autotuner.search.planning.plan import Candidate, PlanView
 from autotuner.search.planning.request import Goal
 from tests.api.service import NOW, StoreDriver, app_on
 from tests.builders import (
