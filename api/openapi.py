@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from docstring_parser import DocstringStyle, parse
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
@@ -155,8 +155,8 @@ def _api_routes(routes: Iterable[BaseRoute]) -> Iterator[APIRoute]:
 
 
 def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
-    texts = {name: text for base in reversed(cls.__mro__) for name, text in _field_texts(base).items()}
-    schema["description"] = _docstring(cls).description or cls.__name__
+    texts = {name: text for base in reversed(cls.__mro__) for name, text in field_texts(base).items()}
+    schema["description"] = _description(cls) or cls.__name__
     for field in fields(cls):
         shape = schema["properties"][field.name]
         if text := texts.get(field.name):
@@ -165,16 +165,13 @@ def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
             shape["default"] = to_plain(default)
 
 
-def _field_texts(cls: type[Any]) -> dict[str, str]:
-    """Return what a class says of its fields: under ``Attributes``, or in the docstring behind a field."""
-    listed = {param.arg_name: param.description for param in _docstring(cls).params}
-    is_listed = not is_dataclass(cls) or all(each.name in listed for each in fields(cls))
-    return listed if is_listed else _docstrings_of_fields(cls.__module__).get(cls.__name__, {}) | listed
+def field_texts(cls: type[Any]) -> Mapping[str, str]:
+    """What a class says of its fields, each in the docstring behind it; not of those that it inherits."""
+    return {} if cls is object else _texts_by_class(cls.__module__).get(cls.__name__, {})
 
 
 @cache
-def _docstrings_of_fields(module: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings behind the fields of every class of a module, by class and field."""
+def _texts_by_class(module: str) -> dict[str, dict[str, str]]:
     classes = [
         node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.ClassDef)
     ]
@@ -189,8 +186,9 @@ def _docstrings_of_fields(module: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _docstring(cls: type[Any]) -> Any:
-    return parse(inspect.cleandoc(cls.__dict__.get("__doc__") or ""), DocstringStyle.GOOGLE)
+def _description(cls: type[Any]) -> str:
+    """What a class is, without what may be raised and where it comes from."""
+    return re.split(r"\n\n(?:Raises|Source):", inspect.cleandoc(cls.__dict__.get("__doc__") or ""))[0]
 
 
 def _default(field: Field[Any]) -> object:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 import types
@@ -15,8 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from docstring_parser import DocstringStyle, parse
-
+from api.openapi import field_texts
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.core.choices import Choice
@@ -66,9 +64,8 @@ def _tables() -> Iterator[str]:
 
 
 def _meanings(cls: type[Any]) -> dict[str, str]:
-    """What the docstring says of each field, on one line and of JSON."""
-    found = parse(inspect.cleandoc(cls.__doc__ or ""), DocstringStyle.GOOGLE).params
-    texts = {one.arg_name: " ".join((one.description or "").split()).replace("``", "`") for one in found}
+    """What is said of each field, on one line and of JSON."""
+    texts = {name: " ".join(text.split()).replace("``", "`") for name, text in field_texts(cls).items()}
     return {name: re.sub(r"\bNone\b", "null", text) for name, text in texts.items()}
 
 

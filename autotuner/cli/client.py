@@ -1,32 +1,19 @@
-"""The service that a command asks: one that runs already, or one in its own process."""
+"""Client: the service that a command asks, by its address or in its own process, and how long it waits."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
-import sys
 import time
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import httpx
-import structlog
-import uvicorn
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from fastapi import FastAPI
 
-from api.edge.connections import server_config
-from api.main import create_app
-from autotuner.cli.signals import terminable
 from autotuner.core.errors import AutotunerError, InvalidInput, StoreUnavailable
-from autotuner.door import NoNames
-from autotuner.service.build import App, build
-from autotuner.service.settings import Settings
-from autotuner.store.schema import migrate_if_embedded
 
 _POLL_S = 0.5
 _RESTART_S = 60.0
@@ -49,90 +36,6 @@ def patiently(ask: Callable[[], T]) -> T:
             if time.monotonic() >= give_up_at:
                 raise
             time.sleep(_POLL_S)
-
-
-_URL = "http://localhost"
-"""What requests say they are sent to; nothing listens there."""
-
-_A_DAY_S = 86_400.0
-
-
-@contextmanager
-def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = False) -> Iterator[httpx.Client]:
-    """A client of a service in this process; when the block is left, its workers have given back what they ran.
-
-    Args:
-        num_workers: Threads that run sweeps meanwhile.
-        runs_checks: Whether another runs checks of clusters.
-        keep: False for a service that stores nothing, and needs no database.
-    """
-    settings = Settings(
-        num_workers=num_workers,
-        log_level="warning",
-        starts_retunes=False,  # this process ends soon
-        login="none",  # who has the database needs no token for what lies in it
-        asides=0,  # nobody else waits
-        request_s=_A_DAY_S,  # and its user ends what takes too long
-    )
-    application = _application(settings, keep=keep)
-    with terminable(), start_blocking_portal() as portal:
-        application.background.start()
-        if runs_checks:
-            application.background.start_checks()
-        try:
-            with httpx.Client(transport=_InProcess(create_app(application), portal), base_url=_URL) as http:
-                yield http
-        finally:
-            application.close()
-
-
-def _application(settings: Settings, *, keep: bool) -> App:
-    if keep:
-        migrate_if_embedded(settings.database_url)
-        return build(settings)
-    return build(settings, names=NoNames())
-
-
-class _InProcess(httpx.BaseTransport):
-    """Hands requests to an ASGI application, which runs on the event loop of another thread."""
-
-    def __init__(self, api: FastAPI, portal: BlockingPortal) -> None:
-        self._asgi = httpx.ASGITransport(api, raise_app_exceptions=False)
-        self._portal = portal
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return self._portal.call(self._answer, request)
-
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
-        answer = await self._asgi.handle_async_request(request)
-        body = b"".join([part async for part in cast("AsyncIterable[bytes]", answer.stream)])
-        return httpx.Response(answer.status_code, headers=answer.headers, content=body)
-
-
-_GRACE_S = 3
-"""What open connections get when a service stops; a dashboard's event stream would stay for ever."""
-
-
-def run_server(api: FastAPI, host: str, port: int) -> None:
-    """Serve until Ctrl-C or SIGTERM; says where as soon as requests are taken."""
-    config = server_config(api, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
-    server = _Server(config)
-    try:
-        server.run()
-    except KeyboardInterrupt:
-        return
-    if not server.started:
-        sys.exit(1)
-
-
-class _Server(uvicorn.Server):
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for server in self.servers:
-            for listening in server.sockets:
-                host, port = listening.getsockname()[:2]
-                address = f"[{host}]" if listening.family is socket.AF_INET6 else host
-                structlog.get_logger(__name__).info("service.listening", at=f"http://{address}:{port}")
 
 
 _TIMEOUT_S = 60.0
@@ -253,7 +156,7 @@ def connect(
         InvalidInput: What AUTOTUNER_TOKEN holds can be no token.
     """
     if server is None:
-        from autotuner.cli.client import service_in_process
+        from autotuner.cli.service import service_in_process
 
         with service_in_process(num_workers=num_workers, runs_checks=runs_checks, keep=keep) as http:
             yield Client(http)

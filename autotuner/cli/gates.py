@@ -10,12 +10,12 @@ from rich.console import Console
 from autotuner.cli.client import Client, connect, patiently
 from autotuner.cli.console import PlainConsole
 from autotuner.cli.follow import follow
-from autotuner.cli.layout_text import is_configuration, ranks_of, said_layout
+from autotuner.cli.said_layout import is_configuration, ranks_of, said_layout
 from autotuner.cli.signals import terminable
 from autotuner.core.errors import AutotunerError, InvalidInput
 
 if TYPE_CHECKING:
-    from autotuner.cli.layout_text import SaidLayout
+    from autotuner.cli.said_layout import SaidLayout
     from autotuner.core.dry_run import DryRun
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout

@@ -20,7 +20,6 @@ from autotuner.search.text.sentences import (
     likely,
     percent,
 )
-from autotuner.search.text.trials import co2_kg_per_million_tokens, kwh_per_million_tokens, price_per_million_tokens
 
 _PARTS = {
     "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
@@ -139,6 +138,12 @@ def _taken(footprint: Footprint | None, tokens_per_s: float) -> str:
     """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
     if footprint is None:
         return "–"
+    from autotuner.search.text.trials import (  # noqa: PLC0415  # most predictions are of speed alone
+        co2_kg_per_million_tokens,
+        kwh_per_million_tokens,
+        price_per_million_tokens,
+    )
+
     kwh = kwh_per_million_tokens(footprint, tokens_per_s)
     price = price_per_million_tokens(footprint, tokens_per_s)
     kg = co2_kg_per_million_tokens(footprint, tokens_per_s)

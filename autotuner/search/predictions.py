@@ -36,19 +36,12 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted(Prediction):
-    """What the cost model answers for one layout, totals beside their parts. Nothing here was measured.
-
-    Attributes:
-        step_time_s: Sum of the parts of ``step_time``.
-        peak_bytes: Sum of the parts of ``memory``: one rank, worst stage.
-        fit_probability: How likely the measured peak is to be within the memory, 0..1.
-        relative_error: Half-width e of the 80 % interval: the measured step time lies between step_time_s / (1 + e) and
-            step_time_s * (1 + e) in 80 of 100 cases, and throughput, MFU and HFU as far from theirs; null in records
-            older than this field.
-    """
+    """What the cost model answers for one layout, totals beside their parts. Nothing here was measured."""
 
     step_time_s: float
+    """Sum of the parts of ``step_time``."""
     peak_bytes: float
+    """Sum of the parts of ``memory``: one rank, worst stage."""
 
     @classmethod
     def of(cls, prediction: Prediction) -> Self:

@@ -21,7 +21,6 @@ from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
-from autotuner.search.sampler.proxies import SmallTrials, small_trials
 from autotuner.search.space.elimination import MOST_REASONS, Sieved, empty_space, sieved
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.trainers import sayable_space, trial_rules
@@ -30,6 +29,7 @@ from autotuner.search.text.caveats import caveats
 
 if TYPE_CHECKING:
     from autotuner.core.sweep import SweepRequest
+    from autotuner.search.sampler.proxies import SmallTrials
 
 _DAY_S = 86_400.0
 
@@ -101,6 +101,8 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
 
 
 def _small_trials(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> SmallTrials:
+    from autotuner.search.sampler.proxies import small_trials  # noqa: PLC0415  # predictions need none of it
+
     is_whole = request.trainer is not None
     return small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
 

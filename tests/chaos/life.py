@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 
 from api.main import create_app
-from autotuner.cli.client import run_server
+from autotuner.cli.service import run_server
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from tests.chaos.launcher import deterministic_launcher

@@ -69,7 +69,7 @@ def test_a_trial_that_is_stopped_before_its_ranks_have_started_does_not_disturb_
 @pytest.mark.parametrize("starter", ["forked", pytest.param("torchrun", marks=pytest.mark.oracle)])
 def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: str) -> None:
     (tmp_path / "spec.json").write_text(dumps(spec("orphan", ENDLESS)))
-    command = [sys.executable, "-m", "tests.trials.launching", str(tmp_path), starter]
+    command = [sys.executable, "-m", "tests.trials.left_alone", str(tmp_path), starter]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         assert service.stdout.readline() == "running\n"

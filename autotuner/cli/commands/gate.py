@@ -185,7 +185,7 @@ def _predicted(
     counts_memory: bool,
 ) -> dict[str, Any]:
     from autotuner.cli.gates import predicted_job, run_predicted_gate
-    from autotuner.cli.layout_text import said_layout
+    from autotuner.cli.said_layout import said_layout
     from autotuner.core.codec import to_plain
 
     if layout is None:

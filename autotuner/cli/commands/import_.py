@@ -75,7 +75,7 @@ def import_(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.current import current_job, save
     from autotuner.cli.inputs import may_be_stored
-    from autotuner.cli.layout_text import ranks_of
+    from autotuner.cli.said_layout import ranks_of
     from autotuner.cli.views.exports import compared_view, imported_view, next_view
     from autotuner.core.documents import restore
     from autotuner.search.predictions import PredictionTable

@@ -24,7 +24,7 @@ def serve(
     """
     from api.edge.auth import check_start
     from api.main import create_app
-    from autotuner.cli.client import run_server
+    from autotuner.cli.service import run_server
     from autotuner.service.build import build
     from autotuner.service.observing import exporting
     from autotuner.service.settings import Settings

@@ -14,7 +14,6 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule, any_of, fields_read
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
-from autotuner.core.trial_spec import Trainer
 from autotuner.search.space.elimination import explain_empty
 from autotuner.search.space.legal import legal_layouts
 

@@ -1,0 +1,106 @@
+"""The service in the process of a command, and as a server of its own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import AsyncIterable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import httpx
+import structlog
+import uvicorn
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from fastapi import FastAPI
+
+from api.edge.connections import server_config
+from api.main import create_app
+from autotuner.cli.signals import terminable
+from autotuner.door import NoNames
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
+from autotuner.store.schema import migrate_if_embedded
+
+_URL = "http://localhost"
+"""What requests say they are sent to; nothing listens there."""
+
+_A_DAY_S = 86_400.0
+
+
+@contextmanager
+def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = False) -> Iterator[httpx.Client]:
+    """A client of a service in this process; when the block is left, its workers have given back what they ran.
+
+    Args:
+        num_workers: Threads that run sweeps meanwhile.
+        runs_checks: Whether another runs checks of clusters.
+        keep: False for a service that stores nothing, and needs no database.
+    """
+    settings = Settings(
+        num_workers=num_workers,
+        log_level="warning",
+        starts_retunes=False,  # this process ends soon
+        login="none",  # who has the database needs no token for what lies in it
+        asides=0,  # nobody else waits
+        request_s=_A_DAY_S,  # and its user ends what takes too long
+    )
+    application = _application(settings, keep=keep)
+    with terminable(), start_blocking_portal() as portal:
+        application.background.start()
+        if runs_checks:
+            application.background.start_checks()
+        try:
+            with httpx.Client(transport=_InProcess(create_app(application), portal), base_url=_URL) as http:
+                yield http
+        finally:
+            application.close()
+
+
+def _application(settings: Settings, *, keep: bool) -> App:
+    if keep:
+        migrate_if_embedded(settings.database_url)
+        return build(settings)
+    return build(settings, names=NoNames())
+
+
+class _InProcess(httpx.BaseTransport):
+    """Hands requests to an ASGI application, which runs on the event loop of another thread."""
+
+    def __init__(self, api: FastAPI, portal: BlockingPortal) -> None:
+        self._asgi = httpx.ASGITransport(api, raise_app_exceptions=False)
+        self._portal = portal
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._portal.call(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._asgi.handle_async_request(request)
+        body = b"".join([part async for part in cast("AsyncIterable[bytes]", answer.stream)])
+        return httpx.Response(answer.status_code, headers=answer.headers, content=body)
+
+
+_GRACE_S = 3
+"""What open connections get when a service stops; a dashboard's event stream would stay for ever."""
+
+
+def run_server(api: FastAPI, host: str, port: int) -> None:
+    """Serve until Ctrl-C or SIGTERM; says where as soon as requests are taken."""
+    config = server_config(api, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE_S)
+    server = _Server(config)
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        return
+    if not server.started:
+        sys.exit(1)
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for server in self.servers:
+            for listening in server.sockets:
+                host, port = listening.getsockname()[:2]
+                address = f"[{host}]" if listening.family is socket.AF_INET6 else host
+                structlog.get_logger(__name__).info("service.listening", at=f"http://{address}:{port}")
