@@ -23,12 +23,12 @@ from autotuner.core.space import default_trial_space
 from autotuner.core.sweep import SweepRequest, SweepResult
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.ranking import best_predicted
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from autotuner.store.tables import metadata
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 COPIED = "sw-copied0000"
 """One of the copies."""

@@ -31,11 +31,11 @@ from autotuner.core.sweep import Sweep, SweepRequest, SweepResult
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.space.legal import legal_layouts
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 _OWNER = "bench"
 _SCATTER = 0.05

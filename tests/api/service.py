@@ -23,13 +23,13 @@ from autotuner.core.layout import Layout
 from autotuner.core.run import Lease, RunState, StopReason
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, Trial
-from autotuner.launch.fake import FakeLauncher
 from autotuner.runs.clock import Clock
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store, memory_store
 from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
 from tests.contracts.acts import claim_sweep, finish_sweep, lease_of
+from tests.fake_launcher import FakeLauncher
 
 NOW = 1_760_000_000.0
 

@@ -14,12 +14,12 @@ import pytest
 
 from autotuner.catalog.hardware import link_names
 from autotuner.core.access import Scope
-from autotuner.launch.fake import FakeLauncher
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from bench.described_fields import PAGE, page
 from tests.api.service import openapi_document, serve
+from tests.fake_launcher import FakeLauncher
 
 # ---------------------------------------------------------------- docs
 

@@ -9,12 +9,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autotuner.core.run import KnownWorker
-from autotuner.launch.fake import FakeLauncher
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store
 from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import sweep_request
+from tests.fake_launcher import FakeLauncher
 from tests.patience import PATIENCE_S
 
 

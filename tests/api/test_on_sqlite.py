@@ -12,7 +12,6 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
@@ -20,6 +19,7 @@ from tests.api.bodies import CPU
 from tests.api.service import serve
 from tests.api.test_events import stream
 from tests.builders import failure
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 
 def oom_unless_split(spec: TrialSpec) -> Measurement | TrialFailure:

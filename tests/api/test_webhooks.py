@@ -11,7 +11,6 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from autotuner.core.announcement import AnnouncementKind
-from autotuner.launch.fake import FakeLauncher
 from autotuner.runs.clock import SystemClock
 from autotuner.service.announcing.payloads import new_secret
 from autotuner.service.build import build
@@ -20,6 +19,7 @@ from autotuner.store.sql import Store
 from tests.announcements import announcement, receiver, status
 from tests.api.bodies import WEBHOOK
 from tests.api.service import NOW, serve
+from tests.fake_launcher import FakeLauncher
 from tests.patience import PATIENCE_S
 from tests.runs import give_up_delivery
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.launch.contract import Launcher
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
-from autotuner.launch.fake import FakeLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
@@ -17,6 +16,7 @@ from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
 from autotuner.launch.zygote import Forks
 from tests.chaos.outcome import measured
+from tests.fake_launcher import FakeLauncher
 
 _RANK_TASK = "tests.chaos.rank_task:perform"
 """By its name: it needs torch, as what forks it does, and nobody else here."""

@@ -10,7 +10,6 @@ from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
@@ -18,6 +17,7 @@ from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 from tests.builders import failure, h100_cluster
 from tests.contracts.held import Held
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.trainers.registered import registered
 from tests.trials.launching import SHORT
 

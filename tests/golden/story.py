@@ -16,7 +16,6 @@ from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
@@ -25,6 +24,7 @@ from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store, memory_store
 from tests.api.service import serve_asgi
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.golden.normal import Normal
 from tests.patience import PATIENCE_S
 

@@ -28,7 +28,6 @@ from autotuner.host.machine import (
     software_facts,
     system_facts,
 )
-from autotuner.launch.fake import FakeLauncher
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.tracing import carried, traced_by, working_on
 from autotuner.service.networks import household, is_within, read_networks
@@ -37,6 +36,7 @@ from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.api.service import app_on, serve
 from tests.builders import sweep_request
+from tests.fake_launcher import FakeLauncher
 from tests.patience import PATIENCE_S
 
 

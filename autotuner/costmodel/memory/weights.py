@@ -109,18 +109,6 @@ def owned_elements(x: LayoutColumns, job: Job, held: Weights) -> Floats:
     return owned
 
 
-def communicates_once(x: LayoutColumns) -> Booleans:
-    """Whether sharded parameters are gathered, and their gradients scattered, once a step and not every micro-batch.
-
-    So it is in a pipeline that does not reshard, as torch.distributed.pipelining runs FSDP2: what is gathered stays,
-    and whole gradients are summed until the last micro-batch.
-    """
-    once: Booleans = (
-        (x.shard_level == ShardLevel.PARAMETERS) & (x.pipeline_parallel_degree > 1) & ~x.reshard_after_forward
-    )
-    return once
-
-
 def _sums_whole(x: LayoutColumns) -> Booleans:
     """Whether gradients are summed whole until the last micro-batch although parameters are sharded.
 

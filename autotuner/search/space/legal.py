@@ -87,11 +87,6 @@ def _require_few_values(space: SearchSpace) -> None:
         raise SpaceTooLarge("space", pipelines, rule, _MAX_PIPELINES)
 
 
-def _named_degrees(space: SearchSpace) -> str:
-    named = (f"{len(space.values(name) or ())} of {name}" for name in SPLIT_FIELDS[1:] if space.values(name))
-    return f"these values ({', '.join(named)})"
-
-
 def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
     """One tuple per candidate, in the order of ``SPLIT_FIELDS``."""
     world_size = job.cluster.world_size

@@ -21,10 +21,10 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.trials.launching import SHORT, Watcher, left_over, spec
 
 GPUS = tuple("01234567")

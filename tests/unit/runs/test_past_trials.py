@@ -13,12 +13,12 @@ from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import PastTrial, Trial
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.runs.past_trials import Recollection, informed
 from autotuner.store.history import HistoryStore
 from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import sweep_request
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 FEW = Budget(num_trials=3)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 
 from autotuner.core.errors import StoreUnavailable
-from autotuner.launch.fake import FakeLauncher
 from autotuner.runs.presence import Presence
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
@@ -11,6 +10,7 @@ from autotuner.store.health import Health
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import memory_store
 from tests.clocks import ManualClock
+from tests.fake_launcher import FakeLauncher
 
 
 def test_a_worker_is_seen_while_it_runs_and_gone_when_it_was_stopped() -> None:

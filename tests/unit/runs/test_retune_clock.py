@@ -19,7 +19,6 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState, Trigger, Verdict
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.runs.retune import retune_kind
 from autotuner.runs.retune_clock import RetuneScheduler, software_changes
 from autotuner.runs.retuning import Retuning
@@ -27,6 +26,7 @@ from autotuner.runs.worker import Worker
 from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, profile, sweep_request
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT
 
 DAY = 86400.0

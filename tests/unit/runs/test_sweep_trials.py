@@ -23,7 +23,6 @@ from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, Tria
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.contract import Launcher, TrialWatcher
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.lease_watch import LeaseWatch
 from autotuner.search.results.reached import standings
@@ -33,6 +32,7 @@ from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, held_sweeps
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.patience import PATIENCE_S
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]

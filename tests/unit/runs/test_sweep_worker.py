@@ -15,7 +15,6 @@ from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.runs.sweep import SweepMachine
 from autotuner.runs.worker import Worker
 from autotuner.search.sweeps.instructions import RunTrial
@@ -27,6 +26,7 @@ from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, held_sweeps, lease_of
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 
 class House:

@@ -13,12 +13,12 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import TrialWatcher
-from autotuner.launch.fake import FakeLauncher
 from autotuner.runs.clock import SystemClock
 from autotuner.search.sweeps.challenge import findings
 from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import engine_job
+from tests.fake_launcher import FakeLauncher
 from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
 
 BASELINE_FREE = challenge(baseline=())

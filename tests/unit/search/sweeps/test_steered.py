@@ -13,12 +13,12 @@ from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
-from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import failure, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
 

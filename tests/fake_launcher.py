@@ -1,4 +1,4 @@
-"""A launcher without processes, for tests and for trying the service out; it keeps the Launcher contract."""
+"""FakeLauncher: a launcher whose trials are told by a test."""
 
 from __future__ import annotations
 
