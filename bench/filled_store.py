@@ -28,7 +28,7 @@ from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from autotuner.store.tables import metadata
-from tests.fake_launcher import FakeLauncher, plain_measurement
+from bench.fake_launcher import FakeLauncher, plain_measurement
 
 COPIED = "sw-copied0000"
 """One of the copies."""

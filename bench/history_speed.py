@@ -35,7 +35,7 @@ from autotuner.search.space.legal import legal_layouts
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
-from tests.fake_launcher import FakeLauncher, plain_measurement
+from bench.fake_launcher import FakeLauncher, plain_measurement
 
 _OWNER = "bench"
 _SCATTER = 0.05

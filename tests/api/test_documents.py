@@ -18,8 +18,8 @@ from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from bench.described_fields import PAGE, page
+from bench.fake_launcher import FakeLauncher
 from tests.api.service import openapi_document, serve
-from tests.fake_launcher import FakeLauncher
 
 # ---------------------------------------------------------------- docs
 

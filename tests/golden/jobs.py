@@ -42,10 +42,10 @@ from autotuner.costmodel.scenarios import step_times_under
 from autotuner.launch.contract import Launcher
 from autotuner.search.explain.layers import LayerGain
 from autotuner.store.sql import Store, memory_store
+from bench.fake_launcher import FakeLauncher, plain_measurement
 from bench.sweeping import sweep_worker
 from tests.builders import profile
 from tests.clocks import ManualClock
-from tests.fake_launcher import FakeLauncher, plain_measurement
 
 JOBS: Mapping[str, tuple[str, str, int, int, str]] = {
     "dense": ("llama-3-70b", "h100:64", 8192, 512, "torch"),

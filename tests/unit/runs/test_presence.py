@@ -9,8 +9,8 @@ from autotuner.service.settings import Settings
 from autotuner.store.health import Health
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import memory_store
+from bench.fake_launcher import FakeLauncher
 from tests.clocks import ManualClock
-from tests.fake_launcher import FakeLauncher
 
 
 def test_a_worker_is_seen_while_it_runs_and_gone_when_it_was_stopped() -> None:

@@ -28,11 +28,11 @@ from autotuner.runs.lease_watch import LeaseWatch
 from autotuner.search.results.reached import standings
 from autotuner.search.sweeps.sweep_study import Candidates
 from autotuner.store.sql import Store, memory_store
+from bench.fake_launcher import FakeLauncher, plain_measurement
 from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, held_sweeps
-from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.patience import PATIENCE_S
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]

@@ -1,4 +1,4 @@
-"""FakeLauncher: a launcher whose trials are told by a test."""
+"""FakeLauncher: a launcher whose trials are told by whoever asks for them, for tests and benchmarks."""
 
 from __future__ import annotations
 
