@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, and_, case, func, insert, or_, select, update
@@ -20,7 +21,7 @@ from autotuner.core.access import Caller
 from autotuner.core.announcement import Announcement, DeliveryProgress
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunState, Stop, Wish
+from autotuner.core.run import OPEN, RENEWALS_PER_LEASE, Finish, Lease, NewRun, Problem, Run, RunState, Stop, Wish
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
@@ -266,13 +267,18 @@ class RunStore:
             owner: Name of the worker.
             now: Epoch seconds.
             lease_s: Seconds that the worker may be silent.
-            lapsed: Leases that this worker has watched stand still. One that was renewed since is left alone.
+            lapsed: Leases that this worker has watched stand still. One that was renewed since is left alone; where the
+                store let nobody write for a while, all are.
         """
         oldest = select_due(kinds, now, lapsed)
         with reading(self._engine) as connection:  # workers look often, and looking must not lock
             if connection.scalar(oldest) is None:
                 return None
+        began_at = monotonic()
         with writing(self._engine) as connection:
+            waited_s = monotonic() - began_at
+            if any(waited_s > lease.lease_s / RENEWALS_PER_LEASE for lease in lapsed):
+                oldest = select_due(kinds, now, ())  # whoever holds one waited for the same lock to renew it
             while (run_id := connection.scalar(oldest.with_for_update(skip_locked=True))) is not None:
                 mine = _RUNS.where(runs.c.id == run_id)
                 row = connection.execute(mine).one()

@@ -54,6 +54,17 @@ def test_a_run_is_queued_once_and_found_by_its_kind(store: Store) -> None:
             store.runs.get(kind, run_id)
 
 
+def test_a_lease_is_not_taken_over_where_the_store_let_nobody_write_for_a_while(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued(store)
+    held = lease_of(claimed(store, "delivery"))
+    clock = iter([0.0, held.lease_s, 0.0, 0.0])
+    monkeypatch.setattr("autotuner.store.runs.monotonic", lambda: next(clock))
+    assert claim(store, lapsed=[held]) is None
+    assert claim(store, lapsed=[held]) is not None
+
+
 def test_many_who_ask_for_one_run_get_the_same(store: Store) -> None:
     asked = in_threads(NUM_THREADS, lambda _: store.runs.add(new(), now=20.0))
     assert sorted(is_new for _, is_new in asked) == [False] * (NUM_THREADS - 1) + [True]
