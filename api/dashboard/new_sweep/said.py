@@ -93,9 +93,9 @@ def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
     token = f', token=os.environ["{_TOKEN}"]' if asks else ""
     lines = [
         *first,
-        "from autotuner.core.sweep_requests import SweepCreate",
         "from autotuner.client import Client",
         *imports,
+        "from autotuner.core.sweep_requests import SweepCreate",
         "",
         f'with Client("{service}"{token}) as client:',
         "    sweep = client.create_sweep(",
