@@ -166,7 +166,7 @@ def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
 
 
 def field_texts(cls: type[Any]) -> Mapping[str, str]:
-    """What a class says of its fields, each in the docstring behind it; not of those that it inherits."""
+    """Read the docstring behind each field of a class, by name; fields that it inherits are left out."""
     return {} if cls is object else _texts_by_class(cls.__module__).get(cls.__name__, {})
 
 
@@ -187,7 +187,7 @@ def _texts_by_class(module: str) -> dict[str, dict[str, str]]:
 
 
 def _description(cls: type[Any]) -> str:
-    """What a class is, without what may be raised and where it comes from."""
+    """Return the docstring of a class without its sections "Raises" and "Source"."""
     return re.split(r"\n\n(?:Raises|Source):", inspect.cleandoc(cls.__dict__.get("__doc__") or ""))[0]
 
 

@@ -38,7 +38,7 @@ class SmallTrials:
 
     @classmethod
     def of(cls, found: StandIns) -> Self:
-        """What the search found."""
+        """Make it of what the search found."""
         refused = tuple(NotStoodFor(why=why, num_layouts=count) for why, count in found.refused)
         return cls(num_layouts=found.num_layouts, refused=refused)
 
@@ -65,7 +65,7 @@ class SweepPreview:
 
     @classmethod
     def of(cls, request: SweepRequest, found: Outlook, refusal: Violation | None) -> Self:
-        """What the search found, and what the service says to it."""
+        """Make it of what the search found, and of why the service would refuse it."""
         sieved = found.sieved
         return cls(
             space=request.space,

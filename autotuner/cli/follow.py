@@ -200,7 +200,7 @@ def follow_check(client: Client, check_id: str, console: Console) -> dict[str, A
 
 
 class _CheckWatch:
-    """Which lines were printed."""
+    """A check whose lines are printed as they come, each of them once."""
 
     def __init__(self, client: Client, check_id: str, console: Console) -> None:
         self._client = client
@@ -221,5 +221,5 @@ class _CheckWatch:
             time.sleep(_CHECK_POLL_S)
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._console.print(text, highlight=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,29 @@ def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
     if _ID.fullmatch(text):
         return text
     raise InvalidInput(kind, text, f"must be the id of a {kind}, as `autotuner sweep` prints it{otherwise}")
+
+
+def refuse_beside_trial(**options: Any) -> None:
+    """Refuse options beside the id of a stored trial: it has its layout and its job, and they would be ignored.
+
+    Raises:
+        InvalidInput: One of the options is given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidInput(f"--{name.replace('_', '-')}", value, "must be left out when a trial is given")
+
+
+def require_without_trial(**options: Any) -> None:
+    """Require the options that only a stored trial makes needless.
+
+    Raises:
+        InvalidInput: One of the options is missing.
+    """
+    for name, value in options.items():
+        if value is None:
+            rule = "is required, unless the id of a stored trial is given"
+            raise InvalidInput(f"--{name.replace('_', '-')}", value, rule)
 
 
 def _sweep_id(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import StepTime
 from autotuner.core.rules.rule import Reason
@@ -102,8 +101,10 @@ def _speed_cells(one: PredictedLayout) -> tuple[Cell, ...]:
 
 
 def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]:
+    from autotuner.search.text.trials import footprint_in_words  # noqa: PLC0415  # most predictions are of speed alone
+
     value = objective.figure(objective.value_of(one.predicted, one.footprint))
-    taken = _taken(one.footprint, one.predicted.tokens_per_s)
+    taken = footprint_in_words(one.footprint, one.predicted.tokens_per_s)
     return (LayoutWords(one.label), value, _mfu(one.predicted), _step(one.predicted), _fit(one), taken)
 
 
@@ -132,27 +133,6 @@ def _shares(one: PredictedLayout) -> str:
         word: sum(getattr(parts, name) for name in names) / one.predicted.step_time_s for word, names in _PARTS.items()
     }
     return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= _LEAST_SHARE)
-
-
-def _taken(footprint: Footprint | None, tokens_per_s: float) -> str:
-    """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
-    if footprint is None:
-        return "–"
-    from autotuner.search.text.trials import (  # noqa: PLC0415  # most predictions are of speed alone
-        co2_kg_per_million_tokens,
-        kwh_per_million_tokens,
-        price_per_million_tokens,
-    )
-
-    kwh = kwh_per_million_tokens(footprint, tokens_per_s)
-    price = price_per_million_tokens(footprint, tokens_per_s)
-    kg = co2_kg_per_million_tokens(footprint, tokens_per_s)
-    known = [
-        "" if kwh is None else f"{kwh:.3g} kWh",
-        "" if price is None else f"${price:.3g}",
-        "" if kg is None else f"{kg:.3g} kg CO2",
-    ]
-    return "; ".join(part for part in (", ".join(filter(None, known)), f"complexity {footprint.complexity:g}") if part)
 
 
 # ------------------------------------------------------------------ below it

@@ -18,9 +18,10 @@ from autotuner.cli.options import (
     OptionalStack,
     OptionalTrialId,
     Server,
+    refuse_beside_trial,
+    require_without_trial,
     stored_id,
 )
-from autotuner.core.errors import InvalidInput
 
 
 def explain(
@@ -51,7 +52,7 @@ def explain(
 
     if trial is not None:
         job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
-        _refuse_options(**job, layout=layout, link_health=link_health, lengths=lengths, stack=stack)
+        refuse_beside_trial(**job, layout=layout, link_health=link_health, lengths=lengths, stack=stack)
         with connect(server) as client:
             answer = client.get(f"/trials/{trial}/explanation")
             answer["bandwidth"] = client.get(f"/trials/{trial}/bandwidth-curve")
@@ -100,19 +101,9 @@ def rules(
     return None
 
 
-def _refuse_options(**options: Any) -> None:
-    """A stored trial has its layout and its job; what else is said would be ignored."""
-    for name, value in options.items():
-        if value is not None:
-            raise InvalidInput(f"--{name.replace('_', '-')}", value, "must be left out when a trial is given")
-
-
 def _described(**options: Any) -> dict[str, Any]:
     """The body of an explanation, from options that are only needed where no trial is given."""
-    for name, value in options.items():
-        if value is None:
-            rule = "is required, unless the id of a stored trial is given"
-            raise InvalidInput(f"--{name.replace('_', '-')}", value, rule)
+    require_without_trial(**options)
     from autotuner.cli.inputs import job_body
     from autotuner.cli.layout_text import read_layout
 

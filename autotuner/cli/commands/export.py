@@ -16,6 +16,8 @@ from autotuner.cli.options import (
     OptionalSeqLen,
     OptionalStack,
     Server,
+    refuse_beside_trial,
+    require_without_trial,
 )
 from autotuner.core.errors import InvalidInput
 
@@ -56,7 +58,7 @@ def export(
 
     job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
     if _TRIAL.fullmatch(layout):
-        _refuse(**job, stack=stack)
+        refuse_beside_trial(**job, stack=stack)
         with connect(server) as client:
             answer = client.get(f"/trials/{layout}/export", format=wanted)
     else:
@@ -70,23 +72,13 @@ def export(
     return None
 
 
-def _refuse(**options: Any) -> None:
-    """A stored trial has its layout and its job; what else is said would be ignored."""
-    for name, value in options.items():
-        if value is not None:
-            raise InvalidInput(f"--{name.replace('_', '-')}", value, "must be left out when a trial is given")
-
-
 def _body(layout: str, **job: Any) -> dict[str, Any]:
     """The layout with its job, from options that are only needed where no trial is given."""
     from autotuner.cli.inputs import job_body
     from autotuner.cli.layout_text import read_layout
 
     fields = read_layout(layout)
-    for name, value in job.items():
-        if value is None:
-            rule = "is required, unless the id of a stored trial is given"
-            raise InvalidInput(f"--{name.replace('_', '-')}", value, rule)
+    require_without_trial(**job)
     return job_body(**job) | {"layout": fields}
 
 

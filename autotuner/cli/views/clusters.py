@@ -50,7 +50,7 @@ def pairs_view(points: Sequence[LinkPoint], health: Sequence[LinkHealth], *, bet
 
 
 def topology_view(found: Mapping[str, Any]) -> RenderableType:
-    """What was read, what it means, and what was assumed."""
+    """Show what was read of a topology, what it means, and what was assumed."""
     return Group(*map(Text, _lines(found)))
 
 

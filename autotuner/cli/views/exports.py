@@ -20,7 +20,7 @@ from autotuner.search.predictions import ModelSize, PredictionTable
 
 
 def export_notes(answer: Mapping[str, Any]) -> RenderableType:
-    """How to use what was exported, what it cannot say, and what was left as the trainer has it."""
+    """Say how to use an export, what it cannot express, and which settings keep the trainer's defaults."""
     release = f" {answer['version']}" if answer["version"] else ""
     head = Text.assemble((f"{answer['format']}{release}", "bold"), f": {answer['label']}")
     return Group(head, *map(Text, _lines(answer)))
@@ -59,7 +59,7 @@ def imported_view(read: Mapping[str, Any]) -> RenderableType:
 
 
 def compared_view(read: Mapping[str, Any], job: CurrentJob, answer: PredictionTable) -> RenderableType:
-    """What runs today beneath the best that the trainer can be told."""
+    """Show the layout that runs today below the best ones that the trainer can run."""
     title = job_in_words(
         answer.model_size,
         cluster=cluster_name(job.cluster or ""),

@@ -58,7 +58,7 @@ def _kernels(one: DeviceProfile) -> Table:
 
 
 def _core(one: DeviceProfile) -> Table:
-    """What a core spends beside the work itself, for every micro-batch; empty for a GPU."""
+    """Show the time that a core spends on each micro-batch beside its products; empty for a GPU."""
     table = plain_table("beside the work itself", "forward", "backward")
     if one.core is None:
         return table

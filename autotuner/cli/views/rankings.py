@@ -28,10 +28,8 @@ from autotuner.search.text.sentences import (
     value_in_words,
 )
 from autotuner.search.text.trials import (
-    co2_kg_per_million_tokens,
+    footprint_in_words,
     has_own_peak,
-    kwh_per_million_tokens,
-    price_per_million_tokens,
 )
 
 
@@ -51,21 +49,6 @@ def _footprint(answered: Mapping[str, Any]) -> Footprint | None:
     """What a row, or what was reached, says of it."""
     said = answered.get("footprint")
     return None if said is None else documents.restore(Footprint, said)
-
-
-def _taken(footprint: Footprint | None, tokens_per_s: float) -> str:
-    """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
-    if footprint is None:
-        return "–"
-    kwh = kwh_per_million_tokens(footprint, tokens_per_s)
-    price = price_per_million_tokens(footprint, tokens_per_s)
-    kg = co2_kg_per_million_tokens(footprint, tokens_per_s)
-    known = [
-        "" if kwh is None else f"{kwh:.3g} kWh",
-        "" if price is None else f"${price:.3g}",
-        "" if kg is None else f"{kg:.3g} kg CO2",
-    ]
-    return "; ".join(part for part in (", ".join(filter(None, known)), f"complexity {footprint.complexity:g}") if part)
 
 
 def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> RenderableType:
@@ -219,7 +202,7 @@ def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iter
     yield f"({_predicted_value(item, objective, by_ends=by_ends)})"
     if not objective.is_speed:
         reached = item["estimated"] or item["measured"]
-        yield _taken(_footprint(reached), reached["tokens_per_s"])
+        yield footprint_in_words(_footprint(reached), reached["tokens_per_s"])
     own, measured = item["measured_precision_utilization"], item["measured"]
     if measured and has_own_peak(measured["mfu"], own):
         counted = own * _counted(measured, objective)["mfu"] / measured["mfu"]

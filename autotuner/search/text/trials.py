@@ -41,6 +41,21 @@ def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
     return 1e6 * per_hour / (tokens_per_s * _S_PER_HOUR)
 
 
+def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
+    """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
+    if footprint is None:
+        return "–"
+    kwh = kwh_per_million_tokens(footprint, tokens_per_s)
+    price = price_per_million_tokens(footprint, tokens_per_s)
+    kg = co2_kg_per_million_tokens(footprint, tokens_per_s)
+    known = [
+        "" if kwh is None else f"{kwh:.3g} kWh",
+        "" if price is None else f"${price:.3g}",
+        "" if kg is None else f"{kg:.3g} kg CO2",
+    ]
+    return "; ".join(part for part in (", ".join(filter(None, known)), f"complexity {footprint.complexity:g}") if part)
+
+
 def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple[str, str]]:
     """What is known, by its name, of a whole job that trains so many tokens per second."""
     if footprint.power is not None:
