@@ -41,8 +41,11 @@ from autotuner.core.option import (
     Option,
     OptionSpec,
     Topic,
+    collective_option,
     degree,
+    exchange_detail,
     option,
+    pipeline_option,
     specs_of,
 )
 
@@ -69,7 +72,6 @@ class LayoutOptions:
     context_parallel_degree: Option[Degree] = degree("cp{}", label="context", enters=CostPart.PRODUCTS, searched=(1,))
     expert_parallel_degree: Option[Degree] = degree("ep{}", label="expert", enters=CostPart.PRODUCTS)
     pipeline_parallel_degree: Option[Degree] = degree("pp{}", label="pipeline", enters=CostPart.RANK)
-
     virtual_stages_per_rank: Option[Count] = option(
         1, word="v{}", topic=Topic.DEGREES, enters=CostPart.RANK, label="stages per rank", searched=ALL, is_split=True
     )
@@ -83,11 +85,9 @@ class LayoutOptions:
         is_split=True,
         always_shown=True,
     )
-    pipeline_schedule: Option[PipelineSchedule] = option(
+    pipeline_schedule: Option[PipelineSchedule] = pipeline_option(
         PipelineSchedule.ONE_F_ONE_B,
         word="{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK,
         label="schedule",
         searched=(PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B),
         is_split=True,
@@ -97,7 +97,6 @@ class LayoutOptions:
         False, word="sp", topic=Topic.TENSOR, enters=CostPart.PRODUCTS, searched=(False, True)
     )
     """Norms and dropout are split over the tensor ranks along the sequence."""
-
     shard_level: Option[ShardLevel] = option(
         ShardLevel.NONE,
         topic=Topic.DATA,
@@ -110,7 +109,6 @@ class LayoutOptions:
         False, word="reshard", topic=Topic.DATA, enters=CostPart.STEP, searched=(False, True)
     )
     """Gathered parameters are freed after the forward pass and gathered again in the backward pass."""
-
     recompute: Option[Recompute] = option(
         Recompute.NONE,
         word="recompute-{}",
@@ -141,49 +139,27 @@ class LayoutOptions:
         not_equivalent=NARROW_PRECISIONS,
     )
     fused_norm: Option[bool] = option(True, word="unfused-norm", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER)
-    first_stage_less_layers: Option[CountFromZero] = option(
-        0,
-        word="lessfirst{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK,
-        label="fewer layers on the first stage",
-        searched=ALL,
-        is_split=True,
+    first_stage_less_layers: Option[CountFromZero] = pipeline_option(
+        0, word="lessfirst{}", label="fewer layers on the first stage", searched=ALL, is_split=True
     )
     """Layers that the first stage has less than an even split gives it, because it holds the embedding."""
-
-    last_stage_less_layers: Option[CountFromZero] = option(
-        0,
-        word="lesslast{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK,
-        label="fewer layers on the last stage",
-        searched=ALL,
-        is_split=True,
+    last_stage_less_layers: Option[CountFromZero] = pipeline_option(
+        0, word="lesslast{}", label="fewer layers on the last stage", searched=ALL, is_split=True
     )
     """Layers that the last stage has less than an even split gives it, because it multiplies by the vocabulary."""
-
     loss_parallel: Option[bool] = option(True, word="gathered-logits", topic=Topic.LOSS, enters=CostPart.LAYER)
     """Each tensor rank keeps its part of the logits. Otherwise all logits are gathered before the loss."""
-
     async_tensor_parallel: Option[bool] = option(
         False, word="async-tp", topic=Topic.TENSOR, enters=CostPart.LAYER, layer=CommunicationLayer.TASKS
     )
     """Tensor collectives are cut into pieces that run under the matrix products beside them."""
-
     context_exchange: Option[ContextExchange] = option(
         ContextExchange.RING, word="cp-{}", topic=Topic.CONTEXT, enters=CostPart.LAYER
     )
     recompute_every: Option[Count] = option(
-        1,
-        word="every{}",
-        topic=Topic.MEMORY,
-        enters=CostPart.RANK,
-        label="recompute interval",
-        qualifies="recompute",
+        1, word="every{}", topic=Topic.MEMORY, enters=CostPart.RANK, label="recompute interval", qualifies="recompute"
     )
     """Only every n-th layer recomputes, beginning with the first."""
-
     gradient_bucket_bytes: Option[Count] = option(
         DEFAULT_BUCKET_BYTES,
         word="bucket{}",
@@ -194,12 +170,10 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
     )
     """Size of the buckets in which replicas reduce gradients."""
-
     fp32_gradient_reduce: Option[bool] = option(
         False, word="fp32-reduce", topic=Topic.DATA, enters=CostPart.RANK, is_number_format=True
     )
     """Replicas and shards sum gradients in fp32, whatever the precision."""
-
     fp8_recipe: Option[Fp8Recipe] = option(
         Fp8Recipe.TENSORWISE,
         word="{}",
@@ -210,7 +184,6 @@ class LayoutOptions:
     )
     compiled: Option[bool] = option(False, word="compiled", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER)
     """Each layer is compiled by ``torch.compile``."""
-
     optimizer_kernel: Option[OptimizerKernel] = option(
         OptimizerKernel.FUSED, word="{}", topic=Topic.IMPLEMENTATION, enters=CostPart.STEP
     )
@@ -218,67 +191,26 @@ class LayoutOptions:
         False, word="offload", topic=Topic.MEMORY, enters=CostPart.LAYER, label="activation offload"
     )
     """Activations wait in host memory for the backward pass."""
-
-    collective_algorithm: Option[CollectiveAlgorithm] = option(
-        CollectiveAlgorithm.AUTO,
-        word="algo-{}",
-        topic=Topic.DATA,
-        enters=CostPart.LAYER,
-        layer=CommunicationLayer.COLLECTIVES,
-    )
-    collective_protocol: Option[CollectiveProtocol] = option(
-        CollectiveProtocol.AUTO,
-        word="proto-{}",
-        topic=Topic.DATA,
-        enters=CostPart.LAYER,
-        layer=CommunicationLayer.COLLECTIVES,
-    )
-    collective_channels: Option[CountFromZero] = option(
-        0, word="channels{}", topic=Topic.DATA, enters=CostPart.LAYER, layer=CommunicationLayer.COLLECTIVES
-    )
+    collective_algorithm: Option[CollectiveAlgorithm] = collective_option(CollectiveAlgorithm.AUTO, word="algo-{}")
+    collective_protocol: Option[CollectiveProtocol] = collective_option(CollectiveProtocol.AUTO, word="proto-{}")
+    collective_channels: Option[CountFromZero] = collective_option(0, word="channels{}")
     """Thread blocks of a GPU that NCCL communicates with at once; 0 lets NCCL choose."""
-
-    extra_slack: Option[CountFromZero] = option(
-        0,
-        word="slack{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK,
-        qualifies="pipeline_schedule",
-        layer=CommunicationLayer.TASKS,
+    extra_slack: Option[CountFromZero] = pipeline_option(
+        0, word="slack{}", qualifies="pipeline_schedule", layer=CommunicationLayer.TASKS
     )
     """Forward passes per link that the adaptive schedule runs ahead, beyond those that it plans."""
-
-    p2p_transport: Option[P2PTransport] = option(
-        P2PTransport.INLINE,
-        word="{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK,
-        label="sends between stages",
-        layer=CommunicationLayer.TASKS,
+    p2p_transport: Option[P2PTransport] = pipeline_option(
+        P2PTransport.INLINE, word="{}", label="sends between stages", layer=CommunicationLayer.TASKS
     )
-    num_delegates: Option[Count] = option(
-        1,
-        word="delegates{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK,
-        label="delegates",
-        qualifies="p2p_transport",
-        layer=CommunicationLayer.TASKS,
+    num_delegates: Option[Count] = pipeline_option(
+        1, word="delegates{}", label="delegates", qualifies="p2p_transport", layer=CommunicationLayer.TASKS
     )
     """Processes per neighbour and direction that send for a rank, where sends are delegated."""
-
-    rank_order: Option[RankOrder] = option(
-        RankOrder.STAGES_OUTERMOST,
-        word="{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK,
-        layer=CommunicationLayer.NETWORK,
+    rank_order: Option[RankOrder] = pipeline_option(
+        RankOrder.STAGES_OUTERMOST, word="{}", layer=CommunicationLayer.NETWORK
     )
-    stage_rotation: Option[CountFromZero] = option(
-        0, word="rotate{}", topic=Topic.PIPELINE, enters=CostPart.RANK, layer=CommunicationLayer.NETWORK
-    )
+    stage_rotation: Option[CountFromZero] = pipeline_option(0, word="rotate{}", layer=CommunicationLayer.NETWORK)
     """Pipeline rank i runs where rank i + n of the pipeline would run. In a ring of nodes it selects an unused link."""
-
     gradient_sync: Option[GradientSync] = option(
         GradientSync.FULL,
         word="sync-{}",
@@ -288,67 +220,18 @@ class LayoutOptions:
         not_equivalent=tuple(GradientSync)[1:],
     )
     """Data that replicas exchange. The shards of a replica always reduce whole gradients."""
-
-    sync_sparsity: Option[Count] = option(
-        16,
-        word="sparsity{}",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        label="elements per sent element",
-        qualifies="gradient_sync",
-    )
+    sync_sparsity: Option[Count] = exchange_detail(16, word="sparsity{}", label="elements per sent element")
     """One momentum element of n is sent; the papers call 1/n the compression rate."""
-
-    sync_chunk: Option[Count] = option(
-        64,
-        word="chunk{}",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        label="components of a chunk",
-        qualifies="gradient_sync",
-    )
+    sync_chunk: Option[Count] = exchange_detail(64, word="chunk{}", label="components of a chunk")
     """Momentum elements that are transformed together, into as many cosine components."""
-
-    sync_top_k: Option[Count] = option(
-        4,
-        word="largest{}",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        label="components sent of a chunk",
-        qualifies="gradient_sync",
-    )
-    sync_period: Option[Count] = option(
-        16,
-        word="period{}",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        label="steps between exchanges",
-        qualifies="gradient_sync",
-    )
-    sync_sign: Option[bool] = option(
-        True, word="unsigned", topic=Topic.DATA, enters=CostPart.STEP, label="sign descent", qualifies="gradient_sync"
-    )
+    sync_top_k: Option[Count] = exchange_detail(4, word="largest{}", label="components sent of a chunk")
+    sync_period: Option[Count] = exchange_detail(16, word="period{}", label="steps between exchanges")
+    sync_sign: Option[bool] = exchange_detail(True, word="unsigned", label="sign descent")
     """Parameters follow the sign of the exchanged values. Otherwise AdamW takes these for the gradient."""
-
-    sync_decay_permille: Option[CountFromZero] = option(
-        999,
-        word="decay{}",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        label="momentum decay",
-        qualifies="gradient_sync",
-        unit="‰",
-    )
+    sync_decay_permille: Option[CountFromZero] = exchange_detail(999, word="decay{}", label="momentum decay", unit="‰")
     """Share of the momentum that stays from one step to the next, in thousandths."""
-
-    payload_precision: Option[PayloadPrecision] = option(
-        PayloadPrecision.FP32,
-        word="payload-{}",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        label="payload format",
-        qualifies="gradient_sync",
-        is_number_format=True,
+    payload_precision: Option[PayloadPrecision] = exchange_detail(
+        PayloadPrecision.FP32, word="payload-{}", label="payload format", is_number_format=True
     )
     gradient_clip: Option[GradientClip] = option(
         GradientClip.POST,
@@ -360,7 +243,6 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
     )
     """Gradients that a trial clips; no effect if the trial sets no norm."""
-
     batch_balance: Option[BatchBalance] = option(
         BatchBalance.NONE, word="balance-{}", topic=Topic.BATCH, enters=CostPart.PRODUCTS
     )
@@ -373,24 +255,13 @@ class LayoutOptions:
         qualifies="batch_balance",
     )
     """Data-parallel ranks that redistribute their sequences among each other; 0 means those of a node."""
-
     sequence_packing: Option[bool] = option(False, word="packed", topic=Topic.BATCH, enters=CostPart.PRODUCTS)
     """Sequences of a micro-batch share one row, each attending to itself. Otherwise all are padded to the longest."""
-
-    collective_hierarchy: Option[CollectiveHierarchy] = option(
-        CollectiveHierarchy.FLAT,
-        word="{}",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        label="hierarchy of collectives",
-        layer=CommunicationLayer.COLLECTIVES,
+    collective_hierarchy: Option[CollectiveHierarchy] = collective_option(
+        CollectiveHierarchy.FLAT, word="{}", enters=CostPart.STEP, label="hierarchy of collectives"
     )
     rank_placement: Option[RankPlacement] = option(
-        RankPlacement.BLOCK,
-        word="{}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.LAYER,
-        layer=CommunicationLayer.NETWORK,
+        RankPlacement.BLOCK, word="{}", topic=Topic.PIPELINE, enters=CostPart.LAYER, layer=CommunicationLayer.NETWORK
     )
     pxn: Option[bool] = option(
         True,
@@ -401,7 +272,6 @@ class LayoutOptions:
         layer=CommunicationLayer.FLOWS,
     )
     """NCCL sends data for another rail over NVLink to that rail's accelerator first (PCI x NVLink)."""
-
     queue_pairs: Option[Count] = option(
         1, word="qps{}", topic=Topic.DATA, enters=CostPart.LAYER, layer=CommunicationLayer.FLOWS
     )

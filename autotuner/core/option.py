@@ -194,6 +194,22 @@ def degree(word: str = "", *, label: str, enters: CostPart, searched: tuple[int,
     return option(1, word=word, topic=Topic.DEGREES, enters=enters, label=label, searched=searched, is_split=True)
 
 
+def pipeline_option(default: Value, **known: Any) -> Option[Value]:
+    """Declare an option of a pipeline rank."""
+    return option(default, topic=Topic.PIPELINE, enters=CostPart.RANK, **known)
+
+
+def collective_option(default: Value, *, enters: CostPart = CostPart.LAYER, **known: Any) -> Option[Value]:
+    """Declare an option of collectives."""
+    layer = CommunicationLayer.COLLECTIVES
+    return option(default, topic=Topic.DATA, enters=enters, layer=layer, **known)
+
+
+def exchange_detail(default: Value, **known: Any) -> Option[Value]:
+    """Declare a detail of the exchange between replicas."""
+    return option(default, topic=Topic.DATA, enters=CostPart.STEP, qualifies="gradient_sync", **known)
+
+
 def specs_of(cls: type[Any]) -> dict[str, OptionSpec]:
     """Return the declarations of all options of a class by name, in their order."""
     hints = get_type_hints(cls, include_extras=True)

@@ -10,13 +10,12 @@ which number is the launcher's choice, so that stages are rotated by the order o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from autotuner.core.choices import Choice, P2PTransport, RankOrder
+from autotuner.core.choices import P2PTransport, RankOrder
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.rules.rule import Rule
+from autotuner.core.rules.rule import Rule, held, named
 
 
 def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
@@ -28,53 +27,6 @@ def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
 def _word(name: str, layout: Layout) -> str:
     plain = OPTIONS[name].to_plain(getattr(layout, name))
     return ("on" if plain else "off") if isinstance(plain, bool) else str(plain)
-
-
-Limit = Callable[[str], Rule]
-"""A rule of a trainer that waits for its name."""
-
-
-def refuse(
-    field: str,
-    broken: Callable[[Layout, Job], bool],
-    message: str | Callable[[Layout, Job], str],
-    nearest: object = None,
-    *,
-    is_of_hardware: bool = False,
-) -> Limit:
-    """Return a limit of what a trainer can be told.
-
-    Args:
-        field: The field to change.
-        broken: Comparison of one layout or of columns.
-        message: What runs instead; a text may name ``{x.field}`` of the layout and ``{j.field}`` of the job.
-        nearest: The legal value, or a function of layout and job; None: there is none.
-        is_of_hardware: The accelerators or their links lack what the field asks for.
-    """
-    say = message if callable(message) else lambda x, j: message.format(x=x, j=j)
-    value: Any = nearest.label if isinstance(nearest, Choice) else nearest
-    near = value if callable(value) else lambda x, j: value
-    return lambda name: Rule(name, field, broken, say, near, is_of_hardware=is_of_hardware)
-
-
-def held(
-    field: str,
-    value: int,
-    message: str,
-    when: Callable[[Layout, Job], bool] = lambda x, j: True,
-    *,
-    is_of_hardware: bool = False,
-) -> Limit:
-    """Return the limit of a trainer that has one value of a field where ``when`` holds; else as ``refuse``."""
-    nearest = OPTIONS[field].to_plain(value)
-    return refuse(
-        field, lambda x, j: (getattr(x, field) != value) & when(x, j), message, nearest, is_of_hardware=is_of_hardware
-    )
-
-
-def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
-    """Return rules by their names, which are stable: documentation and filters use them."""
-    return tuple(limit(name) for name, limit in limits.items())
 
 
 _WHY = {

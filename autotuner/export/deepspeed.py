@@ -31,17 +31,13 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.core.rules.rule import any_of
+from autotuner.core.rules.rule import Limit, any_of, held, named, refuse
 from autotuner.export.accounted import unread
 from autotuner.export.common_rules import (
     LAUNCHED,
-    Limit,
     decided_in_code,
     exchanges_and_batches,
-    held,
-    named,
     numbers_ranks,
-    refuse,
     sends_and_places,
 )
 from autotuner.export.documents import json_document, split_document

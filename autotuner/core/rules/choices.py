@@ -16,21 +16,17 @@ from autotuner.core.choices import (
     P2PTransport,
     PipelineSchedule,
     Precision,
-    RankOrder,
     Recompute,
     ShardLevel,
 )
 from autotuner.core.job import Job
-from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.core.rules.exchange import num_gradients
-from autotuner.core.rules.rule import Rule, any_of
+from autotuner.core.layout import Layout
+from autotuner.core.rules.exchange import SHARDED_GRADIENTS, num_gradients
+from autotuner.core.rules.rule import Rule, any_of, held, idle, lacking, named, refuse
 from autotuner.core.value import nearest_divisor
 
 _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
 """Kernels that a GPU has in half precision only."""
-
-_BY_LAYER = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
-"""Levels that shard gradients, each layer's as they come."""
 
 _FP8_BLOCK = 16
 """Both dims of a second factor are multiples of it (torch 2.13, ``_scaled_mm``); nvfp4 scales that many at once."""
@@ -44,6 +40,10 @@ def _block(x: Layout) -> int:
     return _FP8_BLOCK + (_MXFP8_BLOCK - _FP8_BLOCK) * (x.fp8_recipe == Fp8Recipe.MXFP8)
 
 
+def _kv_size(job: Job) -> int:
+    return job.model.num_kv_heads * job.model.head_dim
+
+
 def _splits_blocks(x: Layout, job: Job) -> bool:
     """Whether a tensor rank's share of a matrix is no whole number of blocks."""
     model, block = job.model, _block(x) * x.tensor_parallel_degree
@@ -55,283 +55,219 @@ def _format(x: Layout) -> str:
     return str(x.fp8_recipe if x.fp8_recipe == Fp8Recipe.MXFP8 else x.precision)
 
 
-def _kv_size(job: Job) -> int:
-    return job.model.num_kv_heads * job.model.head_dim
-
-
 def _labels(members: Iterable[object]) -> str:
     return ", ".join(str(m) for m in members)
 
 
-CHOICE_RULES: tuple[Rule, ...] = (
-    Rule(
-        "shard-degree-fits-level",
-        "shard_level",
-        # context ranks share what data-parallel ranks shard, with or without several of these
-        lambda x, j: (
-            ((x.data_parallel_shard_degree > 1) & (x.shard_level == ShardLevel.NONE))
-            | ((x.data_parallel_shard_degree * x.context_parallel_degree == 1) & (x.shard_level != ShardLevel.NONE))
+CHOICE_RULES: tuple[Rule, ...] = named(
+    {
+        "shard-degree-fits-level": refuse(
+            "shard_level",
+            # context ranks share what data-parallel ranks shard, with or without several of these
+            lambda x, j: (
+                ((x.data_parallel_shard_degree > 1) & (x.shard_level == ShardLevel.NONE))
+                | ((x.data_parallel_shard_degree * x.context_parallel_degree == 1) & (x.shard_level != ShardLevel.NONE))
+            ),
+            "shard level {x.shard_level} contradicts {x.data_parallel_shard_degree} shard rank(s)",
+            lambda x, j: (ShardLevel.PARAMETERS if x.data_parallel_shard_degree > 1 else ShardLevel.NONE).label,
         ),
-        lambda x, j: f"shard level {x.shard_level} contradicts {x.data_parallel_shard_degree} shard rank(s)",
-        lambda x, j: (ShardLevel.PARAMETERS if x.data_parallel_shard_degree > 1 else ShardLevel.NONE).label,
-    ),
-    Rule(
-        "reshard-needs-sharded-parameters",
-        "reshard_after_forward",
-        lambda x, j: (x.reshard_after_forward != 0) & (x.shard_level != ShardLevel.PARAMETERS),
-        lambda x, j: f"there is nothing to reshard at shard level {x.shard_level}",
-        lambda x, j: False,
-    ),
-    Rule(
-        "attention-kernel-on-hardware",
-        "attention_kernel",
-        lambda x, j: any_of(x.attention_kernel, j.cluster.accelerator.attention_kernels) == 0,
-        lambda x, j: (
-            f"{j.cluster.accelerator.name} runs {_labels(j.cluster.accelerator.attention_kernels)}, "
-            f"not {x.attention_kernel}"
+        "reshard-needs-sharded-parameters": held(
+            "reshard_after_forward",
+            False,
+            "there is nothing to reshard at shard level {x.shard_level}",
+            lambda x, j: x.shard_level != ShardLevel.PARAMETERS,
         ),
-        lambda x, j: j.cluster.accelerator.attention_kernels[-1].label,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "flash-needs-half-precision",
-        "attention_kernel",
-        lambda x, j: (
-            any_of(x.attention_kernel, _IN_16_BITS)
-            & (x.precision == Precision.FP32)
-            & (j.cluster.accelerator.kind != "cpu")
+        "attention-kernel-on-hardware": refuse(
+            "attention_kernel",
+            lambda x, j: any_of(x.attention_kernel, j.cluster.accelerator.attention_kernels) == 0,
+            lambda x, j: (
+                f"{j.cluster.accelerator.name} runs {_labels(j.cluster.accelerator.attention_kernels)}, "
+                f"not {x.attention_kernel}"
+            ),
+            lambda x, j: j.cluster.accelerator.attention_kernels[-1].label,
+            is_of_hardware=True,
         ),
-        lambda x, j: f"{x.attention_kernel} attention on a GPU computes in 16 bits, not fp32",
-        lambda x, j: AttentionKernel.MATH.label,
-    ),
-    Rule(
-        "precision-on-hardware",
-        "precision",
-        lambda x, j: any_of(x.precision, j.cluster.accelerator.precisions) == 0,
-        lambda x, j: (
-            f"{j.cluster.accelerator.name} multiplies in {_labels(j.cluster.accelerator.precisions)}, not {x.precision}"
+        "flash-needs-half-precision": refuse(
+            "attention_kernel",
+            lambda x, j: (
+                any_of(x.attention_kernel, _IN_16_BITS)
+                & (x.precision == Precision.FP32)
+                & (j.cluster.accelerator.kind != "cpu")
+            ),
+            "{x.attention_kernel} attention on a GPU computes in 16 bits, not fp32",
+            AttentionKernel.MATH,
         ),
-        lambda x, j: [p for p in j.cluster.accelerator.precisions if p != Precision.FP8_EMULATED][-1].label,
-    ),
-    Rule(
-        "fp8-block-shape",
-        "precision",
-        lambda x, j: (
-            any_of(x.precision, NARROW_PRECISIONS) & ((j.model.hidden_size % _block(x) != 0) | _splits_blocks(x, j))
+        "precision-on-hardware": refuse(
+            "precision",
+            lambda x, j: any_of(x.precision, j.cluster.accelerator.precisions) == 0,
+            lambda x, j: (
+                f"{j.cluster.accelerator.name} multiplies in {_labels(j.cluster.accelerator.precisions)}, "
+                f"not {x.precision}"
+            ),
+            lambda x, j: [p for p in j.cluster.accelerator.precisions if p != Precision.FP8_EMULATED][-1].label,
         ),
-        lambda x, j: (
-            f"{_format(x)} multiplies blocks of {_block(x)}; hidden {j.model.hidden_size}, or on each of "
-            f"{x.tensor_parallel_degree} "
-            f"tensor rank(s) ffn {j.model.ffn_size}, query {j.model.query_size} or kv {_kv_size(j)}, is no multiple"
+        "fp8-block-shape": refuse(
+            "precision",
+            lambda x, j: (
+                any_of(x.precision, NARROW_PRECISIONS) & ((j.model.hidden_size % _block(x) != 0) | _splits_blocks(x, j))
+            ),
+            lambda x, j: (
+                f"{_format(x)} multiplies blocks of {_block(x)}; hidden {j.model.hidden_size}, or on each of "
+                f"{x.tensor_parallel_degree} tensor rank(s) ffn {j.model.ffn_size}, query {j.model.query_size} or "
+                f"kv {_kv_size(j)}, is no multiple"
+            ),
+            Precision.BF16,
         ),
-        lambda x, j: Precision.BF16.label,
-    ),
-    Rule(
-        "fp8-token-blocks",
-        "precision",
-        lambda x, j: (
-            any_of(x.precision, (Precision.FP8, Precision.NVFP4))
-            & (x.micro_batch_size * j.workload.seq_len % (_block(x) * x.context_parallel_degree) != 0)
+        "fp8-token-blocks": refuse(
+            "precision",
+            lambda x, j: (
+                any_of(x.precision, (Precision.FP8, Precision.NVFP4))
+                & (x.micro_batch_size * j.workload.seq_len % (_block(x) * x.context_parallel_degree) != 0)
+            ),
+            lambda x, j: (
+                f"{_format(x)} sums a weight's gradient over blocks of {_block(x)} tokens; {x.micro_batch_size} "
+                f"sequence(s) of {j.workload.seq_len} on {x.context_parallel_degree} context rank(s) are no multiple"
+            ),
+            Precision.BF16,
         ),
-        lambda x, j: (
-            f"{_format(x)} sums a weight's gradient over blocks of {_block(x)} tokens; {x.micro_batch_size} "
-            f"sequence(s) of {j.workload.seq_len} on {x.context_parallel_degree} context rank(s) are no multiple"
+        "recipe-needs-fp8": idle(
+            "fp8_recipe",
+            "{x.precision} rounds nothing to fp8, so nothing needs a scale {x.fp8_recipe}",
+            lambda x, j: any_of(x.precision, FP8_PRECISIONS) == 0,
         ),
-        lambda x, j: Precision.BF16.label,
-    ),
-    Rule(
-        "recipe-needs-fp8",
-        "fp8_recipe",
-        lambda x, j: (x.fp8_recipe != Fp8Recipe.TENSORWISE) & (any_of(x.precision, FP8_PRECISIONS) == 0),
-        lambda x, j: f"{x.precision} rounds nothing to fp8, so nothing needs a scale {x.fp8_recipe}",
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
-        is_idle=True,
-    ),
-    Rule(
-        "recipe-on-hardware",
-        "fp8_recipe",
-        lambda x, j: (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, j.cluster.accelerator.fp8_recipes) == 0),
-        lambda x, j: (
-            f"{j.cluster.accelerator.name} multiplies fp8 scaled {_labels(j.cluster.accelerator.fp8_recipes)}, "
-            f"not {x.fp8_recipe}"
+        "recipe-on-hardware": refuse(
+            "fp8_recipe",
+            lambda x, j: (
+                (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, j.cluster.accelerator.fp8_recipes) == 0)
+            ),
+            lambda x, j: (
+                f"{j.cluster.accelerator.name} multiplies fp8 scaled {_labels(j.cluster.accelerator.fp8_recipes)}, "
+                f"not {x.fp8_recipe}"
+            ),
+            Fp8Recipe.TENSORWISE,
+            is_of_hardware=True,
         ),
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "gathered-logits-need-tensor-ranks",
-        "loss_parallel",
-        lambda x, j: (x.loss_parallel == 0) & (x.tensor_parallel_degree == 1),
-        lambda x, j: "one tensor rank holds all logits; there is nothing to gather",
-        lambda x, j: True,
-        is_idle=True,
-    ),
-    Rule(
-        "async-tensor-parallel-needs",
-        "async_tensor_parallel",
-        lambda x, j: (
-            (x.async_tensor_parallel != 0)
-            & (
+        "gathered-logits-need-tensor-ranks": idle(
+            "loss_parallel",
+            "one tensor rank holds all logits; there is nothing to gather",
+            lambda x, j: x.tensor_parallel_degree == 1,
+        ),
+        "async-tensor-parallel-needs": idle(
+            "async_tensor_parallel",
+            lambda x, j: (
+                "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks"
+                if j.stack.compiles
+                else "it cuts up the collectives of sequence parallelism, which needs tensor ranks"
+            ),
+            lambda x, j: (
                 (x.tensor_parallel_degree == 1)
                 | (x.sequence_parallel == 0)
                 | ((x.compiled == 0) & j.stack.compiles)  # other software has kernels of its own for it
-            )
+            ),
         ),
-        lambda x, j: (
-            "the compiler cuts up the collectives of sequence parallelism: it needs both, and tensor ranks"
-            if j.stack.compiles
-            else "it cuts up the collectives of sequence parallelism, which needs tensor ranks"
+        "async-tensor-parallel-on-hardware": lacking(
+            "async_tensor_parallel",
+            "{j.cluster.accelerator.name} has no symmetric memory, which PyTorch offers on CUDA alone",
+            lambda x, j: j.cluster.accelerator.kind != "cuda",
         ),
-        lambda x, j: False,
-        is_idle=True,
-    ),
-    Rule(
-        "async-tensor-parallel-on-hardware",
-        "async_tensor_parallel",
-        lambda x, j: (x.async_tensor_parallel != 0) & (j.cluster.accelerator.kind != "cuda"),
-        lambda x, j: f"{j.cluster.accelerator.name} has no symmetric memory, which PyTorch offers on CUDA alone",
-        lambda x, j: False,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "context-exchange-needs-context-ranks",
-        "context_exchange",
-        lambda x, j: (x.context_exchange != ContextExchange.RING) & (x.context_parallel_degree == 1),
-        lambda x, j: "one context rank holds the whole sequence; there is nothing to exchange",
-        lambda x, j: ContextExchange.RING.label,
-        is_idle=True,
-    ),
-    Rule(
-        "heads-per-context-rank",
-        "context_exchange",
-        lambda x, j: (
-            (x.context_exchange == ContextExchange.ALL_TO_ALL)
-            & (j.model.num_kv_heads % (x.tensor_parallel_degree * x.context_parallel_degree) != 0)
+        "context-exchange-needs-context-ranks": idle(
+            "context_exchange",
+            "one context rank holds the whole sequence; there is nothing to exchange",
+            lambda x, j: x.context_parallel_degree == 1,
         ),
-        lambda x, j: (
-            f"{j.model.num_kv_heads} kv heads do not split over "
-            f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+        "heads-per-context-rank": refuse(
+            "context_exchange",
+            lambda x, j: (
+                (x.context_exchange == ContextExchange.ALL_TO_ALL)
+                & (j.model.num_kv_heads % (x.tensor_parallel_degree * x.context_parallel_degree) != 0)
+            ),
+            lambda x, j: (
+                f"{j.model.num_kv_heads} kv heads do not split over "
+                f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+            ),
+            ContextExchange.RING,
         ),
-        lambda x, j: ContextExchange.RING.label,
-    ),
-    Rule(
-        "recompute-interval-needs-recompute",
-        "recompute_every",
-        lambda x, j: (x.recompute_every > 1) & (x.recompute == Recompute.NONE),
-        lambda x, j: "no layer recomputes, so there is no every n-th",
-        lambda x, j: 1,
-        is_idle=True,
-    ),
-    Rule(
-        "recompute-interval-within-stage",
-        "recompute_every",
-        lambda x, j: (x.recompute_every > 1) & (x.recompute_every * x.num_stages > j.model.num_layers),
-        lambda x, j: f"a stage of {j.model.num_layers // x.num_stages} layers has no {x.recompute_every}-th",
-        lambda x, j: max(1, j.model.num_layers // x.num_stages),
-    ),
-    Rule(
-        "buckets-need-replicas",
-        "gradient_bucket_bytes",
-        lambda x, j: (
-            (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
-            & ((num_gradients(x) == 1) | any_of(x.shard_level, _BY_LAYER))
+        "recompute-interval-needs-recompute": idle(
+            "recompute_every",
+            "no layer recomputes, so there is no every n-th",
+            lambda x, j: x.recompute == Recompute.NONE,
         ),
-        lambda x, j: (
-            "one replica, alone or beside others that it exchanges less with, reduces nothing"
-            if num_gradients(x) == 1
-            else f"shard level {x.shard_level} reduces gradients layer by layer, in no buckets"
+        "recompute-interval-within-stage": refuse(
+            "recompute_every",
+            lambda x, j: (x.recompute_every > 1) & (x.recompute_every * x.num_stages > j.model.num_layers),
+            lambda x, j: f"a stage of {j.model.num_layers // x.num_stages} layers has no {x.recompute_every}-th",
+            lambda x, j: max(1, j.model.num_layers // x.num_stages),
         ),
-        lambda x, j: DEFAULT_BUCKET_BYTES,
-        is_idle=True,
-    ),
-    Rule(
-        "fp32-reduce-needs-half-precision",
-        "fp32_gradient_reduce",
-        lambda x, j: (x.fp32_gradient_reduce != 0) & ((x.precision == Precision.FP32) | (num_gradients(x) == 1)),
-        lambda x, j: "gradients in fp32 are summed in fp32, and one replica's, where it exchanges less, are not summed",
-        lambda x, j: False,
-        is_idle=True,
-    ),
-    Rule(
-        "offload-on-hardware",
-        "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & (j.cluster.accelerator.kind == "cpu"),
-        lambda x, j: "the activations of a CPU lie in the host's memory already",
-        lambda x, j: False,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "slack-needs-adaptive-schedule",
-        "extra_slack",
-        lambda x, j: (x.extra_slack > 0) & (x.pipeline_schedule != PipelineSchedule.ADAPTIVE),
-        lambda x, j: f"schedule {x.pipeline_schedule} has a fixed warm-up; the adaptive one plans it",
-        lambda x, j: 0,
-        is_idle=True,
-    ),
-    Rule(
-        "slack-below-micro-batches",
-        "extra_slack",
-        lambda x, j: (x.extra_slack > 0) & (x.extra_slack >= j.workload.num_micro_batches(x)),
-        lambda x, j: f"{j.workload.num_micro_batches(x)} micro-batches cannot run {x.extra_slack} ahead",
-        lambda x, j: max(0, j.workload.num_micro_batches(x) - 1),
-    ),
-    Rule(
-        "delegates-need-stages",
-        "p2p_transport",
-        lambda x, j: (x.p2p_transport != P2PTransport.INLINE) & (x.pipeline_parallel_degree == 1),
-        lambda x, j: "one pipeline rank sends nothing to another stage",
-        lambda x, j: P2PTransport.INLINE.label,
-        is_idle=True,
-    ),
-    Rule(
-        "delegates-in-software",
-        "p2p_transport",
-        lambda x, j: (x.p2p_transport != P2PTransport.INLINE) & (j.stack.name != "torch"),
-        lambda x, j: f"{j.stack.name} sends inline; delegates run beside PyTorch's schedules",
-        lambda x, j: P2PTransport.INLINE.label,
-    ),
-    Rule(
-        "number-of-delegates-needs-delegates",
-        "num_delegates",
-        lambda x, j: (x.num_delegates > 1) & (x.p2p_transport != P2PTransport.DELEGATED),
-        lambda x, j: f"{x.p2p_transport} sends have no delegates",
-        lambda x, j: 1,
-        is_idle=True,
-    ),
-    Rule(
-        "delegates-share-micro-batches",
-        "num_delegates",
-        lambda x, j: j.workload.num_micro_batches(x) % x.num_delegates != 0,
-        lambda x, j: (
-            f"{x.num_delegates} delegates take micro-batches in turn, and {j.workload.num_micro_batches(x)} do not "
-            "divide among them"
+        "buckets-need-replicas": idle(
+            "gradient_bucket_bytes",
+            lambda x, j: (
+                "one replica, alone or beside others that it exchanges less with, reduces nothing"
+                if num_gradients(x) == 1
+                else f"shard level {x.shard_level} reduces gradients layer by layer, in no buckets"
+            ),
+            lambda x, j: (num_gradients(x) == 1) | any_of(x.shard_level, SHARDED_GRADIENTS),
         ),
-        lambda x, j: nearest_divisor(x.num_delegates, j.workload.num_micro_batches(x)),
-    ),
-    Rule(
-        "rank-order-needs-both-axes",
-        "rank_order",
-        lambda x, j: (
-            (x.rank_order != RankOrder.STAGES_OUTERMOST)
-            & ((x.pipeline_parallel_degree == 1) | (x.data_parallel_replicate_degree == 1))
+        "fp32-reduce-needs-half-precision": idle(
+            "fp32_gradient_reduce",
+            "gradients in fp32 are summed in fp32, and one replica's, where it exchanges less, are not summed",
+            lambda x, j: (x.precision == Precision.FP32) | (num_gradients(x) == 1),
         ),
-        lambda x, j: "only stages and replicas change places, and there is one of either",
-        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
-        is_idle=True,
-    ),
-    Rule(
-        "rotation-below-stages",
-        "stage_rotation",
-        lambda x, j: x.stage_rotation >= x.pipeline_parallel_degree,
-        lambda x, j: f"{x.pipeline_parallel_degree} pipeline ranks are rotated by fewer than that",
-        lambda x, j: x.stage_rotation % x.pipeline_parallel_degree,
-    ),
-    Rule(
-        "rotation-needs-unequal-links",
-        "stage_rotation",
-        lambda x, j: (x.stage_rotation > 0) & (not j.cluster.link_health),
-        lambda x, j: "all links of the cluster are alike, so that every rotation is the same run",
-        lambda x, j: 0,
-        is_idle=True,
-    ),
+        "offload-on-hardware": lacking(
+            "offload_activations",
+            "the activations of a CPU lie in the host's memory already",
+            lambda x, j: j.cluster.accelerator.kind == "cpu",
+        ),
+        "slack-needs-adaptive-schedule": idle(
+            "extra_slack",
+            "schedule {x.pipeline_schedule} has a fixed warm-up; the adaptive one plans it",
+            lambda x, j: x.pipeline_schedule != PipelineSchedule.ADAPTIVE,
+        ),
+        "slack-below-micro-batches": refuse(
+            "extra_slack",
+            lambda x, j: (x.extra_slack > 0) & (x.extra_slack >= j.workload.num_micro_batches(x)),
+            lambda x, j: f"{j.workload.num_micro_batches(x)} micro-batches cannot run {x.extra_slack} ahead",
+            lambda x, j: max(0, j.workload.num_micro_batches(x) - 1),
+        ),
+        "delegates-need-stages": idle(
+            "p2p_transport",
+            "one pipeline rank sends nothing to another stage",
+            lambda x, j: x.pipeline_parallel_degree == 1,
+        ),
+        "delegates-in-software": held(
+            "p2p_transport",
+            P2PTransport.INLINE,
+            "{j.stack.name} sends inline; delegates run beside PyTorch's schedules",
+            lambda x, j: j.stack.name != "torch",
+        ),
+        "number-of-delegates-needs-delegates": idle(
+            "num_delegates",
+            "{x.p2p_transport} sends have no delegates",
+            lambda x, j: x.p2p_transport != P2PTransport.DELEGATED,
+        ),
+        "delegates-share-micro-batches": refuse(
+            "num_delegates",
+            lambda x, j: j.workload.num_micro_batches(x) % x.num_delegates != 0,
+            lambda x, j: (
+                f"{x.num_delegates} delegates take micro-batches in turn, and {j.workload.num_micro_batches(x)} do not "
+                "divide among them"
+            ),
+            lambda x, j: nearest_divisor(x.num_delegates, j.workload.num_micro_batches(x)),
+        ),
+        "rank-order-needs-both-axes": idle(
+            "rank_order",
+            "only stages and replicas change places, and there is one of either",
+            lambda x, j: (x.pipeline_parallel_degree == 1) | (x.data_parallel_replicate_degree == 1),
+        ),
+        "rotation-below-stages": refuse(
+            "stage_rotation",
+            lambda x, j: x.stage_rotation >= x.pipeline_parallel_degree,
+            "{x.pipeline_parallel_degree} pipeline ranks are rotated by fewer than that",
+            lambda x, j: x.stage_rotation % x.pipeline_parallel_degree,
+        ),
+        "rotation-needs-unequal-links": idle(
+            "stage_rotation",
+            "all links of the cluster are alike, so that every rotation is the same run",
+            lambda x, j: not j.cluster.link_health,
+        ),
+    }
 )

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from autotuner.core.choices import (
     CollectiveAlgorithm,
-    CollectiveHierarchy,
     CollectiveProtocol,
     GradientSync,
     RankPlacement,
 )
 from autotuner.core.job import Job
-from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.layout import Layout
 from autotuner.core.placement import Spread, replicate_spreads, shard_spread
 from autotuner.core.rules.exchange import num_gradients
-from autotuner.core.rules.rule import Rule, any_of
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, idle, lacking, named, refuse
 
 _NCCL_ALGORITHMS = {
     CollectiveAlgorithm.RING: "ring",
@@ -91,11 +90,6 @@ def _relays(j: Job) -> bool:
     return has_rails and _has_nvlink(j) and not _is_one_domain(j)
 
 
-def _places_otherwise(j: Job) -> bool:
-    """Whether dealing ranks one to each node in turn differs from filling the nodes."""
-    return j.cluster.num_nodes > 1 and j.cluster.accelerators_per_node > 1
-
-
 # ---------------------------------------------------------------- where the ranks of a group lie
 def _crosses(x: Layout, spread: Spread, j: Job) -> bool:
     """Whether some group of an axis lies on several nodes."""
@@ -137,169 +131,127 @@ def _has_two_levels(x: Layout, j: Job) -> bool:
 
 
 # ---------------------------------------------------------------- rules that several fields share
-def _needs_ranks(field: str) -> Rule:
-    """What NCCL is asked means nothing where there is one rank."""
-    default = OPTIONS[field].default
-    return Rule(
-        f"{field.replace('_', '-')}-needs-ranks",
-        field,
-        lambda x, j: (getattr(x, field) != default) & (x.world_size == 1),
-        lambda x, j: "one rank has no other to communicate with",
-        lambda x, j: OPTIONS[field].to_plain(default),
-        is_idle=True,
-    )
+def _needs_ranks(field: str) -> Limit:
+    """Return the limit of what NCCL is asked: it means nothing where there is one rank."""
+    return idle(field, "one rank has no other to communicate with", lambda x, j: x.world_size == 1)
 
 
-def _needs_nccl(field: str) -> Rule:
-    """A choice that NCCL offers."""
-    default = OPTIONS[field].default
-    return Rule(
-        f"{field.replace('_', '-')}-on-hardware",
-        field,
-        lambda x, j: (getattr(x, field) != default) & _has_cores(j),
-        lambda x, j: f"{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has",
-        lambda x, j: OPTIONS[field].to_plain(default),
-        is_of_hardware=True,
-    )
+def _needs_nccl(field: str) -> Limit:
+    """Return the limit of a choice that NCCL offers."""
+    message = "{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has"
+    return lacking(field, message, lambda x, j: _has_cores(j))
 
 
-def _runs_simple(algorithm: CollectiveAlgorithm) -> Rule:
-    """Switches that add have no protocol with flags."""
-    return Rule(
-        f"{algorithm.label}-runs-simple",
+def _runs_simple(algorithm: CollectiveAlgorithm) -> Limit:
+    """Return the limit of an algorithm of switches that add, which have no protocol with flags."""
+    return refuse(
         "collective_protocol",
         lambda x, j: (x.collective_algorithm == algorithm) & any_of(x.collective_protocol, _FLAGGED),
-        lambda x, j: f"switches add plain numbers, without the flags that {x.collective_protocol} sends among them",
-        lambda x, j: CollectiveProtocol.SIMPLE.label,
+        "switches add plain numbers, without the flags that {x.collective_protocol} sends among them",
+        CollectiveProtocol.SIMPLE,
     )
 
 
-COLLECTIVE_RULES: tuple[Rule, ...] = (
-    _needs_ranks("collective_algorithm"),
-    _needs_ranks("collective_protocol"),
-    _needs_ranks("collective_channels"),
-    Rule(
-        "collective-algorithm-on-hardware",
-        "collective_algorithm",
-        lambda x, j: any_of(x.collective_algorithm, _BY_SWITCHES) & _has_cores(j),
-        lambda x, j: (
-            f"{j.cluster.accelerator.name} communicates by gloo, over rings and trees; NCCL on GPUs has "
-            f"{x.collective_algorithm}"
+COLLECTIVE_RULES: tuple[Rule, ...] = named(
+    {
+        "collective-algorithm-needs-ranks": _needs_ranks("collective_algorithm"),
+        "collective-protocol-needs-ranks": _needs_ranks("collective_protocol"),
+        "collective-channels-needs-ranks": _needs_ranks("collective_channels"),
+        "collective-algorithm-on-hardware": refuse(
+            "collective_algorithm",
+            lambda x, j: any_of(x.collective_algorithm, _BY_SWITCHES) & _has_cores(j),
+            "{j.cluster.accelerator.name} communicates by gloo, over rings and trees; NCCL on GPUs has "
+            "{x.collective_algorithm}",
+            CollectiveAlgorithm.TREE,
+            is_of_hardware=True,
         ),
-        lambda x, j: CollectiveAlgorithm.TREE.label,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "collective-algorithm-needs-summed-gradients",
-        "collective_algorithm",
-        lambda x, j: (x.collective_algorithm != CollectiveAlgorithm.AUTO) & (num_gradients(x) == 1) & _has_cores(j),
-        lambda x, j: "on cores it is the sum of gradients that goes by ring or tree, and no two ranks sum theirs",
-        lambda x, j: CollectiveAlgorithm.AUTO.label,
-        is_idle=True,
-    ),
-    _needs_nccl("collective_protocol"),
-    _needs_nccl("collective_channels"),
-    Rule(
-        "nvls-needs-switches-that-add",
-        "collective_algorithm",
-        lambda x, j: (
-            (x.collective_algorithm == CollectiveAlgorithm.NVLS)
-            & (not _has_cores(j))
-            & (j.cluster.intra_node_link.multicast_efficiency == 0)
+        "collective-algorithm-needs-summed-gradients": idle(
+            "collective_algorithm",
+            "on cores it is the sum of gradients that goes by ring or tree, and no two ranks sum theirs",
+            lambda x, j: (num_gradients(x) == 1) & _has_cores(j),
         ),
-        lambda x, j: f"{j.cluster.intra_node_link.name} has no switches that copy and add (NVLink SHARP)",
-        lambda x, j: CollectiveAlgorithm.AUTO.label,
-        is_of_hardware=True,
-    ),
-    _runs_simple(CollectiveAlgorithm.NVLS),
-    Rule(
-        "collnet-needs-network-that-adds",
-        "collective_algorithm",
-        lambda x, j: (
-            (x.collective_algorithm == CollectiveAlgorithm.COLLNET) & (not _has_cores(j)) & (not _network_adds(j))
+        "collective-protocol-on-hardware": _needs_nccl("collective_protocol"),
+        "collective-channels-on-hardware": _needs_nccl("collective_channels"),
+        "nvls-needs-switches-that-add": refuse(
+            "collective_algorithm",
+            lambda x, j: (
+                (x.collective_algorithm == CollectiveAlgorithm.NVLS)
+                & (not _has_cores(j))
+                & (j.cluster.intra_node_link.multicast_efficiency == 0)
+            ),
+            "{j.cluster.intra_node_link.name} has no switches that copy and add (NVLink SHARP)",
+            CollectiveAlgorithm.AUTO,
+            is_of_hardware=True,
         ),
-        lambda x, j: (
-            "no network lies between ranks of one node"
-            if _is_one_domain(j)
-            else "the cluster's network has no switches that add (InfiniBand SHARP: network.adds)"
+        "nvls-runs-simple": _runs_simple(CollectiveAlgorithm.NVLS),
+        "collnet-needs-network-that-adds": refuse(
+            "collective_algorithm",
+            lambda x, j: (
+                (x.collective_algorithm == CollectiveAlgorithm.COLLNET) & (not _has_cores(j)) & (not _network_adds(j))
+            ),
+            lambda x, j: (
+                "no network lies between ranks of one node"
+                if _is_one_domain(j)
+                else "the cluster's network has no switches that add (InfiniBand SHARP: network.adds)"
+            ),
+            CollectiveAlgorithm.AUTO,
+            is_of_hardware=True,
         ),
-        lambda x, j: CollectiveAlgorithm.AUTO.label,
-        is_of_hardware=True,
-    ),
-    _runs_simple(CollectiveAlgorithm.COLLNET),
-    Rule(
-        "ll128-needs-nvlink",
-        "collective_protocol",
-        lambda x, j: (x.collective_protocol == CollectiveProtocol.LL128) & (not _has_cores(j)) & (not _has_nvlink(j)),
-        lambda x, j: f"128 bytes may arrive in parts over {j.cluster.intra_node_link.name}, and in one over NVLink",
-        lambda x, j: CollectiveProtocol.SIMPLE.label,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "collective-channels-there-are",
-        "collective_channels",
-        lambda x, j: x.collective_channels > _MOST_CHANNELS,
-        lambda x, j: f"NCCL has {_MOST_CHANNELS} channels, not {x.collective_channels}",
-        lambda x, j: _MOST_CHANNELS,
-    ),
-    Rule(
-        "two-level-needs-two-levels",
-        "collective_hierarchy",
-        lambda x, j: (x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL) & (_has_two_levels(x, j) == 0),
-        lambda x, j: "no data-parallel ranks lie several to a node and on several nodes: one level is all there is",
-        lambda x, j: CollectiveHierarchy.FLAT.label,
-        is_idle=True,
-    ),
-    Rule(
-        "rank-placement-needs-nodes",
-        "rank_placement",
-        lambda x, j: (x.rank_placement != RankPlacement.BLOCK) & (not _places_otherwise(j)),
-        lambda x, j: (
-            f"on {j.cluster.num_nodes} node(s) of {j.cluster.accelerators_per_node} accelerator(s) every rank has its "
-            "place already"
+        "collnet-runs-simple": _runs_simple(CollectiveAlgorithm.COLLNET),
+        "ll128-needs-nvlink": refuse(
+            "collective_protocol",
+            lambda x, j: (
+                (x.collective_protocol == CollectiveProtocol.LL128) & (not _has_cores(j)) & (not _has_nvlink(j))
+            ),
+            "128 bytes may arrive in parts over {j.cluster.intra_node_link.name}, and in one over NVLink",
+            CollectiveProtocol.SIMPLE,
+            is_of_hardware=True,
         ),
-        lambda x, j: RankPlacement.BLOCK.label,
-        is_idle=True,
-    ),
-    Rule(
-        "cyclic-placement-parts-tensor-ranks",
-        "rank_placement",
-        lambda x, j: (
-            (x.rank_placement == RankPlacement.CYCLIC) & (x.tensor_parallel_degree > 1) & (not _is_one_domain(j))
+        "collective-channels-there-are": refuse(
+            "collective_channels",
+            lambda x, j: x.collective_channels > _MOST_CHANNELS,
+            f"NCCL has {_MOST_CHANNELS} channels, not {{x.collective_channels}}",
+            _MOST_CHANNELS,
         ),
-        lambda x, j: (
-            f"{x.tensor_parallel_degree} tensor ranks, neighbours by number, would lie on different nodes, and meet "
-            "in every layer"
+        "two-level-needs-two-levels": idle(
+            "collective_hierarchy",
+            "no data-parallel ranks lie several to a node and on several nodes: one level is all there is",
+            lambda x, j: _has_two_levels(x, j) == 0,
         ),
-        lambda x, j: RankPlacement.BLOCK.label,
-    ),
-    _needs_nccl("pxn"),
-    Rule(
-        "pxn-needs-rails",
-        "pxn",
-        lambda x, j: (x.pxn == 0) & (not _has_cores(j)) & (not _relays(j)),
-        lambda x, j: (
-            f"NCCL relays over NVLink, and {j.cluster.intra_node_link.name} is none"
-            if not _has_nvlink(j)
-            else "no network with rails lies between the ranks, so that no port is the wrong one"
+        "rank-placement-needs-nodes": idle(
+            "rank_placement",
+            "on {j.cluster.num_nodes} node(s) of {j.cluster.accelerators_per_node} accelerator(s) every rank has its "
+            "place already",
+            lambda x, j: j.cluster.num_nodes == 1 or j.cluster.accelerators_per_node == 1,
         ),
-        lambda x, j: True,
-        is_idle=True,
-    ),
-    _needs_nccl("queue_pairs"),
-    Rule(
-        "queue-pairs-need-network",
-        "queue_pairs",
-        lambda x, j: (x.queue_pairs > 1) & (not _has_cores(j)) & _is_one_domain(j),
-        lambda x, j: f"{j.cluster.intra_node_link.name} joins all ranks; none sends over a network",
-        lambda x, j: 1,
-        is_idle=True,
-    ),
-    Rule(
-        "queue-pairs-there-are",
-        "queue_pairs",
-        lambda x, j: x.queue_pairs > _MOST_QUEUE_PAIRS,
-        lambda x, j: f"NCCL opens {_MOST_QUEUE_PAIRS} queue pairs per connection at most, not {x.queue_pairs}",
-        lambda x, j: _MOST_QUEUE_PAIRS,
-    ),
+        "cyclic-placement-parts-tensor-ranks": held(
+            "rank_placement",
+            RankPlacement.BLOCK,
+            "{x.tensor_parallel_degree} tensor ranks, neighbours by number, would lie on different nodes, and meet in "
+            "every layer",
+            lambda x, j: (x.tensor_parallel_degree > 1) & (not _is_one_domain(j)),
+        ),
+        "pxn-on-hardware": _needs_nccl("pxn"),
+        "pxn-needs-rails": idle(
+            "pxn",
+            lambda x, j: (
+                f"NCCL relays over NVLink, and {j.cluster.intra_node_link.name} is none"
+                if not _has_nvlink(j)
+                else "no network with rails lies between the ranks, so that no port is the wrong one"
+            ),
+            lambda x, j: not _has_cores(j) and not _relays(j),
+        ),
+        "queue-pairs-on-hardware": _needs_nccl("queue_pairs"),
+        "queue-pairs-need-network": idle(
+            "queue_pairs",
+            "{j.cluster.intra_node_link.name} joins all ranks; none sends over a network",
+            lambda x, j: not _has_cores(j) and _is_one_domain(j),
+        ),
+        "queue-pairs-there-are": refuse(
+            "queue_pairs",
+            lambda x, j: x.queue_pairs > _MOST_QUEUE_PAIRS,
+            f"NCCL opens {_MOST_QUEUE_PAIRS} queue pairs per connection at most, not {{x.queue_pairs}}",
+            _MOST_QUEUE_PAIRS,
+        ),
+    }
 )

@@ -8,12 +8,13 @@ from __future__ import annotations
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.rules.rule import Rule, any_of, maximum
+from autotuner.core.rules.rule import Rule, any_of, held, maximum, named, refuse
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES, layers_per_stage
 from autotuner.core.value import nearest_divisor
 
 
-def _num_experts(job: Job) -> int:
+def num_experts(job: Job) -> int:
+    """1 in a dense model: only one expert rank divides it."""
     return job.model.experts.num_experts if job.model.experts else 1
 
 
@@ -33,10 +34,6 @@ def _joined_by_nvlink(job: Job) -> str:
     return "a node" if per_domain == per_node else f"{per_domain // per_node} nodes that NVLink joins"
 
 
-def _batch_remainder(x: Layout, job: Job) -> int:
-    return job.workload.global_batch_size % (x.data_parallel_degree * x.micro_batch_size)
-
-
 def _fewest_micro_batches(x: Layout) -> int:
     """One per pipeline rank; DualPipeV runs two at once, one from each end (github.com/deepseek-ai/DualPipe)."""
     return x.pipeline_parallel_degree * (1 + (x.pipeline_schedule == PipelineSchedule.DUALPIPEV))
@@ -46,6 +43,8 @@ def _nearest_micro_batch(layout: Layout, job: Job) -> int | None:
     per_replica, remainder = divmod(job.workload.global_batch_size, layout.data_parallel_degree)
     return None if remainder else nearest_divisor(layout.micro_batch_size, per_replica)
 
+
+_ONE_RANK = "one pipeline rank holds every layer; there is no other stage to give some to"
 
 _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
 """Schedules that need more than one stage per rank; zero_bubble runs with any number."""
@@ -63,210 +62,176 @@ def smallest_end(x: Layout, job: Job) -> int:
     return share - maximum(x.first_stage_less_layers, x.last_stage_less_layers)
 
 
-DEGREE_RULES: tuple[Rule, ...] = (
-    Rule(
-        "world-size",
-        "data_parallel_replicate_degree",
-        lambda x, j: x.world_size != j.cluster.world_size,
-        lambda x, j: f"the degrees multiply to {x.world_size} ranks, the cluster has {j.cluster.world_size}",
-    ),
-    Rule(
-        "kv-heads-per-tensor-rank",
-        "tensor_parallel_degree",
-        lambda x, j: j.model.num_kv_heads % x.tensor_parallel_degree != 0,
-        lambda x, j: (  # the kv heads divide the heads, so these split then too
-            f"{j.model.num_kv_heads} kv heads do not split over {x.tensor_parallel_degree} tensor ranks"
+DEGREE_RULES: tuple[Rule, ...] = named(
+    {
+        "world-size": refuse(
+            "data_parallel_replicate_degree",
+            lambda x, j: x.world_size != j.cluster.world_size,
+            "the degrees multiply to {x.world_size} ranks, the cluster has {j.cluster.world_size}",
         ),
-        lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.num_kv_heads),
-    ),
-    Rule(
-        "ffn-per-tensor-rank",
-        "tensor_parallel_degree",
-        lambda x, j: j.model.ffn_size % x.tensor_parallel_degree != 0,
-        lambda x, j: f"ffn size {j.model.ffn_size} does not split over {x.tensor_parallel_degree} tensor ranks",
-        lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.ffn_size),
-    ),
-    Rule(
-        "expert-ffn-per-tensor-rank",
-        "tensor_parallel_degree",
-        lambda x, j: (
-            ((x.expert_parallel_degree == 1) | j.stack.splits_experts)
-            & (_expert_ffn_size(j) % x.tensor_parallel_degree != 0)
+        "kv-heads-per-tensor-rank": refuse(
+            "tensor_parallel_degree",
+            lambda x, j: j.model.num_kv_heads % x.tensor_parallel_degree != 0,
+            # the kv heads divide the heads, so these split then too
+            "{j.model.num_kv_heads} kv heads do not split over {x.tensor_parallel_degree} tensor ranks",
+            lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.num_kv_heads),
         ),
-        lambda x, j: (
-            f"expert ffn size {_expert_ffn_size(j)} does not split over {x.tensor_parallel_degree} tensor ranks, "
-            "and no expert ranks take whole experts"
+        "ffn-per-tensor-rank": refuse(
+            "tensor_parallel_degree",
+            lambda x, j: j.model.ffn_size % x.tensor_parallel_degree != 0,
+            "ffn size {j.model.ffn_size} does not split over {x.tensor_parallel_degree} tensor ranks",
+            lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.model.ffn_size),
         ),
-        lambda x, j: nearest_divisor(x.tensor_parallel_degree, _expert_ffn_size(j)),
-    ),
-    Rule(
-        "tensor-group-inside-node",
-        "tensor_parallel_degree",
-        lambda x, j: j.cluster.accelerators_per_domain % x.tensor_parallel_degree != 0,
-        lambda x, j: (
-            f"{x.tensor_parallel_degree} tensor ranks do not divide the "
-            f"{j.cluster.accelerators_per_domain} accelerators of {_joined_by_nvlink(j)}"
+        "expert-ffn-per-tensor-rank": refuse(
+            "tensor_parallel_degree",
+            lambda x, j: (
+                ((x.expert_parallel_degree == 1) | j.stack.splits_experts)
+                & (_expert_ffn_size(j) % x.tensor_parallel_degree != 0)
+            ),
+            lambda x, j: (
+                f"expert ffn size {_expert_ffn_size(j)} does not split over {x.tensor_parallel_degree} tensor ranks, "
+                "and no expert ranks take whole experts"
+            ),
+            lambda x, j: nearest_divisor(x.tensor_parallel_degree, _expert_ffn_size(j)),
         ),
-        lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.cluster.accelerators_per_domain),
-    ),
-    Rule(
-        "sequence-parallel-needs-tensor-ranks",
-        "sequence_parallel",
-        lambda x, j: (x.sequence_parallel != 0) & (x.tensor_parallel_degree == 1),
-        lambda x, j: "sequence parallelism splits over the tensor ranks, and there is one",
-        lambda x, j: False,
-    ),
-    Rule(
-        "sequence-per-tensor-rank",
-        "sequence_parallel",
-        lambda x, j: (
-            (x.sequence_parallel != 0)
-            & (j.workload.seq_len % (x.tensor_parallel_degree * x.context_parallel_degree) != 0)
+        "tensor-group-inside-node": refuse(
+            "tensor_parallel_degree",
+            lambda x, j: j.cluster.accelerators_per_domain % x.tensor_parallel_degree != 0,
+            lambda x, j: (
+                f"{x.tensor_parallel_degree} tensor ranks do not divide the "
+                f"{j.cluster.accelerators_per_domain} accelerators of {_joined_by_nvlink(j)}"
+            ),
+            lambda x, j: nearest_divisor(x.tensor_parallel_degree, j.cluster.accelerators_per_domain),
         ),
-        lambda x, j: (
-            f"a sequence of {j.workload.seq_len} does not split over "
-            f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+        "sequence-parallel-needs-tensor-ranks": held(
+            "sequence_parallel",
+            False,
+            "sequence parallelism splits over the tensor ranks, and there is one",
+            lambda x, j: x.tensor_parallel_degree == 1,
         ),
-        lambda x, j: False,
-    ),
-    Rule(
-        "sequence-per-context-rank",
-        "context_parallel_degree",
-        lambda x, j: (x.context_parallel_degree > 1) & (j.workload.seq_len % (2 * x.context_parallel_degree) != 0),
-        lambda x, j: (
-            f"a sequence of {j.workload.seq_len} does not split into two balanced parts for each of "
-            f"{x.context_parallel_degree} context ranks"
+        "sequence-per-tensor-rank": held(
+            "sequence_parallel",
+            False,
+            lambda x, j: (
+                f"a sequence of {j.workload.seq_len} does not split over "
+                f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+            ),
+            lambda x, j: j.workload.seq_len % (x.tensor_parallel_degree * x.context_parallel_degree) != 0,
         ),
-    ),
-    Rule(
-        "experts-per-expert-rank",
-        "expert_parallel_degree",
-        lambda x, j: _num_experts(j) % x.expert_parallel_degree != 0,
-        lambda x, j: f"{_num_experts(j)} expert(s) do not split over {x.expert_parallel_degree} expert ranks",
-        lambda x, j: nearest_divisor(x.expert_parallel_degree, _num_experts(j)),
-    ),
-    Rule(
-        "expert-ranks-are-borrowed",
-        "expert_parallel_degree",
-        lambda x, j: _lenders(x, j) % x.expert_parallel_degree != 0,
-        lambda x, j: (
-            f"{x.expert_parallel_degree} expert ranks do not divide the {_lenders(x, j)} "
-            + ("shard and context" if j.stack.splits_experts else "shard, context and tensor")
-            + " ranks they are taken from"
+        "sequence-per-context-rank": refuse(
+            "context_parallel_degree",
+            lambda x, j: (x.context_parallel_degree > 1) & (j.workload.seq_len % (2 * x.context_parallel_degree) != 0),
+            "a sequence of {j.workload.seq_len} does not split into two balanced parts for each of "
+            "{x.context_parallel_degree} context ranks",
         ),
-    ),
-    Rule(
-        "layers-per-stage",
-        "pipeline_parallel_degree",
-        lambda x, j: x.num_stages > j.model.num_layers + _ENDS,
-        lambda x, j: f"{x.num_stages} stages share {j.model.num_layers} layers: some between the ends would be empty",
-        lambda x, j: max(1, j.model.num_layers // x.virtual_stages_per_rank),
-    ),
-    Rule(
-        "equal-virtual-stages",
-        "virtual_stages_per_rank",
-        lambda x, j: (
-            (x.virtual_stages_per_rank > 1)
-            & ((j.model.num_layers + x.first_stage_less_layers + x.last_stage_less_layers) % x.num_stages != 0)
+        "experts-per-expert-rank": refuse(
+            "expert_parallel_degree",
+            lambda x, j: num_experts(j) % x.expert_parallel_degree != 0,
+            lambda x, j: f"{num_experts(j)} expert(s) do not split over {x.expert_parallel_degree} expert ranks",
+            lambda x, j: nearest_divisor(x.expert_parallel_degree, num_experts(j)),
         ),
-        lambda x, j: (
-            f"{j.model.num_layers} layers do not split evenly over {x.num_stages} virtual stages"
-            + (", the smaller ends counted in" if x.first_stage_less_layers + x.last_stage_less_layers else "")
+        "expert-ranks-are-borrowed": refuse(
+            "expert_parallel_degree",
+            lambda x, j: _lenders(x, j) % x.expert_parallel_degree != 0,
+            lambda x, j: (
+                f"{x.expert_parallel_degree} expert ranks do not divide the {_lenders(x, j)} "
+                + ("shard and context" if j.stack.splits_experts else "shard, context and tensor")
+                + " ranks they are taken from"
+            ),
         ),
-        lambda x, j: 1,
-    ),
-    Rule(
-        "smaller-ends-need-pipeline",
-        "first_stage_less_layers",
-        lambda x, j: (x.pipeline_parallel_degree == 1) & (x.first_stage_less_layers > 0),
-        lambda x, j: "one pipeline rank holds every layer; there is no other stage to give some to",
-        lambda x, j: 0,
-    ),
-    Rule(
-        "smaller-last-stage-needs-pipeline",
-        "last_stage_less_layers",
-        lambda x, j: (x.pipeline_parallel_degree == 1) & (x.last_stage_less_layers > 0),
-        lambda x, j: "one pipeline rank holds every layer; there is no other stage to give some to",
-        lambda x, j: 0,
-    ),
-    Rule(
-        "stages-between-hold-a-layer",
-        "last_stage_less_layers",
-        lambda x, j: (
-            (x.pipeline_parallel_degree > 1)
-            & (x.num_stages <= j.model.num_layers + _ENDS)
-            & (layers_per_stage(x, j.model.num_layers) < 1)
+        "layers-per-stage": refuse(
+            "pipeline_parallel_degree",
+            lambda x, j: x.num_stages > j.model.num_layers + _ENDS,
+            "{x.num_stages} stages share {j.model.num_layers} layers: some between the ends would be empty",
+            lambda x, j: max(1, j.model.num_layers // x.virtual_stages_per_rank),
         ),
-        lambda x, j: (
-            f"{j.model.num_layers} layers over {x.num_stages} stages leave some without one; the first and the last "
-            "have the embedding and the loss, and may hold none where they give theirs away"
+        "equal-virtual-stages": held(
+            "virtual_stages_per_rank",
+            1,
+            lambda x, j: (
+                f"{j.model.num_layers} layers do not split evenly over {x.num_stages} virtual stages"
+                + (", the smaller ends counted in" if x.first_stage_less_layers + x.last_stage_less_layers else "")
+            ),
+            lambda x, j: (
+                (j.model.num_layers + x.first_stage_less_layers + x.last_stage_less_layers) % x.num_stages != 0
+            ),
         ),
-    ),
-    Rule(
-        "smaller-ends-have-what-they-give",
-        "last_stage_less_layers",
-        lambda x, j: (
-            (x.pipeline_parallel_degree > 1) & (layers_per_stage(x, j.model.num_layers) > 0) & (smallest_end(x, j) < 0)
+        "smaller-ends-need-pipeline": held(
+            "first_stage_less_layers", 0, _ONE_RANK, lambda x, j: x.pipeline_parallel_degree == 1
         ),
-        lambda x, j: (
-            f"{j.model.num_layers} layers over {x.num_stages} stages are too few for an end stage to give away "
-            f"{max(x.first_stage_less_layers, x.last_stage_less_layers)}"
+        "smaller-last-stage-needs-pipeline": held(
+            "last_stage_less_layers", 0, _ONE_RANK, lambda x, j: x.pipeline_parallel_degree == 1
         ),
-    ),
-    Rule(
-        "virtual-stages-fit-schedule",
-        "virtual_stages_per_rank",
-        lambda x, j: (
-            (any_of(x.pipeline_schedule, _SEVERAL_STAGES) & (x.virtual_stages_per_rank == 1))
-            | (any_of(x.pipeline_schedule, V_SCHEDULES) & (x.virtual_stages_per_rank != 2))
-            | (any_of(x.pipeline_schedule, _ONE_STAGE) & (x.virtual_stages_per_rank > 1))
+        "stages-between-hold-a-layer": refuse(
+            "last_stage_less_layers",
+            lambda x, j: (
+                (x.pipeline_parallel_degree > 1)
+                & (x.num_stages <= j.model.num_layers + _ENDS)
+                & (layers_per_stage(x, j.model.num_layers) < 1)
+            ),
+            "{j.model.num_layers} layers over {x.num_stages} stages leave some without one; the first and the last "
+            "have the embedding and the loss, and may hold none where they give theirs away",
         ),
-        lambda x, j: f"schedule {x.pipeline_schedule} does not run with {x.virtual_stages_per_rank} stage(s) per rank",
-        lambda x, j: 2 if x.pipeline_schedule in _SEVERAL_STAGES else 1,
-    ),
-    Rule(
-        "schedule-needs-pipeline",
-        "pipeline_schedule",
-        lambda x, j: (
-            (x.pipeline_parallel_degree == 1)
-            & ((x.pipeline_schedule != PipelineSchedule.ONE_F_ONE_B) | (x.virtual_stages_per_rank > 1))
+        "smaller-ends-have-what-they-give": refuse(
+            "last_stage_less_layers",
+            lambda x, j: (
+                (x.pipeline_parallel_degree > 1)
+                & (layers_per_stage(x, j.model.num_layers) > 0)
+                & (smallest_end(x, j) < 0)
+            ),
+            lambda x, j: (
+                f"{j.model.num_layers} layers over {x.num_stages} stages are too few for an end stage to give away "
+                f"{max(x.first_stage_less_layers, x.last_stage_less_layers)}"
+            ),
         ),
-        lambda x, j: "one pipeline rank runs no schedule; the field keeps its default",
-        lambda x, j: PipelineSchedule.ONE_F_ONE_B.label,
-    ),
-    Rule(
-        "whole-micro-batches",
-        "micro_batch_size",
-        lambda x, j: _batch_remainder(x, j) != 0,
-        lambda x, j: (
-            f"global batch {j.workload.global_batch_size} does not split into micro-batches of "
-            f"{x.micro_batch_size} on {x.data_parallel_degree} replicas"
+        "virtual-stages-fit-schedule": refuse(
+            "virtual_stages_per_rank",
+            lambda x, j: (
+                (any_of(x.pipeline_schedule, _SEVERAL_STAGES) & (x.virtual_stages_per_rank == 1))
+                | (any_of(x.pipeline_schedule, V_SCHEDULES) & (x.virtual_stages_per_rank != 2))
+                | (any_of(x.pipeline_schedule, _ONE_STAGE) & (x.virtual_stages_per_rank > 1))
+            ),
+            "schedule {x.pipeline_schedule} does not run with {x.virtual_stages_per_rank} stage(s) per rank",
+            lambda x, j: 2 if x.pipeline_schedule in _SEVERAL_STAGES else 1,
         ),
-        _nearest_micro_batch,
-    ),
-    Rule(
-        "micro-batches-fill-pipeline",
-        "micro_batch_size",
-        lambda x, j: (
-            (x.pipeline_parallel_degree > 1)
-            & (x.pipeline_schedule != PipelineSchedule.GPIPE)
-            & (j.workload.num_micro_batches(x) < _fewest_micro_batches(x))
+        "schedule-needs-pipeline": refuse(
+            "pipeline_schedule",
+            lambda x, j: (
+                (x.pipeline_parallel_degree == 1)
+                & ((x.pipeline_schedule != PipelineSchedule.ONE_F_ONE_B) | (x.virtual_stages_per_rank > 1))
+            ),
+            "one pipeline rank runs no schedule; the field keeps its default",
+            PipelineSchedule.ONE_F_ONE_B,
         ),
-        lambda x, j: (
-            f"schedule {x.pipeline_schedule} needs {_fewest_micro_batches(x)} micro-batches or more, "
-            f"there are {j.workload.num_micro_batches(x)}"
+        "whole-micro-batches": refuse(
+            "micro_batch_size",
+            lambda x, j: j.workload.global_batch_size % (x.data_parallel_degree * x.micro_batch_size) != 0,
+            "global batch {j.workload.global_batch_size} does not split into micro-batches of "
+            "{x.micro_batch_size} on {x.data_parallel_degree} replicas",
+            _nearest_micro_batch,
         ),
-    ),
-    Rule(
-        "micro-batches-in-rounds",
-        "micro_batch_size",
-        lambda x, j: (
-            (x.pipeline_schedule == PipelineSchedule.INTERLEAVED_1F1B)
-            & (j.workload.num_micro_batches(x) % x.pipeline_parallel_degree != 0)
+        "micro-batches-fill-pipeline": refuse(
+            "micro_batch_size",
+            lambda x, j: (
+                (x.pipeline_parallel_degree > 1)
+                & (x.pipeline_schedule != PipelineSchedule.GPIPE)
+                & (j.workload.num_micro_batches(x) < _fewest_micro_batches(x))
+            ),
+            lambda x, j: (
+                f"schedule {x.pipeline_schedule} needs {_fewest_micro_batches(x)} micro-batches or more, "
+                f"there are {j.workload.num_micro_batches(x)}"
+            ),
         ),
-        lambda x, j: (
-            f"interleaved_1f1b runs micro-batches in rounds of {x.pipeline_parallel_degree}, "
-            f"{j.workload.num_micro_batches(x)} is no multiple"
+        "micro-batches-in-rounds": refuse(
+            "micro_batch_size",
+            lambda x, j: (
+                (x.pipeline_schedule == PipelineSchedule.INTERLEAVED_1F1B)
+                & (j.workload.num_micro_batches(x) % x.pipeline_parallel_degree != 0)
+            ),
+            lambda x, j: (
+                f"interleaved_1f1b runs micro-batches in rounds of {x.pipeline_parallel_degree}, "
+                f"{j.workload.num_micro_batches(x)} is no multiple"
+            ),
         ),
-    ),
+    }
 )

@@ -21,7 +21,7 @@ from autotuner.core.placement import (
     shard_spread,
     tensor_spread,
 )
-from autotuner.core.rules.rule import Rule
+from autotuner.core.rules.rule import Limit, Rule, named, refuse
 
 _Reaches: TypeAlias = Callable[[Layout, Job, LinkHealth], bool]
 """Whether some ranks of a layout talk to each other over a link."""
@@ -70,10 +70,9 @@ def _dead(reaches: _Reaches, x: Layout, j: Job) -> LinkHealth:
     return next(link for link in j.cluster.link_health if link.is_dead and reaches(x, j, link))
 
 
-def _rule(field: str, ranks: str, reaches: _Reaches) -> Rule:
+def _avoids(field: str, ranks: str, reaches: _Reaches) -> Limit:
     """Ranks of one axis need every link between them; another degree changes the others, too, so none is offered."""
-    return Rule(
-        f"{ranks}-ranks-avoid-dead-links",
+    return refuse(
         field,
         lambda x, j: _any_dead(reaches, x, j),
         lambda x, j: f"{ranks} ranks meet over link {_dead(reaches, x, j)}, which is dead",
@@ -89,35 +88,35 @@ def _other_order(x: Layout, j: Job) -> str | None:
     return other.label if means_something and not _any_dead(_replicate, swapped, j) else None
 
 
-LINK_RULES: tuple[Rule, ...] = (
-    _rule("tensor_parallel_degree", "tensor", _tensor),
-    _rule("context_parallel_degree", "context", _context),
-    _rule("data_parallel_shard_degree", "shard", _shard),
-    _rule("expert_parallel_degree", "expert", _expert),
-    Rule(
-        "heads-avoid-dead-links",
-        "context_exchange",
-        lambda x, j: _any_dead(_heads, x, j),
-        lambda x, j: f"an all-to-all of heads needs every link, and {_dead(_heads, x, j)} is dead",
-        lambda x, j: ContextExchange.RING.label,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "replicas-avoid-dead-links",
-        "rank_order",
-        lambda x, j: _any_dead(_replicate, x, j),
-        lambda x, j: f"replicas meet over link {_dead(_replicate, x, j)}, which is dead",
-        _other_order,
-        is_of_hardware=True,
-    ),
-    Rule(
-        "stages-avoid-dead-links",
-        "p2p_transport",
-        lambda x, j: _any_dead(_stages, x, j),
-        lambda x, j: (
-            f"stages talk over link {_dead(_stages, x, j)}, which is dead; delegates bridge it over the hosts' network"
+LINK_RULES: tuple[Rule, ...] = named(
+    {
+        "tensor-ranks-avoid-dead-links": _avoids("tensor_parallel_degree", "tensor", _tensor),
+        "context-ranks-avoid-dead-links": _avoids("context_parallel_degree", "context", _context),
+        "shard-ranks-avoid-dead-links": _avoids("data_parallel_shard_degree", "shard", _shard),
+        "expert-ranks-avoid-dead-links": _avoids("expert_parallel_degree", "expert", _expert),
+        "heads-avoid-dead-links": refuse(
+            "context_exchange",
+            lambda x, j: _any_dead(_heads, x, j),
+            lambda x, j: f"an all-to-all of heads needs every link, and {_dead(_heads, x, j)} is dead",
+            ContextExchange.RING,
+            is_of_hardware=True,
         ),
-        lambda x, j: P2PTransport.DELEGATED.label,
-        is_of_hardware=True,
-    ),
+        "replicas-avoid-dead-links": refuse(
+            "rank_order",
+            lambda x, j: _any_dead(_replicate, x, j),
+            lambda x, j: f"replicas meet over link {_dead(_replicate, x, j)}, which is dead",
+            _other_order,
+            is_of_hardware=True,
+        ),
+        "stages-avoid-dead-links": refuse(
+            "p2p_transport",
+            lambda x, j: _any_dead(_stages, x, j),
+            lambda x, j: (
+                f"stages talk over link {_dead(_stages, x, j)}, which is dead; delegates bridge it over the hosts' "
+                "network"
+            ),
+            P2PTransport.DELEGATED,
+            is_of_hardware=True,
+        ),
+    }
 )

@@ -6,11 +6,12 @@ these operators too, so that the same line judges a table of a million layouts (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
+from autotuner.core.choices import Choice
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.value import value
@@ -59,13 +60,80 @@ class Rule:
     """The accelerators or their links lack what the field asks for."""
 
 
-def job_rule(
-    name: str, path: str, broken: Callable[[Job], bool], message: Callable[[Job], str], nearest: str | None = None
-) -> Rule:
-    """A rule that no layout can mend; ``path`` names the field of the job that can, ``nearest`` its legal value."""
-    return Rule(
-        name, path, lambda layout, job: broken(job), lambda layout, job: message(job), lambda layout, job: nearest
+Limit: TypeAlias = Callable[[str], Rule]
+"""A rule that waits for its name."""
+
+_Condition: TypeAlias = Callable[[Layout, Job], bool]
+"""A comparison of one layout or of columns."""
+
+_Message: TypeAlias = str | Callable[[Layout, Job], str]
+"""Why a layout cannot run; a text may name ``{x.field}`` of the layout and ``{j.field}`` of the job."""
+
+
+def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
+    """Return rules by their names, which are stable: documentation and filters use them."""
+    return tuple(limit(name) for name, limit in limits.items())
+
+
+def refuse(
+    field: str,
+    broken: _Condition,
+    message: _Message,
+    nearest: object = None,
+    *,
+    is_idle: bool = False,
+    is_of_hardware: bool = False,
+) -> Limit:
+    """Return a limit of one field.
+
+    Args:
+        field: The field to change.
+        broken: Comparison of one layout or of columns.
+        message: Why it cannot run.
+        nearest: The legal value, or a function of layout and job; None: there is none.
+        is_idle: The field means nothing beside the others.
+        is_of_hardware: The accelerators or their links lack what the field asks for.
+    """
+    say = message if callable(message) else lambda x, j: message.format(x=x, j=j)
+    value: Any = nearest.label if isinstance(nearest, Choice) else nearest
+    near = value if callable(value) else lambda x, j: value
+    return lambda name: Rule(name, field, broken, say, near, is_idle=is_idle, is_of_hardware=is_of_hardware)
+
+
+def held(
+    field: str,
+    value: int,
+    message: _Message,
+    when: _Condition = lambda x, j: True,
+    *,
+    is_idle: bool = False,
+    is_of_hardware: bool = False,
+) -> Limit:
+    """Return the limit of a field that has one value where ``when`` holds; else as ``refuse``."""
+    nearest = OPTIONS[field].to_plain(value)
+    return refuse(
+        field,
+        lambda x, j: (getattr(x, field) != value) & when(x, j),
+        message,
+        nearest,
+        is_idle=is_idle,
+        is_of_hardware=is_of_hardware,
     )
+
+
+def idle(field: str, message: _Message, when: _Condition) -> Limit:
+    """Return the limit of a field that keeps its default where ``when`` holds, because it means nothing there."""
+    return held(field, OPTIONS[field].default, message, when, is_idle=True)
+
+
+def lacking(field: str, message: _Message, when: _Condition) -> Limit:
+    """Return the limit of a field that keeps its default where ``when`` holds, because the hardware lacks the rest."""
+    return held(field, OPTIONS[field].default, message, when, is_of_hardware=True)
+
+
+def job_limit(path: str, broken: Callable[[Job], bool], message: _Message, nearest: str | None = None) -> Limit:
+    """Return a limit that no layout can keep; ``path`` names the field of the job that can, ``nearest`` its value."""
+    return refuse(path, lambda x, j: broken(j), message, nearest)
 
 
 def fields_read(rule: Rule, job: Job) -> frozenset[str]:

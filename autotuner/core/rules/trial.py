@@ -19,21 +19,15 @@ from autotuner.core.choices import (
 )
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.rules.degrees import smallest_end
-from autotuner.core.rules.exchange import num_gradients
-from autotuner.core.rules.rule import Rule, any_of, job_rule, maximum
+from autotuner.core.rules.degrees import num_experts, smallest_end
+from autotuner.core.rules.exchange import SHARDED_GRADIENTS, num_gradients
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, job_limit, maximum, named, refuse
 from autotuner.core.stages import SPLIT_SCHEDULES
 
 
-def _differs(name: str, field: str, built: object, message: str) -> Rule:
-    """A shape that the trial job builds with one value only."""
-    return job_rule(name, f"model.{field}", lambda j: bool(getattr(j.model, field) != built), lambda j: message)
-
-
-def _experts_are_special(job: Job) -> bool:
-    experts = job.model.experts
-    special = experts and (experts.capacity_factor is not None or experts.expert_bias or experts.shared_expert_gate)
-    return bool(special)
+def _differs(field: str, built: object, message: str) -> Limit:
+    """Return the limit of a shape that the trial job builds with one value only."""
+    return job_limit(f"model.{field}", lambda j: bool(getattr(j.model, field) != built), message)
 
 
 def _experts_message(job: Job) -> str:
@@ -45,57 +39,52 @@ def _experts_message(job: Job) -> str:
     return "each expert of the trial job takes as many tokens as choose it, whatever its capacity"
 
 
-TRIAL_MODEL_RULES: tuple[Rule, ...] = (
-    job_rule("trial-experts-are-plain", "model.experts", _experts_are_special, _experts_message),
-    job_rule(
-        "trial-attends-without-latents",
-        "model.latent_attention",
-        lambda j: j.model.latent_attention is not None,
-        lambda j: "the trial job has no multi-head latent attention yet",
-    ),
-    job_rule(
-        "trial-attends-without-windows",
-        "model.num_windowed_layers",
-        lambda j: j.model.num_windowed_layers > 0 and j.model.attention_window < j.workload.seq_len,
-        lambda j: "queries of the trial job see all keys before them",
-    ),
-    job_rule(
-        "trial-rotates-pairs",
-        "model.head_dim",
-        lambda j: j.model.num_learned_positions == 0 and j.model.head_dim % 2 != 0,
-        lambda j: f"rotary positions turn pairs, and a head of {j.model.head_dim} has an odd one",
-    ),
-    _differs(
-        "trial-attends-in-every-layer", "num_linear_layers", 0, "every layer of the trial job attends, none linearly"
-    ),
-    _differs(
-        "trial-norms-each-block-once",
-        "num_norms_per_layer",
-        2,
-        "layers of the trial job have one norm before each of their two blocks, which follow each other",
-    ),
-    _differs(
-        "trial-norms-heads-alike",
-        "qk_norm_of_all_heads",
-        False,
-        "the trial job norms the queries and keys of each head by themselves",
-    ),
-    _differs(
-        "trial-attends-to-tokens-alone",
-        "attention_sinks",
-        False,
-        "scores of the trial job are those of tokens alone, without sinks",
-    ),
-    _differs(
-        "trial-gates-no-attention",
-        "attention_output_gate",
-        False,
-        "nothing in the trial job weighs what the heads of attention give",
-    ),
-    _differs("trial-embeds-without-norm", "embedding_norm", False, "the trial job does not normalise embedded tokens"),
-    _differs(
-        "trial-projects-without-bias", "output_bias", False, "the output projection of the trial job carries no bias"
-    ),
+def _experts_are_special(job: Job) -> bool:
+    experts = job.model.experts
+    special = experts and (experts.capacity_factor is not None or experts.expert_bias or experts.shared_expert_gate)
+    return bool(special)
+
+
+TRIAL_MODEL_RULES: tuple[Rule, ...] = named(
+    {
+        "trial-experts-are-plain": job_limit("model.experts", _experts_are_special, lambda x, j: _experts_message(j)),
+        "trial-attends-without-latents": _differs(
+            "latent_attention", None, "the trial job has no multi-head latent attention yet"
+        ),
+        "trial-attends-without-windows": job_limit(
+            "model.num_windowed_layers",
+            lambda j: j.model.num_windowed_layers > 0 and j.model.attention_window < j.workload.seq_len,
+            "queries of the trial job see all keys before them",
+        ),
+        "trial-rotates-pairs": job_limit(
+            "model.head_dim",
+            lambda j: j.model.num_learned_positions == 0 and j.model.head_dim % 2 != 0,
+            "rotary positions turn pairs, and a head of {j.model.head_dim} has an odd one",
+        ),
+        "trial-attends-in-every-layer": _differs(
+            "num_linear_layers", 0, "every layer of the trial job attends, none linearly"
+        ),
+        "trial-norms-each-block-once": _differs(
+            "num_norms_per_layer",
+            2,
+            "layers of the trial job have one norm before each of their two blocks, which follow each other",
+        ),
+        "trial-norms-heads-alike": _differs(
+            "qk_norm_of_all_heads", False, "the trial job norms the queries and keys of each head by themselves"
+        ),
+        "trial-attends-to-tokens-alone": _differs(
+            "attention_sinks", False, "scores of the trial job are those of tokens alone, without sinks"
+        ),
+        "trial-gates-no-attention": _differs(
+            "attention_output_gate", False, "nothing in the trial job weighs what the heads of attention give"
+        ),
+        "trial-embeds-without-norm": _differs(
+            "embedding_norm", False, "the trial job does not normalise embedded tokens"
+        ),
+        "trial-projects-without-bias": _differs(
+            "output_bias", False, "the output projection of the trial job carries no bias"
+        ),
+    }
 )
 
 
@@ -106,12 +95,6 @@ _WHOLE_KERNELS = (AttentionKernel.CUDNN, AttentionKernel.FLEX)
 
 _FOREIGN_RECIPES = (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
 """Ways to scale fp8 for which the trial job has no linear module (torchao's float8 training has the other two)."""
-
-_FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
-
-
-def _num_experts(job: Job) -> int:
-    return job.model.experts.num_experts if job.model.experts else 1
 
 
 def _expert_width(job: Job) -> int:
@@ -153,303 +136,243 @@ def _left_of_rounds(x: Layout, j: Job) -> int:
     return num_micro_batches % maximum(1, num_micro_batches // x.pipeline_parallel_degree)
 
 
-TRIAL_RULES: tuple[Rule, ...] = (
-    Rule(
-        "trial-compiles-rows-of-one-length",
-        "compiled",
-        lambda x, j: (x.compiled != 0) & (j.workload.lengths is not None) & (x.pipeline_parallel_degree == 1),
-        lambda x, j: (
+_RULES: tuple[Rule, ...] = named(
+    {
+        "trial-compiles-rows-of-one-length": held(
+            "compiled",
+            False,
             "rows are as long as the sequences of their micro-batch, and would be compiled anew for every length; the "
-            f"stages of a pipeline, whose rows are all filled up to {j.workload.seq_len} tokens, compile"
+            "stages of a pipeline, whose rows are all filled up to {j.workload.seq_len} tokens, compile",
+            lambda x, j: (j.workload.lengths is not None) & (x.pipeline_parallel_degree == 1),
         ),
-        lambda x, j: False,
-    ),
-    Rule(
-        "trial-recomputes-selectively-once",
-        "recompute",
-        lambda x, j: (x.recompute == Recompute.SELECTIVE) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
-        lambda x, j: (
-            f"schedule {x.pipeline_schedule} runs the backward pass in two parts, and torch goes through what a "
-            "selective recomputation kept only once; a full one runs for each part"
+        "trial-recomputes-selectively-once": refuse(
+            "recompute",
+            lambda x, j: (x.recompute == Recompute.SELECTIVE) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
+            "schedule {x.pipeline_schedule} runs the backward pass in two parts, and torch goes through what a "
+            "selective recomputation kept only once; a full one runs for each part",
+            Recompute.FULL,
         ),
-        lambda x, j: Recompute.FULL.label,
-    ),
-    Rule(
-        "trial-gathers-recomputed-experts-once",
-        "recompute",
-        lambda x, j: (
-            (x.recompute == Recompute.SELECTIVE)
-            & (x.reshard_after_forward != 0)
-            & _shards_experts_alone(x)
-            & (x.pipeline_parallel_degree > 1)
-            & (x.pipeline_schedule != PipelineSchedule.GPIPE)
-        ),
-        lambda x, j: (
-            f"in {x.pipeline_schedule} a forward pass finds the experts that the backward pass before it gathered, and "
+        "trial-gathers-recomputed-experts-once": refuse(
+            "recompute",
+            lambda x, j: (
+                (x.recompute == Recompute.SELECTIVE)
+                & (x.reshard_after_forward != 0)
+                & _shards_experts_alone(x)
+                & (x.pipeline_parallel_degree > 1)
+                & (x.pipeline_schedule != PipelineSchedule.GPIPE)
+            ),
+            "in {x.pipeline_schedule} a forward pass finds the experts that the backward pass before it gathered, and "
             "gathers none; a selective recomputation repeats it operation by operation, and has to gather them. A full "
-            "one, gpipe, or experts that stay gathered, run"
+            "one, gpipe, or experts that stay gathered, run",
+            Recompute.FULL,
         ),
-        lambda x, j: Recompute.FULL.label,
-    ),
-    Rule(
-        "trial-compiles-whole-backwards",
-        "compiled",
-        lambda x, j: (x.compiled != 0) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
-        lambda x, j: (
-            f"schedule {x.pipeline_schedule} runs the backward pass in two parts; a compiled one computes both at "
-            "once, into memory that it gives away, and torch may refuse the second"
+        "trial-compiles-whole-backwards": held(
+            "compiled",
+            False,
+            "schedule {x.pipeline_schedule} runs the backward pass in two parts; a compiled one computes both at "
+            "once, into memory that it gives away, and torch may refuse the second",
+            lambda x, j: any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
         ),
-        lambda x, j: False,
-    ),
-    Rule(
-        "trial-keeps-parameters-between-backwards",
-        "reshard_after_forward",
-        lambda x, j: (x.reshard_after_forward != 0) & any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
-        lambda x, j: (
-            f"schedule {x.pipeline_schedule} runs the backward pass in two parts; parameters that are given away "
-            "after a forward pass between them miss their gradients"
+        "trial-keeps-parameters-between-backwards": held(
+            "reshard_after_forward",
+            False,
+            "schedule {x.pipeline_schedule} runs the backward pass in two parts; parameters that are given away "
+            "after a forward pass between them miss their gradients",
+            lambda x, j: any_of(x.pipeline_schedule, SPLIT_SCHEDULES),
         ),
-        lambda x, j: False,
-    ),
-    Rule(
-        "trial-shards-gradients-of-whole-models",
-        "shard_level",
-        lambda x, j: (x.shard_level == ShardLevel.GRADIENTS) & (x.pipeline_parallel_degree > 1),
-        lambda x, j: (
+        "trial-shards-gradients-of-whole-models": refuse(
+            "shard_level",
+            lambda x, j: (x.shard_level == ShardLevel.GRADIENTS) & (x.pipeline_parallel_degree > 1),
             "a pipeline stage reduces gradients once, after all micro-batches, and gathers parameters once: sharding "
-            "gradients is the same run as sharding parameters"
+            "gradients is the same run as sharding parameters",
+            ShardLevel.PARAMETERS,
         ),
-        lambda x, j: ShardLevel.PARAMETERS.label,
-    ),
-    Rule(
-        "trial-stages-hold-a-layer",
-        "last_stage_less_layers",
-        lambda x, j: (x.pipeline_parallel_degree > 1) & (smallest_end(x, j) < 1),
-        lambda x, j: (
-            f"an end stage that gives away {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers has none "
-            "left, and the trial job has not been tried so"
+        "trial-stages-hold-a-layer": refuse(
+            "last_stage_less_layers",
+            lambda x, j: (x.pipeline_parallel_degree > 1) & (smallest_end(x, j) < 1),
+            lambda x, j: (
+                f"an end stage that gives away {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers has "
+                "none left, and the trial job has not been tried so"
+            ),
         ),
-    ),
-    Rule(
-        "trial-shards-over-data-ranks",
-        "shard_level",
-        lambda x, j: (x.shard_level != ShardLevel.NONE) & (x.data_parallel_shard_degree == 1),
-        lambda x, j: "the trial job shards over context ranks only together with data-parallel ones",
-        lambda x, j: ShardLevel.NONE.label,
-    ),
-    Rule(
-        "trial-fills-zero-bubble-rounds",
-        "micro_batch_size",
-        lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (_left_of_rounds(x, j) != 0),
-        lambda x, j: (
-            f"torch runs zero_bubble in equal rounds of {x.pipeline_parallel_degree} micro-batches or a few more; "
-            f"{j.workload.num_micro_batches(x)} make none"
+        "trial-shards-over-data-ranks": held(
+            "shard_level",
+            ShardLevel.NONE,
+            "the trial job shards over context ranks only together with data-parallel ones",
+            lambda x, j: x.data_parallel_shard_degree == 1,
         ),
-    ),
-    Rule(
-        "trial-runs-attention-kernel",
-        "attention_kernel",
-        lambda x, j: any_of(x.attention_kernel, _FOREIGN_KERNELS),
-        lambda x, j: f"the trial job attends by PyTorch's own kernels, and {x.attention_kernel} is none of them",
-        lambda x, j: AttentionKernel.FLASH.label,
-    ),
-    job_rule(
-        "trial-runs-torch",
-        "stack.name",
-        lambda j: j.stack.name != "torch",
-        lambda j: f"the trial job runs PyTorch itself, not {j.stack.name}; predict for that, sweep for torch",
-        "torch",
-    ),
-    Rule(
-        "trial-merges-blocks",
-        "attention_kernel",
-        lambda x, j: _attends_by_blocks(x) & any_of(x.attention_kernel, _WHOLE_KERNELS),
-        lambda x, j: (
-            f"{x.context_exchange} merges blocks of attention by the sums of their exponentials, which the trial job "
-            f"does not take from {x.attention_kernel}; all_to_all runs any kernel"
+        "trial-fills-zero-bubble-rounds": refuse(
+            "micro_batch_size",
+            lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (_left_of_rounds(x, j) != 0),
+            lambda x, j: (
+                f"torch runs zero_bubble in equal rounds of {x.pipeline_parallel_degree} micro-batches or a few more; "
+                f"{j.workload.num_micro_batches(x)} make none"
+            ),
         ),
-        lambda x, j: AttentionKernel.FLASH.label,
-    ),
-    Rule(
-        "trial-blocks-have-heads-of-eight",
-        "context_exchange",
-        lambda x, j: (
-            _attends_by_blocks(x)
-            & (x.attention_kernel != AttentionKernel.MATH)
-            & ((j.cluster.accelerator.kind != "cpu") & (j.model.head_dim % 8 != 0))
+        "trial-runs-attention-kernel": refuse(
+            "attention_kernel",
+            lambda x, j: any_of(x.attention_kernel, _FOREIGN_KERNELS),
+            "the trial job attends by PyTorch's own kernels, and {x.attention_kernel} is none of them",
+            AttentionKernel.FLASH,
         ),
-        lambda x, j: f"kernel {x.attention_kernel} reads heads by eights, and nothing pads heads of {j.model.head_dim}",
-        lambda x, j: ContextExchange.ALL_TO_ALL.label,
-    ),
-    Rule(
-        "trial-shards-with-expert-ranks",
-        "shard_level",
-        lambda x, j: (
-            (x.expert_parallel_degree > 1)
-            & (any_of(x.shard_level, _FSDP_LEVELS) == 0)
-            & ((num_gradients(x) > 1) | (x.expert_parallel_degree != x.tensor_parallel_degree))
+        "trial-runs-torch": job_limit(
+            "stack.name",
+            lambda j: j.stack.name != "torch",
+            "the trial job runs PyTorch itself, not {j.stack.name}; predict for that, sweep for torch",
+            "torch",
         ),
-        lambda x, j: (
+        "trial-merges-blocks": refuse(
+            "attention_kernel",
+            lambda x, j: _attends_by_blocks(x) & any_of(x.attention_kernel, _WHOLE_KERNELS),
+            "{x.context_exchange} merges blocks of attention by the sums of their exponentials, which the trial job "
+            "does not take from {x.attention_kernel}; all_to_all runs any kernel",
+            AttentionKernel.FLASH,
+        ),
+        "trial-blocks-have-heads-of-eight": refuse(
+            "context_exchange",
+            lambda x, j: (
+                _attends_by_blocks(x)
+                & (x.attention_kernel != AttentionKernel.MATH)
+                & ((j.cluster.accelerator.kind != "cpu") & (j.model.head_dim % 8 != 0))
+            ),
+            "kernel {x.attention_kernel} reads heads by eights, and nothing pads heads of {j.model.head_dim}",
+            ContextExchange.ALL_TO_ALL,
+        ),
+        "trial-shards-with-expert-ranks": refuse(
+            "shard_level",
+            lambda x, j: (
+                (x.expert_parallel_degree > 1)
+                & (any_of(x.shard_level, SHARDED_GRADIENTS) == 0)
+                & ((num_gradients(x) > 1) | (x.expert_parallel_degree != x.tensor_parallel_degree))
+            ),
             "ranks that hold the same experts average their gradients among each other, which the trial job leaves "
-            f"to FSDP; shard level {x.shard_level} does without"
+            "to FSDP; shard level {x.shard_level} does without",
+            ShardLevel.PARAMETERS,
         ),
-        lambda x, j: ShardLevel.PARAMETERS.label,
-    ),
-    Rule(
-        "trial-shards-experts-evenly",
-        "expert_parallel_degree",
-        lambda x, j: (
-            (x.expert_parallel_degree > 1)
-            & (_num_experts(j) % _ranks_of_all_experts(x) != 0)
-            & (_expert_width(j) * x.expert_parallel_degree % _ranks_of_all_experts(x) != 0)
+        "trial-shards-experts-evenly": held(
+            "expert_parallel_degree",
+            1,
+            lambda x, j: (
+                f"{_ranks_of_all_experts(x) // x.expert_parallel_degree} ranks with the same experts can shard neither "
+                f"these nor widths of {_expert_width(j)} evenly"
+            ),
+            lambda x, j: (
+                (num_experts(j) % _ranks_of_all_experts(x) != 0)
+                & (_expert_width(j) * x.expert_parallel_degree % _ranks_of_all_experts(x) != 0)
+            ),
         ),
-        lambda x, j: (
-            f"{_ranks_of_all_experts(x) // x.expert_parallel_degree} ranks with the same experts can shard neither "
-            f"these nor widths of {_expert_width(j)} evenly"
+        "trial-splits-tokens-for-experts": held(
+            "expert_parallel_degree",
+            1,
+            lambda x, j: (
+                f"tensor ranks with whole experts split the sequence for them, and {j.workload.seq_len} tokens do not "
+                f"split over {x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+            ),
+            lambda x, j: j.workload.seq_len % (x.tensor_parallel_degree * x.context_parallel_degree) != 0,
         ),
-        lambda x, j: 1,
-    ),
-    Rule(
-        "trial-splits-tokens-for-experts",
-        "expert_parallel_degree",
-        lambda x, j: (
-            (x.expert_parallel_degree > 1)
-            & (j.workload.seq_len % (x.tensor_parallel_degree * x.context_parallel_degree) != 0)
+        "trial-splits-shared-experts": refuse(
+            "tensor_parallel_degree",
+            lambda x, j: _shared_ffn_size(j) % x.tensor_parallel_degree != 0,
+            lambda x, j: (
+                f"the shared experts' ffn size {_shared_ffn_size(j)} does not split over {x.tensor_parallel_degree} "
+                "tensor ranks"
+            ),
+            1,
         ),
-        lambda x, j: (
-            f"tensor ranks with whole experts split the sequence for them, and {j.workload.seq_len} tokens do not "
-            f"split over {x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
-        ),
-        lambda x, j: 1,
-    ),
-    Rule(
-        "trial-splits-shared-experts",
-        "tensor_parallel_degree",
-        lambda x, j: _shared_ffn_size(j) % x.tensor_parallel_degree != 0,
-        lambda x, j: (
-            f"the shared experts' ffn size {_shared_ffn_size(j)} does not split over {x.tensor_parallel_degree} "
-            "tensor ranks"
-        ),
-        lambda x, j: 1,
-    ),
-    Rule(
-        "trial-rounds-no-experts",
-        "precision",
-        lambda x, j: any_of(x.precision, FP8_PRECISIONS) & (j.model.experts is not None),
-        lambda x, j: (
+        "trial-rounds-no-experts": refuse(
+            "precision",
+            lambda x, j: any_of(x.precision, FP8_PRECISIONS) & (j.model.experts is not None),
             "torchao rounds linear modules to fp8, and the matrices of a layer's experts are one tensor each: they "
-            "would stay in bf16, and with them most of the products that are predicted in fp8"
+            "would stay in bf16, and with them most of the products that are predicted in fp8",
+            Precision.BF16,
         ),
-        lambda x, j: Precision.BF16.label,
-    ),
-    Rule(
-        "trial-scales-fp8",
-        "fp8_recipe",
-        lambda x, j: any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, _FOREIGN_RECIPES),
-        lambda x, j: (
+        "trial-scales-fp8": refuse(
+            "fp8_recipe",
+            lambda x, j: any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, _FOREIGN_RECIPES),
             "the trial job rounds to fp8 with torchao's float8 linear modules, which scale tensorwise or rowwise, and "
-            f"not {x.fp8_recipe}"
+            "not {x.fp8_recipe}",
+            Fp8Recipe.TENSORWISE,
         ),
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
-    ),
-    Rule(
-        "trial-multiplies-8-bits-or-more",
-        "precision",
-        lambda x, j: x.precision == Precision.NVFP4,
-        lambda x, j: "the trial job has no linear module that multiplies in nvfp4; predict it, and try fp8",
-        lambda x, j: Precision.FP8.label,
-    ),
-    Rule(
-        "trial-compiles-experts-with-their-layer",
-        "compiled",
-        lambda x, j: (x.compiled != 0) & _shards_experts_alone(x),
-        lambda x, j: (
-            "a layer is compiled as one graph, and the compiler refuses the hooks by which FSDP gathers the experts "
-            f"inside it; without expert ranks, or with one for each of the {_ranks_of_all_experts(x)} that share the "
-            "experts and no replicas, there are none"
+        "trial-multiplies-8-bits-or-more": refuse(
+            "precision",
+            lambda x, j: x.precision == Precision.NVFP4,
+            "the trial job has no linear module that multiplies in nvfp4; predict it, and try fp8",
+            Precision.FP8,
         ),
-        lambda x, j: False,
-    ),
-    Rule(
-        "trial-efficient-attention-has-equal-heads",
-        "attention_kernel",
-        lambda x, j: (x.attention_kernel == AttentionKernel.EFFICIENT) & (j.model.num_heads != j.model.num_kv_heads),
-        lambda x, j: (
-            f"torch's memory-efficient kernel shares no kv heads, and {j.model.num_heads} heads share "
-            f"{j.model.num_kv_heads}"
+        "trial-compiles-experts-with-their-layer": held(
+            "compiled",
+            False,
+            lambda x, j: (
+                "a layer is compiled as one graph, and the compiler refuses the hooks by which FSDP gathers the "
+                "experts inside it; without expert ranks, or with one for each of the "
+                f"{_ranks_of_all_experts(x)} that share the experts and no replicas, there are none"
+            ),
+            lambda x, j: _shards_experts_alone(x),
         ),
-        lambda x, j: AttentionKernel.FLASH.label,
-    ),
-    Rule(
-        "trial-efficient-attention-has-heads-of-eight",
-        "attention_kernel",
-        lambda x, j: (x.attention_kernel == AttentionKernel.EFFICIENT) & (j.model.head_dim % 8 != 0),
-        lambda x, j: f"torch's memory-efficient kernel reads heads by eights, and a head has {j.model.head_dim}",
-        lambda x, j: AttentionKernel.FLASH.label,
-    ),
-    Rule(
-        "trial-flash-attention-has-heads-of-256-at-most",
-        "attention_kernel",
-        lambda x, j: (
-            (x.attention_kernel == AttentionKernel.FLASH)
-            & (j.cluster.accelerator.kind != "cpu")
-            & (j.model.head_dim > 256)
+        "trial-efficient-attention-has-equal-heads": refuse(
+            "attention_kernel",
+            lambda x, j: (
+                (x.attention_kernel == AttentionKernel.EFFICIENT) & (j.model.num_heads != j.model.num_kv_heads)
+            ),
+            "torch's memory-efficient kernel shares no kv heads, and {j.model.num_heads} heads share "
+            "{j.model.num_kv_heads}",
+            AttentionKernel.FLASH,
         ),
-        lambda x, j: (
-            f"FlashAttention-2 holds heads of up to 256 in a GPU's registers, and a head has {j.model.head_dim}"
+        "trial-efficient-attention-has-heads-of-eight": refuse(
+            "attention_kernel",
+            lambda x, j: (x.attention_kernel == AttentionKernel.EFFICIENT) & (j.model.head_dim % 8 != 0),
+            "torch's memory-efficient kernel reads heads by eights, and a head has {j.model.head_dim}",
+            AttentionKernel.FLASH,
         ),
-        lambda x, j: AttentionKernel.MATH.label,
-    ),
-    Rule(
-        "trial-cudnn-attention-has-short-heads-of-eight",
-        "attention_kernel",
-        lambda x, j: (
-            (x.attention_kernel == AttentionKernel.CUDNN) & ((j.model.head_dim % 8 != 0) | (j.model.head_dim > 128))
+        "trial-flash-attention-has-heads-of-256-at-most": refuse(
+            "attention_kernel",
+            lambda x, j: (
+                (x.attention_kernel == AttentionKernel.FLASH)
+                & (j.cluster.accelerator.kind != "cpu")
+                & (j.model.head_dim > 256)
+            ),
+            "FlashAttention-2 holds heads of up to 256 in a GPU's registers, and a head has {j.model.head_dim}",
+            AttentionKernel.MATH,
         ),
-        lambda x, j: f"torch calls cuDNN for heads by eights up to 128, and not for heads of {j.model.head_dim}",
-        lambda x, j: AttentionKernel.FLASH.label,
-    ),
-    Rule(
-        "trial-flex-attention-has-long-heads",
-        "attention_kernel",
-        lambda x, j: (x.attention_kernel == AttentionKernel.FLEX) & (j.model.head_dim < 16),
-        lambda x, j: f"torch compiles FlexAttention for heads of 16 or more, and not for heads of {j.model.head_dim}",
-        lambda x, j: AttentionKernel.FLASH.label,
-    ),
-    job_rule(
-        "trial-keeps-fp32-moments",
-        "workload.optimizer_state_precision",
-        lambda j: j.workload.optimizer_state_precision != "fp32",
-        lambda j: "the trial job keeps AdamW's moments in fp32",
-        "fp32",
-    ),
-    Rule(
-        "trial-climbs-trees-with-whole-gradients",
-        "collective_algorithm",
-        lambda x, j: (
-            (x.collective_algorithm == CollectiveAlgorithm.TREE)
-            & (j.cluster.accelerator.kind == "cpu")
-            & (_sums_whole_gradients(x) == 0)
+        "trial-cudnn-attention-has-short-heads-of-eight": refuse(
+            "attention_kernel",
+            lambda x, j: (
+                (x.attention_kernel == AttentionKernel.CUDNN) & ((j.model.head_dim % 8 != 0) | (j.model.head_dim > 128))
+            ),
+            "torch calls cuDNN for heads by eights up to 128, and not for heads of {j.model.head_dim}",
+            AttentionKernel.FLASH,
         ),
-        lambda x, j: (
+        "trial-flex-attention-has-long-heads": refuse(
+            "attention_kernel",
+            lambda x, j: (x.attention_kernel == AttentionKernel.FLEX) & (j.model.head_dim < 16),
+            "torch compiles FlexAttention for heads of 16 or more, and not for heads of {j.model.head_dim}",
+            AttentionKernel.FLASH,
+        ),
+        "trial-keeps-fp32-moments": job_limit(
+            "workload.optimizer_state_precision",
+            lambda j: j.workload.optimizer_state_precision != "fp32",
+            "the trial job keeps AdamW's moments in fp32",
+            "fp32",
+        ),
+        "trial-climbs-trees-with-whole-gradients": refuse(
+            "collective_algorithm",
+            lambda x, j: (
+                (x.collective_algorithm == CollectiveAlgorithm.TREE)
+                & (j.cluster.accelerator.kind == "cpu")
+                & (_sums_whole_gradients(x) == 0)
+            ),
             "on cores the trial job climbs trees in all-reduces alone, and shards without replicas make none; rings "
-            "scatter and gather, too"
+            "scatter and gather, too",
+            CollectiveAlgorithm.RING,
         ),
-        lambda x, j: CollectiveAlgorithm.RING.label,
-    ),
-    Rule(
-        "trial-exchanges-on-one-level",
-        "collective_hierarchy",
-        lambda x, j: (
-            (x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL)
-            & (x.gradient_sync != GradientSync.FULL)
-            & (x.data_parallel_replicate_degree > 1)
+        "trial-exchanges-on-one-level": held(
+            "collective_hierarchy",
+            CollectiveHierarchy.FLAT,
+            "what replicas exchange by {x.gradient_sync} in the place of their gradients is gathered by torch's own "
+            "collectives, which know of no nodes",
+            lambda x, j: (x.gradient_sync != GradientSync.FULL) & (x.data_parallel_replicate_degree > 1),
         ),
-        lambda x, j: (
-            f"what replicas exchange by {x.gradient_sync} in the place of their gradients is gathered by torch's own "
-            "collectives, which know of no nodes"
-        ),
-        lambda x, j: CollectiveHierarchy.FLAT.label,
-    ),
-    *TRIAL_MODEL_RULES,
+    }
 )
+
+TRIAL_RULES: tuple[Rule, ...] = (*_RULES, *TRIAL_MODEL_RULES)

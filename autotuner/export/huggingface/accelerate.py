@@ -18,9 +18,9 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.core.rules.rule import Rule, any_of
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
 from autotuner.export import deepspeed
-from autotuner.export.common_rules import Limit, decided_in_code, held, named, refuse
+from autotuner.export.common_rules import decided_in_code
 from autotuner.export.deepspeed import NEAREST_TO_FP16, RECOMPUTE_FLAG, Script, ds_config, zero_defaults
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
 from autotuner.export.flags import Flags

@@ -20,8 +20,8 @@ from autotuner.core.choices import (
 )
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.common_rules import Limit, exchanges_and_batches, held, named, refuse
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
+from autotuner.export.common_rules import exchanges_and_batches
 from autotuner.export.deepspeed import ZERO_RULES, attending, on_data_ranks
 from autotuner.export.table import Key, number, words
 from autotuner.export.target import Notes

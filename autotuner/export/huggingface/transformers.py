@@ -17,11 +17,11 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.core.rules.rule import Rule
+from autotuner.core.rules.rule import Limit, Rule, held, named, refuse
 from autotuner.core.units import MIB
 from autotuner.export import deepspeed
 from autotuner.export.accounted import unread
-from autotuner.export.common_rules import Limit, decided_in_code, held, named, refuse
+from autotuner.export.common_rules import decided_in_code
 from autotuner.export.documents import json_document, split_document
 from autotuner.export.huggingface.accelerate import ds_config_of_accelerate
 from autotuner.export.huggingface.shared import (

@@ -19,9 +19,9 @@ from autotuner.core.choices import AttentionKernel, ExportFormat, Fp8Recipe, Pre
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.rules.rule import Rule
+from autotuner.core.rules.rule import Rule, named, refuse
 from autotuner.export.accounted import unread
-from autotuner.export.common_rules import LAUNCHED, named, refuse
+from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.flags import Flags
 from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.reading import Reading, Settings, Value

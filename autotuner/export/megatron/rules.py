@@ -19,8 +19,8 @@ from autotuner.core.choices import (
 )
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.common_rules import Limit, exchanges_and_batches, held, named, refuse, sends_and_places
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
+from autotuner.export.common_rules import exchanges_and_batches, sends_and_places
 from autotuner.export.megatron.degrees import gradient_element_bytes
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 

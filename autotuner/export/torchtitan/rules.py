@@ -18,18 +18,10 @@ from autotuner.core.choices import (
 )
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.core.rules.rule import Rule, any_of, job_rule
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, job_limit, named, refuse
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.export.common_rules import (
-    Limit,
-    exchanges_and_batches,
-    held,
-    named,
-    numbers_ranks,
-    refuse,
-    sends_and_places,
-)
+from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, sends_and_places
 from autotuner.export.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
@@ -221,19 +213,15 @@ _LIMITS_0_2: Mapping[str, Limit] = {
         "torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
         lambda x, j: not _has_stages(j),
     ),
-}
-
-RULES_0_2: tuple[Rule, ...] = (
-    *_COMMON,
-    *named(_LIMITS_0_2),
-    job_rule(
-        "torchtitan-keeps-fp32-moments",
+    "torchtitan-keeps-fp32-moments": job_limit(
         "workload.optimizer_state_precision",
         lambda j: j.workload.optimizer_state_precision != "fp32",
-        lambda j: "torchtitan 0.2 keeps AdamW's moments in the format of the weights, fp32",
+        "torchtitan 0.2 keeps AdamW's moments in the format of the weights, fp32",
         "fp32",
     ),
-)
+}
+
+RULES_0_2: tuple[Rule, ...] = (*_COMMON, *named(_LIMITS_0_2))
 
 _KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
 """What ``attn_backend`` of its model registries says: flex, and varlen, FlashAttention for sequences of all lengths."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_type_hints
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
+import autotuner.catalog.named  # noqa: F401  # it knows the short forms of models and clusters
 from autotuner.core import documents
 from autotuner.core.choices import Recompute
 from autotuner.core.cluster import Cluster
