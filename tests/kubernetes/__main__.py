@@ -12,7 +12,6 @@ import threading
 from pathlib import Path
 
 from tests.kubernetes.cluster import FakeCluster
-from tests.kubernetes.registered import table
 
 
 def main(arguments: list[str]) -> None:
@@ -23,7 +22,7 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with FakeCluster(folder, num_nodes) as cluster:
-        (folder / "engines.toml").write_text(f"[fake]\n{table(cluster)}\n")
+        (folder / "engines.toml").write_text(f"[fake]\n{cluster.table()}\n")
         sys.stdout.write(f"{num_nodes} machines at {cluster.server.url}, registered in {folder / 'engines.toml'}\n")
         sys.stdout.flush()
         ended.wait()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from tests.kubernetes.controllers import Controllers
+import autotuner
+from tests.kubernetes.controllers import INDEX, Controllers
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.objects import Document, Objects, condition
 from tests.kubernetes.server import ApiServer, Faults
@@ -47,13 +49,39 @@ class FakeCluster:
         self.kubelet.stop()
         self.server.stop()
 
+    def table(self, more: str = "", grace_s: int = 10) -> str:
+        """What an operator's file says of it: kind, kubeconfig, and an image that is this machine's own Python.
+
+        Args:
+            more: Lines of the table itself.
+            grace_s: What pods get to leave; a node needs some seconds to end its ranks.
+        """
+        variables = {
+            "PYTHONPATH": Path(autotuner.__file__).parents[1] if self.has_packages else "",
+            "PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", ""),
+        }
+        return "\n".join(
+            (
+                'kind = "kubernetes"',
+                'image = "registry.example/trials:1"',
+                f'kubeconfig = "{self.kubeconfig}"',
+                f'python = "{sys.executable if self.has_packages else f"{sys.base_prefix}/bin/python3"}"',
+                "poll_s = 0.1",
+                f"grace_s = {grace_s}",
+                f'workload = "{self.workload}"',
+                more,
+                "container.env = [",
+                *(f'  {{name = "{name}", value = "{value}"}},' for name, value in variables.items()),
+                "]",
+            )
+        )
+
     def pod(self, job: str, index: int) -> Document:
         """That pod of a job, as it is now."""
         return next(
             pod
-            for pod in self.objects.all("pods")
-            if pod["metadata"]["labels"]["autotuner/job"] == job
-            and pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == str(index)
+            for pod in self.objects.all("pods", lambda pod: pod["metadata"]["labels"]["autotuner/job"] == job)
+            if pod["metadata"]["annotations"][INDEX] == str(index)
         )
 
     def evict(
@@ -99,30 +127,22 @@ class FakeCluster:
     def suspend(self, job: str) -> None:
         """Take its place in the queue away, as Kueue does for others that matter more."""
         self.controllers.admits = False
-        suspended = partial(_set_suspend, suspend=True)
-        self.objects.change("jobs", job, suspended)
+        self.controllers.suspend("jobs", job, suspend=True)
 
     def until(self, happened: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Wait for it."""
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if happened():
-                return
+        while not happened():
+            assert time.monotonic() < deadline, f"it did not happen within {timeout_s} s"
             time.sleep(_PASS_S)
-        raise AssertionError(f"it did not happen within {timeout_s} s")
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             self.controllers.run()
-            self.kubelet.schedule()
-            self.kubelet.tidy()
+            self.kubelet.run()
             with self.objects.lock:
                 self.objects.lock.wait(_PASS_S)
             time.sleep(0.01)
-
-
-def _set_suspend(document: Document, *, suspend: bool) -> None:
-    document["spec"]["suspend"] = suspend
 
 
 _KUBECONFIG = """\

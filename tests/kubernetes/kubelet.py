@@ -11,15 +11,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 
 import psutil
 
 from autotuner.launch.ranks import free_port
-from tests.kubernetes.objects import Document, Objects, Refused, condition, holds, now_text
+from tests.kubernetes.controllers import INDEX
+from tests.kubernetes.objects import Document, Objects, condition, has_ended, holds, now_text
 
 # ---------------------------------------------------------------- processes
 
@@ -38,6 +38,8 @@ class Container:
 
     def __init__(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
         self._name = name
+        self.started = now_text()
+        self.leaves_at = 0.0
         self._lines: list[bytes] = []
         self._changed = threading.Condition()
         self._process = subprocess.Popen(
@@ -58,10 +60,13 @@ class Container:
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
-    def terminate(self) -> None:
-        """Tell its first process to leave."""
-        with suppress(OSError):
+    def leave(self, grace_s: float) -> None:
+        """Tell its first process to leave, and end it where it has not after that time."""
+        if not self.leaves_at:
+            self.leaves_at = time.monotonic() + grace_s
             self._process.send_signal(signal.SIGTERM)
+        elif time.monotonic() > self.leaves_at:
+            self.kill()
 
     def kill(self) -> None:
         """End all of its processes, as the end of its first one does in a container, and wait for them."""
@@ -85,31 +90,27 @@ class Container:
             if not new and (is_last or not follow):
                 return
 
+    def last_words(self) -> str:
+        """The end of what it printed."""
+        lines = b"".join(line.split(b" ", 1)[1] for line in list(self.log(follow=False))[-80:])
+        return lines.decode(errors="replace")[-2048:]
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             for line in output:
+                now_ns = time.time_ns()
+                seconds = datetime.fromtimestamp(now_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
                 with self._changed:
-                    self._lines.append(_moment() + b" " + line)
+                    self._lines.append(f"{seconds}.{now_ns % 10**9:09d}Z ".encode() + line)
                     self._changed.notify_all()
-
-
-def own_variables() -> dict[str, str]:
-    """What an image would bring."""
-    return {name: os.environ[name] for name in ("HOME", "PATH", "LANG", "TMPDIR") if name in os.environ}
-
-
-def _moment() -> bytes:
-    now_ns = time.time_ns()
-    seconds = datetime.fromtimestamp(now_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{seconds}.{now_ns % 10**9:09d}Z".encode()
 
 
 # ---------------------------------------------------------------- kubelet
 
-_POLL_S = 0.02
-_INDEX = "batch.kubernetes.io/job-completion-index"
 _REFERENCE = re.compile(r"\$(\$|\((\w+)\))")
+_IMAGE_VARIABLES = ("HOME", "PATH", "LANG", "TMPDIR")
+_STATUSES = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 class Kubelet:
@@ -120,235 +121,146 @@ class Kubelet:
         nodes: Names of the machines; each has room for one pod.
 
     Attributes:
-        broken_images: That cannot be pulled.
         lost: Machines that nobody hears of.
-        containers: By pod and name; they are kept for their logs as long as their pod.
+        out_of_memory: Pods that the kernel killed for it.
+        containers: By pod and name, the newest of a pod last; they are kept for their logs.
     """
 
     def __init__(self, objects: Objects, nodes: tuple[str, ...]) -> None:
         self._objects = objects
         self.nodes = nodes
-        self.broken_images: set[str] = set()
         self.lost: set[str] = set()
         self.out_of_memory: set[str] = set()
         self.containers: dict[tuple[str, str], Container] = {}
         self._ports: dict[tuple[str, str], int] = {}
-        self._threads: dict[str, threading.Thread] = {}
 
-    def schedule(self) -> None:
-        """Give machines to pods that wait for one."""
-        pods = self._objects.all("pods")
-        taken = {pod["spec"].get("nodeName") for pod in pods if not _has_ended(pod)}
-        for pod in pods:
-            if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
-                continue
-            free = [node for node in self.nodes if node not in taken | self.lost]
-            name = pod["metadata"]["name"]
-            if not free:
-                message = f"0/{len(self.nodes)} nodes are available: {len(self.nodes)} Insufficient nvidia.com/gpu."
-                unschedulable = partial(_scheduled, status="False", reason="Unschedulable", message=message)
-                self._objects.change("pods", name, unschedulable)
-                continue
-            taken.add(free[0])
-            self._objects.change("pods", name, partial(_bound, node=free[0]))
-            thread = threading.Thread(target=self._run, args=(name,), daemon=True)
-            self._threads[name] = thread
-            thread.start()
-
-    def tidy(self) -> None:
-        """Remove pods that never had a machine, and what is kept of those that are gone."""
+    def run(self) -> None:
+        """Bring every pod a step further."""
         for pod in self._objects.all("pods"):
-            if "deletionTimestamp" in pod["metadata"] and (not pod["spec"].get("nodeName") or _has_ended(pod)):
-                self._objects.remove("pods", pod["metadata"]["name"])
+            name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
+            is_leaving = "deletionTimestamp" in pod["metadata"]
+            if is_leaving and (not node or has_ended(pod)):
+                self._objects.remove("pods", name)
+            elif not node:
+                self._schedule(name)
+            elif node not in self.lost and not has_ended(pod):
+                self._advance(name, pod, is_leaving=is_leaving)
 
     def lose(self, node: str) -> None:
         """Have the machine gone, with all that runs on it, and nobody told."""
         self.lost.add(node)
         for pod in self._objects.all("pods", lambda document: document["spec"].get("nodeName") == node):
-            self._kill(pod["metadata"]["name"])
+            for container in self._containers_of(pod["metadata"]["name"]):
+                container.kill()
 
     def stop(self) -> None:
         """End everything that runs."""
-        for name in list(self._threads):
-            self.lost.add(str((self._objects.get("pods", name) or {"spec": {}})["spec"].get("nodeName")))
-            self._kill(name)
-        for thread in self._threads.values():
-            thread.join()
+        for container in self.containers.values():
+            container.kill()
 
-    def _kill(self, pod: str) -> None:
-        for (name, _), container in list(self.containers.items()):
-            if name == pod:
-                container.kill()
+    def _containers_of(self, pod: str) -> list[Container]:
+        return [container for (name, _), container in list(self.containers.items()) if name == pod]
+
+    def _schedule(self, name: str) -> None:
+        """Give the pod a machine, or say that there is none."""
+        taken = {pod["spec"].get("nodeName") for pod in self._objects.all("pods", lambda pod: not has_ended(pod))}
+        free = [node for node in self.nodes if node not in taken | self.lost]
+
+        def change(pod: Document) -> None:
+            if free:
+                pod["spec"]["nodeName"] = free[0]
+                condition(pod, "PodScheduled")
+                pod["status"]["startTime"] = now_text()
+                _say(pod, "containers", pod["spec"]["containers"][0], waiting={"reason": "ContainerCreating"})
+            else:
+                told = f"0/{len(self.nodes)} nodes are available: {len(self.nodes)} Insufficient nvidia.com/gpu."
+                condition(pod, "PodScheduled", "Unschedulable", told, "False")
+
+        self._objects.change("pods", name, change)
 
     # ------------------------------------------------------------------ one pod
-    def _run(self, name: str) -> None:
-        with suppress(_Left, Refused):  # refused: the pod is gone
-            self._start(name)
-
-    def _start(self, name: str) -> None:
-        pod = self._objects.need("pods", name)
-        self._objects.change("pods", name, _acknowledged)
-        self._until(name, lambda: self._has_image(name, pod), _Limit())
-        self._until(name, lambda: self._resolves(pod), _Limit())
-        limit = _Limit(pod["spec"].get("activeDeadlineSeconds"))
-        for spec in pod["spec"].get("initContainers", []):
-            code = self._container(name, pod, spec, "initContainerStatuses", limit)
-            if code != 0:
+    def _advance(self, name: str, pod: Document, *, is_leaving: bool) -> None:
+        """Start the pod's next container, or see how the last one does."""
+        main = pod["spec"]["containers"][0]
+        waiting = [("initContainers", one) for one in pod["spec"].get("initContainers", [])] + [("containers", main)]
+        kind, spec = waiting[max(0, len(self._containers_of(name)) - 1)]
+        running = self.containers.get((name, spec["name"]))
+        if running is None:
+            if is_leaving:
                 self._end(name, "Failed")
-                return
-        code = self._container(name, pod, pod["spec"]["containers"][0], "containerStatuses", limit)
-        self._end(name, "Succeeded" if code == 0 else "Failed")
-
-    def _has_image(self, name: str, pod: Document) -> bool:
-        image = pod["spec"]["containers"][0]["image"]
-        if image not in self.broken_images:
-            return True
-        waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
-        self._objects.change("pods", name, lambda document: _status(document, "containerStatuses", waiting=waiting))
-        return False
+            elif self._resolves(pod):
+                self._start(name, pod, kind, spec)
+            return
+        code = running.exit_code
+        if code is None:
+            if is_leaving:
+                running.leave(pod["metadata"]["deletionGracePeriodSeconds"])
+            return
+        if pod["spec"]["nodeName"] in self.lost:
+            return
+        running.kill()
+        ended: Document = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": running.started}
+        if name in self.out_of_memory:
+            ended |= {"exitCode": 137, "reason": "OOMKilled"}
+        elif code:
+            ended["message"] = running.last_words()
+        self._objects.change("pods", name, lambda document: _say(document, kind, spec, terminated=ended))
+        if code or kind == "containers":
+            self._end(name, "Failed" if code else "Succeeded")
+        else:
+            self._start(name, pod, *waiting[waiting.index((kind, spec)) + 1])
 
     def _resolves(self, pod: Document) -> bool:
         """Whether there is a headless Service that gives this pod its name; a real one resolves a moment later too."""
         subdomain = pod["spec"].get("subdomain")
-        if not subdomain:
-            return True
-        made = self._objects.get("services", subdomain)
+        made = self._objects.get("services", subdomain) if subdomain else None
         if made is None or made["spec"].get("clusterIP") != "None":
-            return False
-        return set(made["spec"]["selector"].items()) <= set(pod["metadata"]["labels"].items())
+            return not subdomain
+        return bool(made["spec"]["selector"].items() <= pod["metadata"]["labels"].items())
 
-    def _container(self, name: str, pod: Document, spec: Document, where: str, limit: _Limit) -> int:
-        """The exit code of one container that ran."""
-        variables = own_variables() | {one["name"]: _expanded(one["value"], {}) for one in spec.get("env", [])}
-        variables["JOB_COMPLETION_INDEX"] = pod["metadata"]["annotations"].get(_INDEX, "0")
+    def _start(self, name: str, pod: Document, kind: str, spec: Document) -> None:
+        variables = {one: os.environ[one] for one in _IMAGE_VARIABLES if one in os.environ}
+        variables |= {one["name"]: _expanded(one["value"], {}) for one in spec.get("env", [])}
+        variables["JOB_COMPLETION_INDEX"] = pod["metadata"]["annotations"].get(INDEX, "0")
         command = [_expanded(word, variables) for word in (*spec["command"], *spec.get("args", []))]
+        state: Document
         try:
             container = Container(f"{name}/{spec['name']}", self._addressed(pod, command), variables)
         except OSError as error:
-            told = {"exitCode": 128, "reason": "StartError", "message": f"failed to create containerd task: {error}"}
-            self._objects.change("pods", name, lambda document: _status(document, where, spec["name"], terminated=told))
-            return 128
-        self.containers[name, spec["name"]] = container
-        started = now_text()
-        running = {"startedAt": started}
-        self._objects.change("pods", name, lambda document: _status(document, where, spec["name"], running=running))
-        try:
-            self._until(name, lambda: container.exit_code is not None, limit)
-        finally:
-            container.kill()
-        code = container.exit_code
-        assert code is not None
-        ended: Document = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "startedAt": started}
-        if name in self.out_of_memory:
-            ended |= {"exitCode": 137, "reason": "OOMKilled"}
-        elif code:
-            lines = b"".join(line.split(b" ", 1)[1] for line in list(container.log(follow=False))[-80:])
-            ended["message"] = lines.decode(errors="replace")[-2048:]
-        self._objects.change("pods", name, lambda document: _status(document, where, spec["name"], terminated=ended))
-        return int(ended["exitCode"])
+            told = f"failed to create containerd task: {error}"
+            state = {"terminated": {"exitCode": 128, "reason": "StartError", "message": told}}
+        else:
+            self.containers[name, spec["name"]] = container
+            state = {"running": {"startedAt": container.started}}
+        self._objects.change("pods", name, lambda document: _say(document, kind, spec, **state))
+        if "terminated" in state:
+            self._end(name, "Failed")
 
-    def _until(self, name: str, happened: Callable[[], bool], limit: _Limit) -> None:
-        """Wait; a pod that is told to leave, or stays too long, is ended; one whose machine is lost says no more."""
-        told_at = 0.0
-        while not happened():
-            pod = self._objects.get("pods", name)
-            if pod is None or pod["spec"]["nodeName"] in self.lost:
-                raise _Left
-            if limit.is_past:
-                self._end(name, "Failed", "DeadlineExceeded", "Pod was active on the node longer than the deadline")
-                raise _Left
-            if "deletionTimestamp" in pod["metadata"]:
-                container = self._newest(name)
-                if container is None:
-                    self._end(name, "Failed")
-                    raise _Left
-                if not told_at:
-                    told_at = time.monotonic()
-                    container.terminate()
-                if time.monotonic() > told_at + pod["metadata"]["deletionGracePeriodSeconds"]:
-                    container.kill()
-            time.sleep(_POLL_S)
-        if (self._objects.get("pods", name) or {"spec": {"nodeName": ""}})["spec"]["nodeName"] in self.lost:
-            raise _Left
-
-    def _newest(self, pod: str) -> Container | None:
-        own = [container for (name, _), container in self.containers.items() if name == pod]
-        return own[-1] if own else None
-
-    def _end(self, name: str, phase: str, reason: str = "", message: str = "") -> None:
-        def ended(document: Document) -> None:
-            document["status"]["phase"] = phase
-            if reason:
-                document["status"] |= {"reason": reason, "message": message}
-
-        self._objects.change("pods", name, ended)
+    def _end(self, name: str, phase: str) -> None:
+        self._objects.change("pods", name, lambda document: document["status"].update(phase=phase))
 
     def _addressed(self, pod: Document, command: list[str]) -> list[str]:
         """The command with names of pods that resolve, and ports that are free for this job, on this machine."""
         job = pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
         master = f"{job}-0.{pod['spec'].get('subdomain')}"
         words = ["127.0.0.1" if word == master else word for word in command]
-        for at, word in enumerate(words[:-1]):
-            if word == "--master-port":
-                key = (job, words[at + 1])
-                with self._objects.lock:
-                    words[at + 1] = str(self._ports.setdefault(key, free_port()))
+        for at in [at for at, word in enumerate(words) if word == "--master-port"]:
+            words[at + 1] = str(self._ports.setdefault((job, words[at + 1]), free_port()))
         return words
 
 
-class _Left(Exception):
-    """The pod is no longer run here."""
-
-
-class _Limit:
-    def __init__(self, seconds: float | None = None) -> None:
-        self._until = float("inf") if seconds is None else time.monotonic() + seconds
-
-    @property
-    def is_past(self) -> bool:
-        """The time is up."""
-        return time.monotonic() > self._until
-
-
-def _expanded(text: str, variables: dict[str, str]) -> str:
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
     """``$(NAME)`` as its value where it is known, and ``$$`` as a dollar."""
     return _REFERENCE.sub(lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]), text)
 
 
-def _has_ended(pod: Document) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _scheduled(document: Document, *, status: str, reason: str = "", message: str = "") -> None:
-    condition(document, "PodScheduled", reason, message, status)
-
-
-def _bound(document: Document, *, node: str) -> None:
-    document["spec"]["nodeName"] = node
-    _scheduled(document, status="True")
-
-
-def _acknowledged(document: Document) -> None:
-    document.setdefault("status", {}).setdefault("startTime", now_text())
-    _status(document, "containerStatuses", waiting={"reason": "ContainerCreating"})
-
-
-def _status(document: Document, where: str, container: str = "", **state: Document) -> None:
+def _say(pod: Document, kind: str, spec: Document, **state: Document) -> None:
     """Have a pod say how one of its containers stands."""
-    kind = "initContainers" if where == "initContainerStatuses" else "containers"
-    spec = next(one for one in document["spec"][kind] if container in ("", one["name"]))
-    told = {
-        "name": spec["name"],
-        "image": spec["image"],
-        "imageID": spec["image"],
-        "ready": "running" in state,
-        "restartCount": 0,
-        "state": state,
-    }
-    status = document.setdefault("status", {})
-    others = [one for one in status.get(where, []) if one["name"] != spec["name"]]
-    status[where] = [*others, told]
-    if where == "containerStatuses" and "running" in state:
-        status["phase"] = "Running"
-    if not holds(document, "Ready") and "running" in state:
-        condition(document, "Ready")
+    image = spec["image"]
+    told = {"name": spec["name"], "image": image, "imageID": image, "ready": "running" in state, "restartCount": 0}
+    others = [one for one in pod["status"].get(_STATUSES[kind], []) if one["name"] != spec["name"]]
+    pod["status"][_STATUSES[kind]] = [*others, {**told, "state": state}]
+    if kind == "containers" and "running" in state:
+        pod["status"]["phase"] = "Running"
+    if "running" in state and not holds(pod, "Ready"):
+        condition(pod, "Ready")

@@ -9,9 +9,8 @@ import copy
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from kubernetes.client import models
@@ -27,25 +26,12 @@ class Refused(Exception):
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status = status
-        self.reason = reason
+        said = {"message": message, "reason": reason, "code": status}
+        self.document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"} | said
         super().__init__(message)
 
-    @property
-    def document(self) -> Document:
-        """What is sent."""
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": str(self),
-            "reason": self.reason,
-            "code": self.status,
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One change: the object as it was after it."""
 
     version: int
@@ -54,34 +40,32 @@ class Event:
     document: Document
 
 
-@dataclass
 class Objects:
     """All objects of one namespace, by plural and name; any thread may use it."""
 
-    lock: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
-    version: int = 1000
-    oldest: int = 1000
-    events: list[Event] = field(default_factory=list)
-    _by_key: dict[tuple[str, str], Document] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.lock = threading.Condition(threading.RLock())
+        self.version = 1000
+        self.events: list[Event] = []
+        self._by_key: dict[tuple[str, str], Document] = {}
 
     def create(self, plural: str, namespace: str, document: Document) -> Document:
         """Take a new object."""
         with self.lock:
             made = copy.deepcopy(document)
             metadata = made.setdefault("metadata", {})
-            if "name" not in metadata:
-                metadata["name"] = metadata["generateName"] + uuid4().hex[:5]
-            name = metadata["name"]
+            name = metadata.setdefault("name", metadata.get("generateName", "") + uuid4().hex[:5])
             if (plural, name) in self._by_key:
                 raise Refused(409, "AlreadyExists", f'{plural} "{name}" already exists')
             metadata |= {"namespace": namespace, "uid": str(uuid4()), "creationTimestamp": now_text()}
-            return self._store(plural, made, "ADDED")
+            self._by_key[plural, name] = made
+            self._tell(plural, made, "ADDED")
+            return copy.deepcopy(made)
 
     def get(self, plural: str, name: str) -> Document | None:
         """A copy of that object."""
         with self.lock:
-            found = self._by_key.get((plural, name))
-            return copy.deepcopy(found)
+            return copy.deepcopy(self._by_key.get((plural, name)))
 
     def need(self, plural: str, name: str) -> Document:
         """A copy of that object, which has to be there."""
@@ -96,60 +80,37 @@ class Objects:
             found = [document for (kind, _), document in self._by_key.items() if kind == plural and keep(document)]
             return copy.deepcopy(found)
 
-    def change(self, plural: str, name: str, how: Callable[[Document], None]) -> None:
+    def change(self, plural: str, name: str, how: Callable[[Document], object]) -> None:
         """Change the object in place; nothing happens where it is gone, or stays as it was."""
         with self.lock:
             found = self._by_key.get((plural, name))
-            if found is None:
-                return
             changed = copy.deepcopy(found)
+            if found is None or changed is None:
+                return
             how(changed)
             if changed != found:
-                self._store(plural, changed, "MODIFIED")
+                self._by_key[plural, name] = changed
+                self._tell(plural, changed, "MODIFIED")
 
-    def delete(self, plural: str, name: str, *, grace_s: float = 0.0, finalizer: str = "") -> None:
-        """Ask for its end: at once where nobody has to do anything before."""
-
-        def told(document: Document) -> None:
-            metadata = document["metadata"]
-            metadata.setdefault("deletionTimestamp", now_text(grace_s))
-            metadata.setdefault("deletionGracePeriodSeconds", int(grace_s))
-            if finalizer:
-                metadata["finalizers"] = [finalizer]
-
-        with self.lock:
-            self.need(plural, name)
-            if plural == "pods" or finalizer:
-                self.change(plural, name, told)
-            else:
-                self.remove(plural, name)
+    def delete(self, plural: str, name: str, *, grace_s: float = 0.0) -> None:
+        """Ask for its end: at once of a Service, in the end of what somebody has to end before."""
+        if plural == "services":
+            self.remove(plural, name)
+            return
+        told = {"deletionTimestamp": now_text(grace_s), "deletionGracePeriodSeconds": int(grace_s)}
+        self.change(plural, name, lambda document: document.update(metadata=told | document["metadata"]))
 
     def remove(self, plural: str, name: str) -> None:
         """Know it no longer."""
         with self.lock:
             found = self._by_key.pop((plural, name), None)
             if found is not None:
-                self._tell(plural, copy.deepcopy(found), "DELETED")
-
-    def forget_events(self) -> None:
-        """Watches from before now are too old."""
-        with self.lock:
-            self.events.clear()
-            self.version += 1
-            self.oldest = self.version
-            self.lock.notify_all()
+                self._tell(plural, found, "DELETED")
 
     def since(self, version: int) -> list[Event]:
         """What changed after that version."""
         with self.lock:
-            if version < self.oldest:
-                raise Refused(410, "Expired", f"too old resource version: {version} ({self.oldest})")
             return [event for event in self.events if event.version > version]
-
-    def _store(self, plural: str, document: Document, kind: str) -> Document:
-        self._by_key[plural, document["metadata"]["name"]] = document
-        self._tell(plural, document, kind)
-        return copy.deepcopy(document)
 
     def _tell(self, plural: str, document: Document, kind: str) -> None:
         self.version += 1
@@ -161,31 +122,29 @@ class Objects:
 def labelled(selector: str) -> Callable[[Document], bool]:
     """Whether an object has all labels of ``a=b,c=d``."""
     wanted = dict(pair.split("=", 1) for pair in selector.split(",") if pair)
-
-    def has(document: Document) -> bool:
-        labels = document["metadata"].get("labels") or {}
-        return all(labels.get(name) == value for name, value in wanted.items())
-
-    return has
+    return lambda document: wanted.items() <= (document["metadata"].get("labels") or {}).items()
 
 
 def condition(document: Document, kind: str, reason: str = "", message: str = "", status: str = "True") -> None:
     """Have the object say that of itself."""
     conditions = document.setdefault("status", {}).setdefault("conditions", [])
-    for one in conditions:
-        if one["type"] == kind:
-            if one["status"] != status:
-                one |= {"status": status, "reason": reason, "message": message, "lastTransitionTime": now_text()}
-            return
-    conditions.append(
-        {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now_text()}
-    )
+    told = {"type": kind, "status": status, "reason": reason, "message": message}
+    known = next((one for one in conditions if one["type"] == kind), None)
+    if known is None:
+        conditions.append(told | {"lastTransitionTime": now_text()})
+    elif known["status"] != status:
+        known |= told | {"lastTransitionTime": now_text()}
 
 
-def holds(document: Document, kind: str) -> bool:
-    """Whether the object says that of itself."""
+def holds(document: Document, kind: str) -> Document | None:
+    """What the object says of itself under that name, if it is true."""
     conditions = document.get("status", {}).get("conditions", [])
-    return any(one["type"] == kind and one["status"] == "True" for one in conditions)
+    return next((one for one in conditions if one["type"] == kind and one["status"] == "True"), None)
+
+
+def has_ended(pod: Document) -> bool:
+    """Whether none of its containers runs any more."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def now_text(later_s: float = 0.0) -> str:
@@ -198,12 +157,14 @@ def now_text(later_s: float = 0.0) -> str:
 _MODELS = {"jobs": "V1Job", "services": "V1Service", "pods": "V1Pod"}
 _MOST_OF_A_HOSTNAME = 63
 
-_JOB_SET_SPEC = {
-    *("coordinator", "failurePolicy", "managedBy", "network", "replicatedJobs", "startupPolicy", "successPolicy"),
-    *("suspend", "ttlSecondsAfterFinished", "volumeClaimPolicies"),
+_JOB_SET = {
+    "spec": (
+        *("coordinator", "failurePolicy", "managedBy", "network", "replicatedJobs", "startupPolicy", "successPolicy"),
+        *("suspend", "ttlSecondsAfterFinished", "volumeClaimPolicies"),
+    ),
+    "spec.network": ("enableDNSHostnames", "publishNotReadyAddresses", "subdomain"),
+    "spec.replicatedJobs": ("dependsOn", "groupName", "name", "replicas", "template"),
 }
-_REPLICATED_JOB = {"dependsOn", "groupName", "name", "replicas", "template"}
-_NETWORK = {"enableDNSHostnames", "publishNotReadyAddresses", "subdomain"}
 
 
 def check(plural: str, document: Document) -> None:
@@ -238,15 +199,11 @@ def _check_job(name: str, spec: Document) -> None:
 
 def _check_job_set(document: Document) -> None:
     spec = document["spec"]
-    _check_known("spec", spec, _JOB_SET_SPEC)
-    _check_known("spec.network", spec.get("network", {}), _NETWORK)
+    parts = [("spec", spec), ("spec.network", spec.get("network", {}))]
+    for path, part in (*parts, *(("spec.replicatedJobs", replicated) for replicated in spec["replicatedJobs"])):
+        if unknown := part.keys() - _JOB_SET[path]:
+            raise Refused(400, "BadRequest", f'strict decoding error: unknown field "{path}.{min(unknown)}"')
     for replicated in spec["replicatedJobs"]:
-        _check_known("spec.replicatedJobs", replicated, _REPLICATED_JOB)
         _check_model("V1JobTemplateSpec", replicated["template"])
         name = f"{document['metadata']['name']}-{replicated['name']}-0"
         _check_job(name, replicated["template"]["spec"])
-
-
-def _check_known(path: str, document: Document, known: set[str]) -> None:
-    if unknown := document.keys() - known:
-        raise Refused(400, "BadRequest", f'strict decoding error: unknown field "{path}.{min(unknown)}"')

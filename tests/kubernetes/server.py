@@ -26,7 +26,6 @@ _PATH = re.compile(
     r"(?P<api>/api/v1|/apis/batch/v1|/apis/jobset\.x-k8s\.io/v1alpha2)/namespaces/(?P<namespace>[^/]+)"
     r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<below>[a-z]+))?)?"
 )
-_BOOKMARK_S = 0.3
 
 
 @dataclass
@@ -37,12 +36,8 @@ class Faults:
     """Answers of status and reason to the next requests whose method and path match, with how many."""
     forbidden: set[str] = field(default_factory=set)
     """Verbs and resources, such as ``delete jobs``, that nobody has a right to."""
-    delay_s: float = 0.0
-    """Before each answer."""
     is_down: bool = False
     """Every connection ends without an answer."""
-    gone_as_status: bool = False
-    """A watch that is too old is answered with the status 410, not with an event that says so."""
     cut_logs_after: int | None = None
     """Log connections break after so many bytes, each; None: they do not."""
 
@@ -56,8 +51,6 @@ class ApiServer:
         faults: That it has.
 
     Attributes:
-        requests: Method and path of all that were made.
-        num_bookmarks: Sent so far.
         namespaces: Names of those that the cluster has; None: nobody may list them.
         local_queues: Names of Kueue's queues; None: there is no Kueue.
     """
@@ -67,8 +60,6 @@ class ApiServer:
         self.has_job_sets = True
         self.namespaces: list[str] | None = ["default", "training"]
         self.local_queues: list[str] | None = None
-        self.requests: list[str] = []
-        self.num_bookmarks = 0
         self.generation = 0
         server = self
 
@@ -151,8 +142,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._body = json.loads(self.rfile.read(length)) if length else {}
         self._url = urlsplit(self.path)
         self._query = {name: values[-1] for name, values in parse_qs(self._url.query).items()}
-        self.api.requests.append(f"{self.command} {self.path}")
-        time.sleep(self.api.faults.delay_s)
         if self.api.faults.is_down:
             self.close_connection = True
             return
@@ -165,12 +154,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refused.status, refused.document)
 
     def _misbehave(self) -> None:
-        faults = self.api.faults
-        for refusal in faults.refusals:
-            pattern, status, reason, message = refusal
-            if re.search(pattern, f"{self.command} {self.path}"):
-                faults.refusals.remove(refusal)
-                raise Refused(status, reason, message)
+        for refusal in self.api.faults.refusals:
+            if re.search(refusal[0], f"{self.command} {self.path}"):
+                self.api.faults.refusals.remove(refusal)
+                raise Refused(*refusal[1:])
 
     def _send(self, status: int, document: Document) -> None:
         body = json.dumps(document).encode()
@@ -250,34 +237,24 @@ class _Handler(BaseHTTPRequestHandler):
         return found
 
     def _watch(self, plural: str, keep: Callable[[Document], bool]) -> None:
-        version = int(self._query["resourceVersion"])
-        if self.api.faults.gone_as_status:
-            self.api.objects.since(version)
+        if "autotuner" in self._query.get("labelSelector", "") and not self._query.get("allowWatchBookmarks"):
+            raise Refused(400, "BadRequest", "without bookmarks a quiet watch of the engine would soon be too old")
         until = time.monotonic() + float(self._query.get("timeoutSeconds", 60))
-        self._stream(self._events(plural, keep, version, until), "application/json")
+        self._stream(self._events(plural, keep, int(self._query["resourceVersion"]), until), "application/json")
 
     def _events(self, plural: str, keep: Callable[[Document], bool], version: int, until: float) -> Iterator[bytes]:
         objects, generation = self.api.objects, self.api.generation
-        told_at = time.monotonic()
         while time.monotonic() < until:
-            try:
-                with objects.lock:
-                    new = objects.since(version)
-                    if not new:
-                        objects.lock.wait(0.1)
-            except Refused as gone:
-                yield _line("ERROR", gone.document)
-                return
+            with objects.lock:
+                new = objects.since(version)
+                if not new:
+                    objects.lock.wait(0.1)
             if self.api.generation != generation:
                 raise _Cut
             for event in new:
                 version = event.version
                 if event.plural == plural and keep(event.document):
-                    yield _line(event.type, event.document)
-            if time.monotonic() > told_at + _BOOKMARK_S and self._query.get("allowWatchBookmarks"):
-                told_at = time.monotonic()
-                yield _line("BOOKMARK", {"kind": "Bookmark", "metadata": {"resourceVersion": str(version)}})
-                self.api.num_bookmarks += 1
+                    yield json.dumps({"type": event.type, "object": event.document}).encode() + b"\n"
 
     def _log(self, pod: str) -> None:
         document = self.api.objects.need("pods", pod)
@@ -319,11 +296,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _delete(self) -> Document:
         place = self._place()
-        foreground = (self._query.get("propagationPolicy") or self._body.get("propagationPolicy")) == "Foreground"
-        pod = self.api.objects.need(place["plural"], place["name"])
-        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30) if place["plural"] == "pods" else 0.0
-        finalizer = "foregroundDeletion" if foreground else ""
-        self.api.objects.delete(place["plural"], place["name"], grace_s=grace_s, finalizer=finalizer)
+        is_engine = not self._body  # kubectl says how it wants to delete in a body
+        if is_engine and self._query.get("propagationPolicy") != "Foreground":
+            raise Refused(422, "Invalid", "the engine has to delete in the foreground")
+        found = self.api.objects.need(place["plural"], place["name"])
+        grace_s = found["spec"].get("terminationGracePeriodSeconds", 30) if place["plural"] == "pods" else 0.0
+        self.api.objects.delete(place["plural"], place["name"], grace_s=grace_s)
         return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _place(self) -> dict[str, str]:
@@ -337,7 +315,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Cut(Exception):
     """The answer breaks here."""
-
-
-def _line(kind: str, document: Document) -> bytes:
-    return json.dumps({"type": kind, "object": document}).encode() + b"\n"

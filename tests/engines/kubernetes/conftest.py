@@ -11,7 +11,6 @@ from autotuner.launch.engines.engine import Engine
 from tests.contracts.engine_contract import EngineSubject
 from tests.contracts.held import HeldEngine
 from tests.kubernetes.cluster import FakeCluster
-from tests.kubernetes.registered import table
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def held(cluster: FakeCluster) -> HeldEngine:
         del engine
         cluster.lose_node(cluster.pod(handle.partition("/")[2], node_rank), is_removed=True)
 
-    return HeldEngine(lambda folder: table(cluster), lose_node=lose_node)
+    return HeldEngine(lambda folder: cluster.table(), lose_node=lose_node)
 
 
 @pytest.fixture

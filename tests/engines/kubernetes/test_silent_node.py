@@ -10,7 +10,6 @@ from autotuner.core.trial import EngineJobPhase, Stopped
 from tests.contracts.engine_contract import EngineSubject, Once
 from tests.contracts.held import HeldEngine
 from tests.kubernetes.cluster import FakeCluster
-from tests.kubernetes.registered import table
 from tests.trials.launching import Watcher
 
 pytestmark = pytest.mark.engine
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.engine
 def test_ranks_that_fail_because_a_silent_machine_is_gone_are_no_failure_of_the_trial(tmp_path: Path) -> None:
     """They report a broken connection; the pod on that machine cannot be ended, and so it is found out."""
     with FakeCluster(tmp_path) as cluster:
-        held = HeldEngine(lambda folder: table(cluster, grace_s=3), lose_node=lambda engine, handle, node_rank: None)
+        held = HeldEngine(lambda folder: cluster.table(grace_s=3), lose_node=lambda engine, handle, node_rank: None)
         subject = EngineSubject(held, tmp_path)
         launcher = subject.launcher()
 
