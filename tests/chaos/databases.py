@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import psutil
 import psycopg
@@ -79,83 +79,58 @@ class Proxy:
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._open = asyncio.Event()
+        self._connections: set[socket.socket] = set()
+        self._open = threading.Event()
         self._open.set()
-        self.port = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
 
     def cut(self) -> None:
-        """Reset every connection there is; new ones are taken."""
-        self._loop.call_soon_threadsafe(self._cut)
+        """Break every connection there is; new ones are taken."""
+        for connection in list(self._connections):
+            _break_off(connection)
 
     def hold(self) -> None:
         """Pass nothing on from now on, without a word: as a firewall does that forgot its connections."""
-        self._loop.call_soon_threadsafe(self._open.clear)
+        self._open.clear()
 
     def let_go(self) -> None:
         """Pass on what was held, and what comes."""
-        self._loop.call_soon_threadsafe(self._open.set)
+        self._open.set()
 
-    def _cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def serve(self) -> None:
-        """Take connections until cancelled."""
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        async with server:
-            await server.serve_forever()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._writers |= {writer, there_writer}
-        await asyncio.gather(self._pass(reader, there_writer), self._pass(there_reader, writer))
-        self._writers -= {writer, there_writer}
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while chunk := await reader.read(_CHUNK_BYTES):
-                await self._open.wait()
-                writer.write(chunk)
-                await writer.drain()
-        writer.close()
-
-    def run(self, listening: threading.Event) -> None:
-        """Serve on this thread until ``end``."""
-        asyncio.set_event_loop(self._loop)
-        self._serving = self._loop.create_task(self.serve())
-        self._loop.call_later(0.05, listening.set)
-        with contextlib.suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._serving)
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
-
-    def end(self) -> None:
+    def close(self) -> None:
         """Drop everything."""
-        self._loop.call_soon_threadsafe(self._cut)
-        self._loop.call_soon_threadsafe(self._serving.cancel)
+        _break_off(self._listener)
+        self.cut()
+        self.let_go()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed
+            while True:
+                here, _ = self._listener.accept()
+                try:
+                    there = socket.create_connection(("127.0.0.1", self._target_port))
+                except OSError:
+                    here.close()
+                    continue
+                self._connections |= {here, there}
+                for pair in ((here, there), (there, here)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(_CHUNK_BYTES):
+                self._open.wait()
+                sink.sendall(chunk)
+        _break_off(sink)
+        self._connections.discard(source)
+        source.close()
 
 
-@contextmanager
-def proxy_to(port: int) -> Iterator[Proxy]:
-    """A proxy in front of a port of this machine."""
-    proxy, listening = Proxy(port), threading.Event()
-    thread = threading.Thread(target=proxy.run, args=(listening,), daemon=True)
-    thread.start()
-    listening.wait()
-    try:
-        yield proxy
-    finally:
-        proxy.end()
-        thread.join()
+def _break_off(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 # ---------------------------------------------------------------- databases
@@ -167,31 +142,14 @@ _SQLITE_DISK_BYTES = 64 << 20
 _NAME = "chaos"
 
 
-class Database(Protocol):
-    """A database on a small disk of its own."""
-
-    @property
-    def url(self) -> str:
-        """By which members reach it."""
-        ...
-
-    @property
-    def direct_url(self) -> str:
-        """By which whoever judges them does, whatever lies between them and it."""
-        ...
-
-    @property
-    def disk(self) -> Disk:
-        """Where it lies."""
-        ...
-
-    def mend(self) -> None:
-        """Have it serve again, if it does not."""
-        ...
-
-
 class SqliteFile:
-    """A file; nothing serves it."""
+    """A file; nothing serves it.
+
+    Attributes:
+        disk: Where it lies.
+        url: By which members reach it.
+        direct_url: By which whoever judges them does, whatever lies between them and it.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -202,10 +160,11 @@ class SqliteFile:
 
 
 class PostgresqlServer:
-    """A server of its own, killed and started again at will.
+    """A server of its own, killed and started again at will; its attributes are a file's, too.
 
     Attributes:
         proxy: Members reach it through this.
+        port: On which the server listens.
     """
 
     def __init__(self, disk: Disk, folder: Path) -> None:
@@ -214,26 +173,17 @@ class PostgresqlServer:
         self.disk = disk
         self.proxy: Proxy | None = None
         self._folder = folder
-        self._port = free_port()
+        self.port = free_port()
+        self.direct_url = f"postgresql://postgres@127.0.0.1:{self.port}/{_NAME}"
         self._made: Any = get_server(disk.folder / "postgres", start=False)
         self._made.ensure_pgdata_inited()
         self._process: psutil.Process | None = None
-
-    @property
-    def port(self) -> int:
-        """On which the server listens."""
-        return self._port
 
     @property
     def url(self) -> str:
         """Through the proxy."""
         assert self.proxy is not None
         return f"postgresql://postgres@127.0.0.1:{self.proxy.port}/{_NAME}"
-
-    @property
-    def direct_url(self) -> str:
-        """Past the proxy."""
-        return f"postgresql://postgres@127.0.0.1:{self._port}/{_NAME}"
 
     def mend(self) -> None:
         """Start it unless it lives; returns when it answers."""
@@ -247,9 +197,7 @@ class PostgresqlServer:
 
     def kill(self) -> None:
         """SIGKILL to every process of it."""
-        for process in self._processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        self._signal(signal.SIGKILL)
         psutil.wait_procs(self._processes(), timeout=10.0)
 
     def stop(self) -> None:
@@ -262,12 +210,12 @@ class PostgresqlServer:
 
     def execute(self, statement: str, *, database: str = _NAME) -> None:
         """Past the proxy, outside of a transaction."""
-        address = f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
+        address = f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute(statement.encode())
 
     def _start(self) -> None:
-        options = ["-h", "127.0.0.1", "-p", str(self._port), "-c", "unix_socket_directories="]
+        options = ["-h", "127.0.0.1", "-p", str(self.port), "-c", "unix_socket_directories="]
         command = [str(self._made.bin_path / "postgres"), "-D", str(self._made.pgdata), *options]
         with (self._folder / "postgresql.log").open("ab") as log:
             started = subprocess.Popen(
@@ -298,6 +246,10 @@ class PostgresqlServer:
         return True
 
 
+Database = SqliteFile | PostgresqlServer
+"""A database on a small disk of its own."""
+
+
 def _lives(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -318,5 +270,5 @@ def database(store: StoreName, folder: Path) -> Iterator[Database]:
         stack.callback(server.kill)
         server.mend()
         server.make_database()
-        server.proxy = stack.enter_context(proxy_to(server.port))
+        server.proxy = stack.enter_context(closing(Proxy(server.port)))
         yield server

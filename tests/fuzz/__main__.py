@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz.registry import names
+from tests.fuzz.target import names
 
 _KEPT = Path("var/fuzz")
 """Where inputs that failed are kept, in the folder that it was started in."""

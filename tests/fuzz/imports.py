@@ -23,25 +23,10 @@ _LAYOUTS = (
 _JSON = (ExportFormat.DEEPSPEED,)
 
 _WORDS = (
-    *(
-        "--",
-        "=",
-        "\\\n",
-        "${",
-        "}",
-        "$((",
-        "))",
-        "${A:-1}",
-        "<<EOF\n",
-        "if [ ",
-        "]; then\n",
-        "fi\n",
-        "for i in ",
-        "do\n",
-    ),
+    *("--", "=", "\\\n", "${", "}", "$((", "))", "${A:-1}", "<<EOF\n", "if [ ", "]; then\n", "fi\n", "for i in "),
     *("--tensor-model-parallel-size", "--num-layers", "--world-size", "--fp8-format", "NNODES=", "export ", "#SBATCH "),
     *("1e999", "-1", "[parallelism]", "fsdp:\n", "- ", "&a", "*a", '"zero_optimization"', "stage", "auto", "!!python/"),
-    *("JobConfig(", "Parallelism(", "None", "**", "lambda: ", "0x", "1_000", "true", "null"),
+    *("JobConfig(", "Parallelism(", "None", "**", "lambda: ", "0x", "1_000", "true", "null", "do\n"),
 )
 
 

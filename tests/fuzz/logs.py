@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 
 from autotuner.core.codec import dumps
 from autotuner.core.measuring import Peak
 from autotuner.launch.trainers.logs import READERS
 from autotuner.launch.trainers.told import TrainerReports
-from tests.fuzz.target import Target, text_of
+from tests.fuzz.target import Target, memory_folder, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec
 
 _PEAK = Peak(flop_per_s=1e12, source="nobody")
@@ -60,30 +59,16 @@ def _target(name: str) -> Target:
         check=check,
         seeds=((_PRINTED[name] * 3).encode(), (_PRINTED[name] + _DIED).encode()),
         words=(
-            "nan",
-            "inf",
-            "1E+400",
-            "step:",
-            "loss:",
-            "rank",
-            "[rank1]:",
-            "exitcode  : ",
-            "Root Cause",
-            "²",
-            "|",
+            *("nan", "inf", "1E+400", "step:", "loss:", "rank", "[rank1]:", "exitcode  : ", "Root Cause", "²", "|"),
             "1,0",
         ),
     )
 
 
 def _told(data: bytes) -> None:
-    with tempfile.TemporaryDirectory(prefix="autotuner-fuzz-", dir=_memory()) as folder:
+    with memory_folder() as folder:
         (Path(folder) / "rank-0.jsonl").write_bytes(data)
         _end(TrainerReports(spec(), _PEAK, Path(folder), None, {}))
-
-
-def _memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def _end(reports: TrainerReports) -> None:

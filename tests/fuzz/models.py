@@ -91,12 +91,7 @@ TARGETS = (
         name="names",
         check=_name,
         seeds=(
-            b"h100:64",
-            b"a100:4x8",
-            b"llama-3-8b",
-            b"Meta-Llama/Llama-3.1-70B",
-            b"megatron-core",
-            b"ndr400",
+            *(b"h100:64", b"a100:4x8", b"llama-3-8b", b"Meta-Llama/Llama-3.1-70B", b"megatron-core", b"ndr400"),
             b"cpu:2",
         ),
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.launch.engines.output import PREFIX, JobOutput
 from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, measurements, step_report, step_timeline, sweep_request
-from tests.fuzz.target import Target, text_of
+from tests.fuzz.target import Target, memory_folder, text_of
 
 _JSON = "application/json"
 
@@ -25,15 +24,9 @@ def _lines(*documents: dict[str, Any], prefix: bytes = b"") -> bytes:
     return b"".join(prefix + json.dumps(document).encode() + b"\n" for document in documents)
 
 
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(
-        prefix="autotuner-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None, ignore_cleanup_errors=True
-    )
-
-
 def _ranks(data: bytes) -> None:
     """Whatever stands in the file, what was understood can be stored."""
-    with _folder() as folder:
+    with memory_folder() as folder:
         path = Path(folder) / "reports.jsonl"
         path.write_bytes(data)
         _hold(Reports(path))
@@ -49,7 +42,7 @@ def _hold(reports: Reports) -> None:
 
 def _nodes(data: bytes) -> None:
     """Two nodes print the same; nothing is written outside the folder, and a half line waits."""
-    with _folder() as folder:
+    with memory_folder() as folder:
         inside = Path(folder) / "attempt"
         inside.mkdir()
         files = TrialFiles(inside)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound
+
+GROUPS = (
+    *("codec", "models", "imports", "operators", "words", "logs", "reports", "engines", "tables", "edge"),
+    "topologies",
+)
+"""Modules with ``TARGETS``; a target is called by its group and its name: ``words.cron``."""
 
 _LONGEST_MESSAGE = 5_000
 """Characters: rules list what is known, values are quoted with a line at most."""
@@ -63,3 +72,25 @@ def _refuse(word: str) -> float:
 
 def _finite(text: str) -> float:
     return value if math.isfinite(value := float(text)) else _refuse(text)
+
+
+def memory_folder() -> tempfile.TemporaryDirectory[str]:
+    """A new folder, in memory where there is such a disk."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    return tempfile.TemporaryDirectory(prefix="autotuner-fuzz-", dir=memory, ignore_cleanup_errors=True)
+
+
+def target_of(name: str) -> Target:
+    """The target of that name; only its group is imported."""
+    group, _, own = name.partition(".")
+    return next(target for target in _targets(group) if target.name == own)
+
+
+def names() -> list[str]:
+    """Of all of them."""
+    return [f"{group}.{target.name}" for group in GROUPS for target in _targets(group)]
+
+
+def _targets(group: str) -> tuple[Target, ...]:
+    targets: tuple[Target, ...] = import_module(f"tests.fuzz.{group}").TARGETS
+    return targets

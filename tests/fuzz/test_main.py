@@ -5,11 +5,19 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.__main__ import fed
+from tests.fuzz.target import Target
+
+
+def _fails(data: bytes) -> None:
+    assert b"(" not in data, "brackets are not understood"
+
+
+TARGETS = (Target(name="at_brackets", check=_fails, seeds=(b"a",), words=("(",)),)
 
 
 @pytest.mark.oracle
 def test_an_input_that_fails_is_told_with_its_traceback_and_kept(tmp_path: Path) -> None:
-    found = fed("broken.at_brackets", 30, 1, tmp_path)
+    found = fed("test_main.at_brackets", 30, 1, tmp_path)
     (kept,) = tmp_path.iterdir()
     assert b"(" in kept.read_bytes()
     assert "brackets are not understood" in found.failure

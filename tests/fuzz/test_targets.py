@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.registry import names, target_of
+from tests.fuzz.target import names, target_of
 
 
 @pytest.mark.parametrize("name", names())
