@@ -1,4 +1,4 @@
-"""A rank joins the others of its test."""
+"""A rank joins the others of its test, and a collective that notes who waits for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
+from torch.futures import Future
 
 from tests.patience import PATIENCE_S
 from trials.process.task import TaskContext
@@ -25,3 +27,18 @@ def joined(context: TaskContext, *, store: Store | None = None, timeout_s: float
     )
     assert dist.group.WORLD is not None
     return dist.group.WORLD
+
+
+class Noted:
+    """A ``Pending`` whose future is complete from the beginning, as gloo's is before the collective is over."""
+
+    def __init__(self, result: Tensor) -> None:
+        self.was_awaited = False
+        self._future: Future[list[Tensor]] = Future()
+        self._future.set_result([result])
+
+    def wait(self) -> None:
+        self.was_awaited = True
+
+    def get_future(self) -> Future[list[Tensor]]:
+        return self._future

@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 
-from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
-from autotuner.core.trial import EngineJob, Stopped
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.trial import EngineJob, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.ranks import ATTEMPT_ID
@@ -90,6 +90,25 @@ class Watcher:
         if self._stop_after is not None and len(self.steps) >= self._stop_after:
             return Stopped(reason="cancelled")
         return None
+
+
+def measured(outcome: Outcome) -> Measurement:
+    """The measurement that the trial came to."""
+    assert isinstance(outcome, Measurement), outcome
+    return outcome
+
+
+def failed(outcome: Outcome) -> TrialFailure:
+    """How the trial died."""
+    assert isinstance(outcome, TrialFailure), outcome
+    return outcome
+
+
+def interrupted(outcome: object) -> str:
+    """Why the trial has to be tried again, which says nothing of the trial itself."""
+    assert isinstance(outcome, Stopped), outcome
+    assert outcome.reason == "infrastructure"
+    return outcome.detail
 
 
 def left_over(trial_id: str) -> list[psutil.Process]:

@@ -13,7 +13,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.prediction import Memory
-from autotuner.core.trial import FailureKind, Outcome, TrialFailure
+from autotuner.core.trial import FailureKind, Outcome
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
@@ -22,7 +22,7 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.this_machine import dry_run
 from autotuner.launch.zygote import Forks
 from tests.builders import cpu_layout, h100_cluster, llama_70b, tiny_model
-from tests.trials.launching import Watcher, spec
+from tests.trials.launching import Watcher, failed, spec
 from tests.trials.specs import ONE_STEP
 
 # ---------------------------------------------------------------- proxy depth
@@ -76,8 +76,7 @@ def test_a_model_that_is_too_deep_for_its_memory_is_found_out_by_proxies_that_fi
     small, whole = (run(launcher, plain, layers=layers) for layers in (PROXY, ()))
     assert isinstance(small, Measurement)
     assert isinstance(whole, Measurement)
-    outcome = run(launcher, plain, layers=PROXY, budget_bytes=whole.peak_bytes[0] * 9 // 10)
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(run(launcher, plain, layers=PROXY, budget_bytes=whole.peak_bytes[0] * 9 // 10))
     assert outcome.kind == FailureKind.OOM
 
 

@@ -14,7 +14,7 @@ from autotuner.core.choices import Precision, Recompute
 from autotuner.core.job import Job
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
-from autotuner.core.trial import FailureKind, Trial, TrialState
+from autotuner.core.trial import Trial, TrialState
 from autotuner.launch.contract import Launcher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
@@ -82,41 +82,6 @@ def test_a_sweep_of_a_trainer_ends_with_a_ranking_and_its_noise_floor(store: Sto
     assert first is not None
     assert first.noise_floor is not None
     assert first.environment["trainer"] == "loop"
-
-
-def test_a_trial_that_loses_is_pruned(store: Store, tmp_path: Path) -> None:
-    registration = registered()
-    asked = request(
-        registration, recompute=(Recompute.NONE, Recompute.FULL), budget=Budget(num_trials=20, prune_below=0.5)
-    )
-    _, trials = swept(
-        store, replace(asked, trial=replace(SETTINGS, measured_steps=50)), launcher(tmp_path, registration)
-    )
-    slow = [trial for trial in trials if trial.layout.recompute == Recompute.FULL]
-    assert all(trial.state is TrialState.PRUNED for trial in slow)
-
-
-def test_a_sweep_goes_on_where_a_worker_that_was_shut_down_left_it(store: Store, tmp_path: Path) -> None:
-    registration = registered()
-    sweep, _ = store.create_sweep(request(registration), now=SystemClock().now())
-    shutdown = threading.Event()
-    timer = threading.Timer(0.3, shutdown.set)
-    timer.start()
-    worked(store, launcher(tmp_path, registration), shutdown).run_once()
-    timer.cancel()
-    if not store.get_sweep(sweep.id).state.is_finished:
-        assert worked(store, launcher(tmp_path, registration)).run_once()
-    assert store.get_sweep(sweep.id).state is RunState.COMPLETE
-    trials, _ = store.list_trials(sweep.id)
-    assert [trial.number for trial in trials] == [0, 1]
-    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
-
-
-def test_a_trainer_that_always_dies_ends_its_sweep_with_the_kind_in_every_trial(store: Store, tmp_path: Path) -> None:
-    registration = registered(MISBEHAVE="oom")
-    sweep, trials = swept(store, request(registration), launcher(tmp_path, registration))
-    assert sweep.state is not RunState.RUNNING
-    assert {trial.failure.kind for trial in trials if trial.failure} == {FailureKind.OOM}
 
 
 def test_a_worker_whose_operator_did_not_register_the_trainer_refuses_the_sweep(store: Store, tmp_path: Path) -> None:

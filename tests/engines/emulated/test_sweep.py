@@ -74,26 +74,18 @@ def test_a_pause_ends_the_job_of_the_running_trial_whose_next_run_is_another_job
         assert first["name"] != second["name"]
 
 
-def test_a_pause_that_nobody_heard_is_made_by_the_next_service_which_ends_the_job(service: Service) -> None:
-    with service:
-        sweep_id = begun(service, trial=ENDLESS)
-        (trial,) = service.trials(sweep_id)
-        service.kill()
-        with service:
-            service.post(f"/sweeps/{sweep_id}/pause", {})
-            until("the sweep pauses", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "paused")
-            assert not left_over(trial["id"])
-
-
-def test_a_sweep_that_is_cancelled_while_nobody_follows_its_job_leaves_none(service: Service) -> None:
+@pytest.mark.parametrize(("act", "state"), [("pause", "paused"), ("cancel", "cancelled")])
+def test_a_job_that_nobody_follows_is_ended_by_the_next_service_when_its_sweep_is_paused_or_cancelled(
+    service: Service, act: str, state: str
+) -> None:
     with service:
         sweep_id = begun(service, trial=ENDLESS)
         (trial,) = service.trials(sweep_id)
         service.kill()
         assert left_over(trial["id"])
         with service:
-            service.post(f"/sweeps/{sweep_id}/cancel", {})
-            until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "cancelled")
+            service.post(f"/sweeps/{sweep_id}/{act}", {})
+            until(f"the sweep is {state}", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == state)
             assert not left_over(trial["id"])
             (job,) = service.get(f"/trials/{trial['id']}")["jobs"]
             assert job["phase"] == "ended"

@@ -9,13 +9,13 @@ import pytest
 
 from autotuner.core.choices import AttentionKernel
 from autotuner.core.measurement import Measurement
-from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial import FailureKind
 from autotuner.launch.trainers.registration import read_trainers
 from tests.builders import cpu_cluster, cpu_layout
 from tests.contracts.engine_contract import EngineSubject
 from tests.contracts.held import EMULATED
 from tests.trainers.registered import by_trainer, registered
-from tests.trials.launching import Watcher, spec
+from tests.trials.launching import Watcher, failed, measured, spec
 
 pytestmark = pytest.mark.engine
 
@@ -26,8 +26,7 @@ def test_the_loop_to_copy_trains_on_two_nodes_and_its_steps_arrive(tmp_path: Pat
     layout = cpu_layout(data_parallel_replicate_degree=2, attention_kernel=AttentionKernel.FLASH)
     engine, watcher = EngineSubject(replace(EMULATED, trainers=TRAINERS), tmp_path), Watcher()
     trial = spec("trainer-pair", layout=layout, cluster=EMULATED.cluster, trainer=TRAINERS["train"].trainer)
-    outcome = engine.run(trial, watcher)
-    assert isinstance(outcome, Measurement), outcome
+    outcome = measured(engine.run(trial, watcher))
     assert [step.step for step in watcher.steps] == [0, 1, 2]
     assert len(outcome.peak_bytes) == 2, "both nodes' ranks reported"
 
@@ -50,7 +49,6 @@ def test_a_trainer_that_breaks_says_why_as_it_does_here(tmp_path: Path) -> None:
         replace(EMULATED, trainers={"loop": replace(loop, command=("{python}", "-c", "1 / 0"))}), tmp_path
     )
     trial = replace(by_trainer(spec("trainer-breaks"), loop), cluster=replace(cpu_cluster(), engine="held"))
-    outcome = engine.run(trial, Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(engine.run(trial, Watcher()))
     assert outcome.kind == FailureKind.CRASH
     assert "ZeroDivisionError" in outcome.message

@@ -18,8 +18,6 @@ from contextlib import contextmanager
 
 from tests.patience import PATIENCE_S
 
-__all__ = ["RayCluster", "running_cluster"]
-
 
 class RayCluster:
     """A cluster that runs.

@@ -9,8 +9,6 @@ from autotuner.launch.engines.engine import Engine
 from tests.contracts.held import HeldEngine
 from tests.engines.ray.cluster import RayCluster
 
-__all__ = ["held_ray"]
-
 _ROOT = Path(__file__).parents[3]
 
 

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from autotuner.core.choices import AttentionKernel
-from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJobPhase, Stopped
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobOrder
 from autotuner.launch.trainers.registration import read_trainers
@@ -21,7 +20,7 @@ from tests.contracts.engine_contract import EngineSubject
 from tests.engines.ray.cluster import RayCluster, running_cluster
 from tests.engines.ray.held import held_ray
 from tests.patience import PATIENCE_S
-from tests.trials.launching import ENDLESS, Watcher, left_over, spec
+from tests.trials.launching import ENDLESS, Watcher, left_over, measured, spec
 from tests.unit.launch.engines.ray.scripted import order
 
 pytestmark = pytest.mark.engine
@@ -142,8 +141,7 @@ def test_the_loop_to_copy_trains_on_two_nodes(ray_cluster: RayCluster, tmp_path:
     held = replace(held_ray(ray_cluster), trainers=TRAINERS)
     layout = cpu_layout(data_parallel_replicate_degree=2, attention_kernel=AttentionKernel.FLASH)
     trial = spec("ray-trainer", layout=layout, cluster=held.cluster, trainer=TRAINERS["train"].trainer)
-    outcome = EngineSubject(held, tmp_path).run(trial, Watcher())
-    assert isinstance(outcome, Measurement), outcome
+    outcome = measured(EngineSubject(held, tmp_path).run(trial, Watcher()))
     assert len(outcome.peak_bytes) == 2, "both nodes' ranks reported"
 
 

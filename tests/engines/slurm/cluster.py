@@ -8,15 +8,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from autotuner.launch.this_machine import num_usable_cores
-
-__all__ = ["NODES", "SlurmCluster", "require_slurm", "slurm_cluster"]
 
 NODES = ("n1", "n2")
 
@@ -285,14 +283,9 @@ def _cores_of(node: str) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _ran(*command: str, timeout_s: float = 60.0, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Sweeps of the real service on a real Slurm, which loses its controller and a node in the middle, or its service."""
+"""Sweeps of the real service on a real Slurm, which loses its controller and a node in the middle."""
 
 from __future__ import annotations
 
@@ -142,19 +142,3 @@ def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of
     assert max(trial["attempts"] for trial in ran) > 1, "the node was lost in the middle of a trial"
     assert [process for trial in ran for process in left_over(trial["id"])] == []
     assert [job for job in slurm.shared.iterdir() if disturbed in job.name] == []
-
-
-def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(folder: Path, slurm: SlurmCluster) -> None:
-    slow = {**body()["trial"], "measured_steps": 10, "max_measured_steps": 10}
-    wanted = body(space={**LAYOUTS, "micro_batch_size": [1]}, trial=slow)
-    with Service(folder) as service:
-        sweep_id = service.post("/sweeps", wanted)["id"]
-        (running, *_) = operated(slurm, "a trial runs", lambda: slurm.jobs("RUNNING"))
-        service.kill()
-        with service:
-            assert ranking(service, sweep_id, slurm) == [(1, "none"), (1, "full")]
-            ran = service.trials(sweep_id)
-    assert [trial["state"] for trial in ran] == ["complete", "complete"]
-    names = [name for name in slurm.names() if sweep_id in name]
-    assert len(names) == len(set(names)), "a job was started twice"
-    assert running in slurm.jobs("COMPLETED")

@@ -49,23 +49,16 @@ def test_positions_begin_anew_with_each_document() -> None:
     assert positions_in((3, 1, 2)).tolist() == [0, 1, 2, 0, 0, 1]
 
 
-def test_a_document_attends_to_itself_as_if_it_were_alone() -> None:
+def test_attention_by_document_is_attention_with_a_mask_and_each_attends_as_if_it_were_alone() -> None:
     documents = (5, 1, 9)
     q, k, v = torch.randn(3, 1, sum(documents), 2, 8, generator=torch.Generator().manual_seed(0))
     found = attend_by_document(causal, q, k, v, documents)
     alone = [causal(*(x[:, 5:6] for x in (q, k, v))), causal(*(x[:, 6:] for x in (q, k, v)))]
     assert torch.equal(found[:, 5:], torch.cat(alone, dim=1))
-
-
-def test_attention_by_document_is_attention_with_a_mask_of_documents() -> None:
-    documents = (5, 1, 9)
-    q, k, v = torch.randn(3, 1, sum(documents), 2, 8, generator=torch.Generator().manual_seed(0))
     member, place = belonging(documents), torch.arange(sum(documents))
     visible = (member[:, None] == member) & (place[:, None] >= place)
-    masked = attended(q, k, v, visible=visible)
     # weights of up to 9 tokens are summed in another order, each rounded by 6e-8
-    found = attend_by_document(causal, q, k, v, documents)
-    torch.testing.assert_close(found, masked, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, attended(q, k, v, visible=visible), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("documents", DOCUMENTS, ids=str)
@@ -95,27 +88,21 @@ def test_padded_rows_are_as_long_as_the_longest_sequence_and_padding_has_no_labe
     assert found.num_tokens == 6
 
 
-def test_a_packed_row_is_the_sequences_one_behind_the_other() -> None:
+def test_a_packed_row_is_the_sequences_one_behind_the_other_and_what_fills_it_up_is_a_document_of_its_own() -> None:
     found = packed(SEQUENCES)
     assert found.tokens_BS.tolist() == [[1, 2, 3, 5, 7, 8]]
     assert found.labels_BS.tolist() == [[2, 3, 4, 6, 8, 9]]
     assert found.documents == (3, 1, 2)
+    filled = packed(SEQUENCES, multiple=4)
+    assert filled.tokens_BS.shape == (1, 8)
+    assert filled.documents == (3, 1, 2, 2)
+    assert filled.labels_BS[0, 6:].tolist() == [NO_LABEL, NO_LABEL]
+    assert filled.num_tokens == 6
 
 
-def test_what_fills_a_packed_row_up_is_a_document_of_its_own() -> None:
-    found = packed(SEQUENCES, multiple=4)
-    assert found.tokens_BS.shape == (1, 8)
-    assert found.documents == (3, 1, 2, 2)
-    assert found.labels_BS[0, 6:].tolist() == [NO_LABEL, NO_LABEL]
-    assert found.num_tokens == 6
-
-
-def test_a_row_that_is_too_short_is_refused_with_the_length_that_would_do() -> None:
+def test_a_row_that_is_too_short_and_a_sequence_without_a_token_that_follows_are_refused() -> None:
     with pytest.raises(InvalidInput, match="row_length"):
         padded(SEQUENCES, row_length=2)
-
-
-def test_a_sequence_without_a_token_that_follows_is_refused() -> None:
     with pytest.raises(InvalidInput, match="sequences"):
         packed([torch.tensor([1])])
 

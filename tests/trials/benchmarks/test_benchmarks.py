@@ -4,17 +4,27 @@ import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
 
 from autotuner.core.choices import AttentionKernel, Precision
-from autotuner.core.codec import dumps, from_plain, loads
+from autotuner.core.codec import dumps, from_plain, loads, to_plain
+from autotuner.core.link import LinkPoint, link_health_of
 from autotuner.core.profile import Measurements, ProfileRequest
 from autotuner.launch.ranks import free_port
 from autotuner.launch.this_machine import ask_torch
 from tests.patience import PATIENCE_S
+from tests.trials.joined import joined
+from tests.trials.zygote import Zygote
+from trials.benchmarks.pairs import PairSizes, link_points
+from trials.process.task import TaskContext
 
 # ---------------------------------------------------------------- links
 KINDS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
@@ -94,3 +104,59 @@ def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
 def test_a_rank_alone_measures_no_collectives() -> None:
     question = dumps(ProfileRequest(device="cpu", num_ranks=1, quick=True))
     assert loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=PATIENCE_S)).collectives == ()
+
+
+# ---------------------------------------------------------------- links one by one, of which one is late
+NO_HEALTH = {"ends": [0, 0], "delay_s": 0.0, "bytes_per_s": 1e12}
+
+
+def measure_pairs(context: TaskContext) -> int:
+    """Say what links between nodes of one rank each take, on one of which whatever is sent is late."""
+    joined(context)
+    late, rank, send = json.loads((context.folder / "late").read_text()), context.rank_info.rank, dist.send
+
+    def send_late(message: Tensor, peer: int) -> object:
+        if sorted((rank, peer)) == late["ends"]:
+            time.sleep(late["delay_s"] + message.nbytes / late["bytes_per_s"])
+        return send(message, peer)
+
+    dist.send = send_late  # type: ignore[assignment]  # this process ends with its task
+    sizes = PairSizes(fewest=5, most=20, budget_s=0.1, long_bytes=2**20)
+    points = link_points(sizes, torch.device("cpu"), replace(context.rank_info, local_rank=0, local_world_size=1))
+    (context.folder / f"{rank}.json").write_text(json.dumps(to_plain(points)))
+    return 0
+
+
+def pairs(zygote: Zygote, folder: Path, num_nodes: int, **late: Any) -> dict[tuple[int, int], LinkPoint]:
+    """What all nodes say alike of a network with such a link."""
+    (folder / "late").write_text(json.dumps(NO_HEALTH | late))
+    run = zygote.have_done(f"{__name__}:measure_pairs", folder, num_nodes)
+    assert set(run.exit_codes) == {0}, run.logs
+    (told,) = {(folder / f"{rank}.json").read_text() for rank in range(num_nodes)}
+    return {point.ends: point for point in (from_plain(LinkPoint, one) for one in json.loads(told))}
+
+
+@pytest.mark.oracle  # three nodes, each pair by itself
+def test_a_link_that_delays_what_is_sent_is_late_by_as_much_and_the_others_are_not(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    points = pairs(zygote, tmp_path, 3, ends=[1, 2], delay_s=0.03)
+    assert set(points) == {(0, 1), (0, 2), (1, 2)}
+    assert 0.03 <= points[1, 2].delay_s < 0.06
+    assert max(points[0, 1].delay_s, points[0, 2].delay_s) < 0.03
+    health = link_health_of(list(points.values()), bandwidth_bytes_per_s=1e9, source="measured")
+    (late,) = (each for each in health if each.delay_s)
+    assert late.ends == (1, 2)
+    assert late.delay_s == pytest.approx(0.03, rel=0.5)
+
+
+@pytest.mark.oracle  # three nodes, each pair by itself
+def test_a_link_that_passes_little_is_narrow(zygote: Zygote, tmp_path: Path) -> None:
+    points = pairs(zygote, tmp_path, 3, ends=[0, 1], bytes_per_s=2e6)
+    health = link_health_of(list(points.values()), bandwidth_bytes_per_s=1e9, source="measured")
+    assert ({each.ends: each for each in health}[0, 1].bandwidth_bytes_per_s or 1e9) < 0.5e9
+    assert points[0, 1].bandwidth_bytes_per_s == pytest.approx(2e6, rel=0.5)
+
+
+def test_a_rank_alone_has_no_link(zygote: Zygote, tmp_path: Path) -> None:
+    assert pairs(zygote, tmp_path, 1) == {}

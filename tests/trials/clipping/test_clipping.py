@@ -13,30 +13,23 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.trials.clipping.replicas import MAX_NORM, NUM_LAYERS, NUM_STEPS, model, own_gradients
-from tests.trials.collective import Noted
+from tests.trials.joined import Noted
 from tests.trials.zygote import Zygote
 from trials.clipping import Overlap, average, bucket_bound, clip, squared_norms
 
 
 # ---------------------------------------------------------------- bound
-def clipped(max_norm: float) -> list[Tensor]:
-    gradients = [torch.tensor([3.0]), torch.tensor([[4.0]])]
-    clip(gradients, torch.tensor(5.0, dtype=torch.float64), max_norm)
-    return gradients
-
-
-def test_gradients_above_the_norm_are_scaled_down_to_it() -> None:
-    assert [float(gradient) for gradient in clipped(1.0)] == pytest.approx([0.6, 0.8])
-
-
-def test_gradients_below_the_norm_stay_as_they_are() -> None:
-    assert [float(gradient) for gradient in clipped(6.0)] == [3.0, 4.0]
-
-
-def test_gradients_of_zero_stay_zero() -> None:
-    gradient = torch.zeros(3)
-    clip([gradient], torch.zeros((), dtype=torch.float64), 1.0)
-    assert gradient.tolist() == [0.0, 0.0, 0.0]
+@pytest.mark.parametrize(
+    ("gradients", "max_norm", "found"),
+    [((3.0, 4.0), 1.0, (0.6, 0.8)), ((3.0, 4.0), 6.0, (3.0, 4.0)), ((0.0, 0.0), 1.0, (0.0, 0.0))],
+    ids=["above the norm", "below it", "zero"],
+)
+def test_gradients_above_the_norm_are_scaled_down_to_it_and_others_stay_as_they_are(
+    gradients: tuple[float, float], max_norm: float, found: tuple[float, float]
+) -> None:
+    held = [torch.tensor([gradients[0]]), torch.tensor([[gradients[1]]])]
+    clip(held, torch.tensor(math.hypot(*gradients), dtype=torch.float64), max_norm)
+    assert [float(gradient) for gradient in held] == pytest.approx(found)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(1e-3, 1e3))
@@ -153,31 +146,29 @@ def test_reductions_are_over_when_the_backward_pass_ends(alone: dist.ProcessGrou
 
 
 # ---------------------------------------------------------------- overlap
-def test_a_reduction_overlaps_where_a_gradient_follows_it() -> None:
-    overlap = Overlap()
-    overlap.gradient()
-    overlap.reduction(30)
-    overlap.gradient()
-    overlap.reduction(10)
-    overlap.end_backward()
-    overlap.gradient()  # of the next step
-    assert overlap.share == 0.75
-
-
-def test_what_starts_behind_the_backward_passes_overlaps_nothing() -> None:
-    overlap = Overlap()
-    overlap.gradient()
-    overlap.end_backward()
-    overlap.reduction(8)
-    overlap.gradient()
-    assert overlap.share == 0.0
-
-
-def test_where_nothing_is_reduced_there_is_no_share() -> None:
+@pytest.mark.parametrize(
+    ("events", "share"),
+    [
+        ((0, 30, 0, 10, None, 0), 0.75),  # the last gradient is of the next step
+        ((0, None, 8, 0), 0.0),
+        ((), None),
+    ],
+    ids=["a gradient follows one of two", "reductions behind the backward passes", "nothing is reduced"],
+)
+def test_a_reduction_overlaps_where_a_gradient_of_the_same_backward_pass_follows_it(
+    events: tuple[int | None, ...], share: float | None
+) -> None:
     overlap = Overlap()
     overlap.reduction(1)
     overlap.reset()
-    assert overlap.share is None
+    for event in events:
+        if event is None:
+            overlap.end_backward()
+        elif event:
+            overlap.reduction(event)
+        else:
+            overlap.gradient()
+    assert overlap.share == share
 
 
 def test_every_gradient_of_watched_parameters_is_heard_of() -> None:

@@ -15,16 +15,15 @@ from autotuner.core.choices import GradientSync, P2PTransport, PipelineSchedule
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
-from autotuner.core.measurement import Measurement
 from autotuner.core.placement import Place
-from autotuner.core.trial import FailureKind, Outcome, TrialFailure
+from autotuner.core.trial import FailureKind, Outcome
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
 from autotuner.launch.zygote import Forks
 from bench.fault_sweep import sweep_request, tried
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
-from tests.trials.launching import Watcher, spec
+from tests.trials.launching import Watcher, failed, measured, spec
 from tests.trials.zygote import Zygote
 from trials.distributed.expert import all_gather, all_to_all
 from trials.dry_run.fake_ranks import fake_ranks
@@ -137,8 +136,7 @@ def test_the_trace_is_replayed_behind_the_measured_steps_and_counts_for_robust_f
     tmp_path: Path, forks: Forks
 ) -> None:
     watcher = Watcher()
-    outcome = run(f"1;0_1;{LATE_S}\n3;0_1;0", tmp_path, forks, watcher)
-    assert isinstance(outcome, Measurement), outcome
+    outcome = measured(run(f"1;0_1;{LATE_S}\n3;0_1;0", tmp_path, forks, watcher))
     assert [step.is_under_trace for step in watcher.steps] == [False] * 3 + [True] * 4
     assert (outcome.num_steps, outcome.num_warmup_steps) == (2, 1)
     assert outcome.robust is not None
@@ -150,8 +148,7 @@ def test_the_trace_is_replayed_behind_the_measured_steps_and_counts_for_robust_f
 
 
 def test_a_layout_that_cannot_do_without_a_dead_link_fails_and_says_which(tmp_path: Path, forks: Forks) -> None:
-    outcome = run("1;0_1;dead", tmp_path, forks, Watcher())
-    assert isinstance(outcome, TrialFailure), outcome
+    outcome = failed(run("1;0_1;dead", tmp_path, forks, Watcher()))
     assert outcome.kind is FailureKind.COMMUNICATION
     assert "link 0_1 is dead" in outcome.message
 
@@ -161,8 +158,7 @@ def test_a_pipeline_meets_the_trace_on_the_link_between_its_stages(
     tmp_path: Path, forks: Forks, schedule: PipelineSchedule
 ) -> None:
     layout = cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=schedule)
-    outcome = run(f"2;0_1;{LATE_S}", tmp_path, forks, Watcher(), layout=layout)
-    assert isinstance(outcome, Measurement), outcome
+    outcome = measured(run(f"2;0_1;{LATE_S}", tmp_path, forks, Watcher(), layout=layout))
     assert outcome.robust is not None
     _, late = outcome.robust.stretches
     assert min(late.step_times_s) >= 4 * LATE_S  # a rank's own sends are held back one after the other: 4 micro-batches
@@ -170,8 +166,7 @@ def test_a_pipeline_meets_the_trace_on_the_link_between_its_stages(
 
 def test_an_assumed_delay_of_the_cluster_stands_during_all_steps(tmp_path: Path, forks: Forks) -> None:
     slow = replace(cpu_cluster(2), link_health=(LinkHealth(ends=(0, 1), delay_s=LATE_S),))
-    outcome = LocalLauncher(tmp_path, forks).run(spec("assumed", cluster=slow), Watcher())
-    assert isinstance(outcome, Measurement), outcome
+    outcome = measured(LocalLauncher(tmp_path, forks).run(spec("assumed", cluster=slow), Watcher()))
     assert outcome.step_time_s >= 2 * LATE_S
     assert outcome.robust is None
 

@@ -68,29 +68,14 @@ def test_cpu_time_of_this_process_grows_with_its_work() -> None:
 CPU = torch.device("cpu")
 
 
-def test_versions_device_and_backend_are_recorded() -> None:
-    facts = environment(CPU, None, {})
-    assert facts["torch"] == torch.__version__
-    assert facts["kernel"] == platform.release()
-    assert facts["backend"] == "gloo"
+def test_an_environment_is_software_device_and_variables_of_libraries_and_names_the_host_by_a_hash() -> None:
+    facts = environment(CPU, None, {"OMP_NUM_THREADS": "1", "SHELL": "sh"})
+    assert (facts["torch"], facts["kernel"], facts["backend"]) == (torch.__version__, platform.release(), "gloo")
     assert facts["device"] == facts["cpu"]
-
-
-def test_the_host_is_named_by_a_hash_alone() -> None:
-    facts = environment(CPU, None, {})
-    assert facts["host"] == host_hash()
-    assert len(facts["host"]) == 12
+    assert (facts["OMP_NUM_THREADS"], "SHELL" in facts) == ("1", False)
+    assert (facts["host"], len(facts["host"])) == (host_hash(), 12)
     assert host_name() not in {value for name, value in facts.items() if name != "kernel"}
-
-
-def test_the_service_sees_the_software_that_its_trials_record() -> None:
-    facts = environment(CPU, None, {})
-    assert {name: facts[name] for name in software_facts()} == software_facts()
-
-
-def test_variables_of_the_libraries_are_recorded() -> None:
-    assert environment(CPU, None, {"OMP_NUM_THREADS": "1", "SHELL": "sh"})["OMP_NUM_THREADS"] == "1"
-    assert "SHELL" not in environment(CPU, None, {"SHELL": "sh"})
+    assert {name: facts[name] for name in software_facts()} == software_facts()  # as the service sees it
 
 
 def test_of_ranks_that_agree_the_facts_are_those_of_one() -> None:
@@ -145,24 +130,24 @@ def test_power_that_nothing_measures_is_unknown(gpu: Gpu | None) -> None:
     assert PowerMeter.start(gpu).mean_w() is None
 
 
-def test_facts_that_a_board_does_not_tell_are_left_out() -> None:
-    library = Library(nvmlSystemGetDriverVersion=["580.82"], nvmlDeviceGetClockInfo=[1980, 2619])
-    assert Gpu(library, "handle").facts == {"driver": "580.82", "sm_clock_mhz": "1980", "memory_clock_mhz": "2619"}
-
-
-def test_clocks_that_heat_holds_down_are_told_and_those_of_an_idle_gpu_are_not() -> None:
-    hot, idle = (Library(nvmlDeviceGetCurrentClocksEventReasons=[bits]) for bits in (0x20 | 0x04, 0x01))
-    assert Gpu(hot, "handle").facts == {"clocks_held_by": "heat"}
-    assert Gpu(idle, "handle").facts == {}
-
-
-def test_error_correction_and_the_bus_are_told() -> None:
-    library = Library(nvmlDeviceGetEccMode=[[1, 0]], nvmlDeviceGetCurrPcieLinkWidth=[16])
-    assert Gpu(library, "handle").facts == {"ecc": "1", "pcie_width": "16"}
-
-
-def test_a_cpu_is_no_gpu() -> None:
-    assert gpu_of(torch.device("cpu")) is None
+@pytest.mark.parametrize(
+    ("answers", "facts"),
+    [
+        (
+            {"nvmlSystemGetDriverVersion": ["580.82"], "nvmlDeviceGetClockInfo": [1980, 2619]},
+            {"driver": "580.82", "sm_clock_mhz": "1980", "memory_clock_mhz": "2619"},
+        ),
+        ({"nvmlDeviceGetCurrentClocksEventReasons": [0x20 | 0x04]}, {"clocks_held_by": "heat"}),
+        ({"nvmlDeviceGetCurrentClocksEventReasons": [0x01]}, {}),
+        ({"nvmlDeviceGetEccMode": [[1, 0]], "nvmlDeviceGetCurrPcieLinkWidth": [16]}, {"ecc": "1", "pcie_width": "16"}),
+    ],
+    ids=["driver and clocks", "clocks that heat holds down", "an idle gpu", "error correction and the bus"],
+)
+def test_a_board_s_facts_are_told_and_what_it_does_not_tell_is_left_out(
+    answers: dict[str, list[Any]], facts: dict[str, str]
+) -> None:
+    assert Gpu(Library(**answers), "handle").facts == facts
+    assert gpu_of(CPU) is None  # which is no gpu
 
 
 # ---------------------------------------------------------------- memory

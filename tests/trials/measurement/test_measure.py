@@ -65,11 +65,14 @@ def test_the_step_time_is_the_median_of_the_measured_steps_and_its_spread_that_o
     assert result.step_time_spread_s == 1.5
     assert result.num_steps == 4
     assert result.num_warmup_steps == 1
+    assert result.losses == (5.0, 4.0, 3.0, 2.0, 1.0), "the warm-up's too"
 
 
-def test_the_interval_of_the_median_needs_six_steps() -> None:
+def test_the_interval_of_the_median_needs_six_steps_and_a_single_one_has_no_spread() -> None:
     assert measured(trial_spec()).step_time_interval_s is None
     assert measured(trial_spec(), times_s=(9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)).step_time_interval_s == 2.5
+    single = measured(trial_spec(), times_s=TIMES_S[:2])
+    assert (single.step_time_s, single.step_time_spread_s) == (1.0, 0.0)
 
 
 def test_mfu_is_the_model_flop_over_what_all_ranks_could_do_in_the_step() -> None:
@@ -89,10 +92,6 @@ def test_hfu_adds_what_is_computed_again() -> None:
     assert result.hfu / result.mfu == pytest.approx(1 + recomputed_flop(spec) / model_flop(spec))
 
 
-def test_losses_include_the_warm_up() -> None:
-    assert measured(trial_spec()).losses == (5.0, 4.0, 3.0, 2.0, 1.0)
-
-
 def test_each_phase_is_the_mean_of_the_rank_that_was_slowest_in_it() -> None:
     other = record(phases=(phases(0.5, 2.0), phases(0.5, 3.0)) * 2)
     result = measured(trial_spec(), record(), other)
@@ -104,24 +103,15 @@ def test_the_foreign_share_leaves_out_the_ranks_of_this_host_only() -> None:
     assert result.foreign_cpu_share == pytest.approx((8.0 - 7.0) / 20.0)
 
 
-def test_peak_and_reserved_bytes_are_listed_by_rank() -> None:
-    result = measured(trial_spec(), record(peak_bytes=7), record(peak_bytes=9, reserved_bytes=12))
-    assert (result.peak_bytes, result.reserved_bytes) == ((7, 9), (200, 12))
-
-
-def test_compilation_takes_as_long_as_on_the_rank_that_compiled_longest() -> None:
-    assert measured(trial_spec(), record(compile_s=3.0), record(compile_s=2.0)).compile_s == 3.0
-
-
-def test_power_is_the_mean_over_the_accelerators_that_tell_it() -> None:
-    assert measured(trial_spec(), record(power_w=600.0), record(power_w=500.0), record()).power_w == 550.0
+def test_memory_is_listed_by_rank_compilation_is_the_longest_and_power_the_mean_of_those_that_tell_it() -> None:
+    one, other = (
+        record(peak_bytes=7, compile_s=3.0, power_w=600.0),
+        record(peak_bytes=9, reserved_bytes=12, power_w=500.0),
+    )
+    result = measured(trial_spec(), one, other, record())
+    assert (result.peak_bytes, result.reserved_bytes) == ((7, 9, 100), (200, 12, 200))
+    assert (result.compile_s, result.power_w) == (3.0, 550.0)
     assert measured(trial_spec()).power_w is None
-
-
-def test_a_single_measured_step_has_no_spread() -> None:
-    spec = trial_spec()
-    result = measured(spec, times_s=TIMES_S[:2])
-    assert (result.step_time_s, result.step_time_spread_s) == (1.0, 0.0)
 
 
 def averaging(period: int) -> Layout:
@@ -222,10 +212,7 @@ def test_every_second_layer_is_counted_from_the_start_of_each_stage() -> None:
     layer = flop() // 7
     interleaved = PipelineSchedule.INTERLEAVED_1F1B
     stages: dict[str, Any] = {"pipeline_parallel_degree": 2, "virtual_stages_per_rank": 2}
+    assert recomputed_flop(trial_spec(Layout())) == 0
     assert flop(recompute_every=2) == 4 * layer
     assert flop(recompute_every=3) == 3 * layer
     assert flop(recompute_every=3, pipeline_schedule=interleaved, **stages) == 4 * layer
-
-
-def test_a_layout_that_recomputes_nothing_has_no_flop_to_add() -> None:
-    assert recomputed_flop(trial_spec(Layout())) == 0

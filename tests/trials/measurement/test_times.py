@@ -120,9 +120,10 @@ def parts(*device: Event, host: Sequence[Event] = HOST, pipelined: bool = False)
     return {part: time_ns for part, time_ns in found.items() if time_ns}
 
 
-def test_a_kernel_belongs_to_the_phase_that_launched_it() -> None:
+def test_a_kernel_belongs_to_the_phase_that_launched_it_and_one_of_unknown_origin_to_none() -> None:
     device = (kernel(100, 200), kernel(200, 500, launched_by=BACKWARD_OP), kernel(500, 550, launched_by=OPTIMIZER_OP))
     assert parts(*device) == {"forward_s": 100, "backward_s": 300, "optimizer_s": 50, "other_s": 550}
+    assert parts(kernel(100, 200, launched_by=0)) == {"other_s": 1000}
 
 
 def test_communication_counts_where_nothing_computes() -> None:
@@ -135,34 +136,22 @@ def test_an_all_to_all_is_known_by_its_call_since_nccl_sends_and_receives_for_it
     assert parts(kernel(100, 300, SEND_RECEIVE, 105), host=host) == {"all_to_all_s": 200, "other_s": 800}
 
 
-def test_a_receive_of_a_pipeline_waits_until_it_takes_as_long_as_the_shortest() -> None:
-    device = (kernel(100, 120, SEND_RECEIVE), kernel(200, 400, SEND_RECEIVE))
-    assert parts(*device, pipelined=True) == {"send_receive_s": 40, "pipeline_idle_s": 180, "other_s": 780}
-
-
-def test_an_exchange_without_a_pipeline_is_an_exchange() -> None:
-    device = (kernel(100, 120, SEND_RECEIVE), kernel(200, 400, SEND_RECEIVE))
-    assert parts(*device) == {"send_receive_s": 220, "other_s": 780}
-
-
-def test_waiting_for_the_last_stage_to_tell_the_loss_is_idle_time_of_a_pipeline() -> None:
-    assert parts(kernel(600, 900, ALL_REDUCE, LOSS_OP), pipelined=True) == {"pipeline_idle_s": 300, "other_s": 700}
-    assert parts(kernel(600, 900, ALL_REDUCE, LOSS_OP)) == {"all_reduce_s": 300, "other_s": 700}
-
-
-def test_a_kernel_of_unknown_origin_belongs_to_no_phase() -> None:
-    assert parts(kernel(100, 200, launched_by=0)) == {"other_s": 1000}
+def test_waiting_for_another_stage_is_idle_time_of_a_pipeline_only() -> None:
+    receives = (kernel(100, 120, SEND_RECEIVE), kernel(200, 400, SEND_RECEIVE))
+    # each waits until it takes as long as the shortest
+    assert parts(*receives, pipelined=True) == {"send_receive_s": 40, "pipeline_idle_s": 180, "other_s": 780}
+    assert parts(*receives) == {"send_receive_s": 220, "other_s": 780}
+    of_the_loss = kernel(600, 900, ALL_REDUCE, LOSS_OP)  # which the last stage tells
+    assert parts(of_the_loss, pipelined=True) == {"pipeline_idle_s": 300, "other_s": 700}
+    assert parts(of_the_loss) == {"all_reduce_s": 300, "other_s": 700}
 
 
 # ---------------------------------------------------------------- timeline
 WINDOW = Span(0, 100, "rest")
 
 
-def test_a_moment_goes_to_the_first_span_that_covers_it() -> None:
+def test_a_moment_goes_to_the_first_span_that_covers_it_in_pieces_too_and_at_the_ends_of_the_window() -> None:
     assert divided(WINDOW, [Span(10, 30, "a"), Span(20, 50, "b")]) == {"a": 20, "b": 20, "rest": 60}
-
-
-def test_a_span_may_be_cut_in_pieces_and_reach_out_of_the_window() -> None:
     spans = [Span(40, 50, "a"), Span(-20, 60, "b"), Span(90, 200, "b"), Span(300, 400, "a")]
     assert divided(WINDOW, spans) == {"a": 10, "b": 60, "rest": 30}
 
@@ -292,13 +281,16 @@ def test_a_micro_batch_goes_forward_on_a_stage_before_the_next_and_back_the_othe
         assert blocks[f"1B{number}"].end_s <= blocks[f"0B{number}"].start_s
 
 
+def passes_of(num_micro_batches: int) -> tuple[Block, ...]:
+    """A second each way for each."""
+    kinds = (BlockKind.FORWARD, BlockKind.BACKWARD)
+    pairs = [(i, k, kind) for i in range(num_micro_batches) for k, kind in enumerate(kinds)]
+    return tuple(Block(2.0 * i + k, 2.0 * i + k + 1, kind, 0, i) for i, k, kind in pairs)
+
+
 def recording(rank: int, *, began_ns: int = 0, done_s: tuple[float, ...] = (6.0,), host: str = "a") -> RankRecording:
     """Two micro-batches of one second each way, the step over so much later."""
-    passes = tuple(
-        Block(2.0 * i + k, 2.0 * i + k + 1, (BlockKind.FORWARD, BlockKind.BACKWARD)[k], 0, i)
-        for i in range(2)
-        for k in range(2)
-    )
+    passes = passes_of(2)
     steps = tuple(
         RecordedStep(began_ns=began_ns, passes=passes, complete_s=4.5, updated_s=5.0, done_s=one) for one in done_s
     )
@@ -340,12 +332,7 @@ def test_of_several_steps_the_shortest_is_shown() -> None:
 
 
 def test_many_micro_batches_are_folded_and_counted() -> None:
-    passes = tuple(
-        Block(2.0 * i + k, 2.0 * i + k + 1, (BlockKind.FORWARD, BlockKind.BACKWARD)[k], 0, i)
-        for i in range(100)
-        for k in range(2)
-    )
-    step = RecordedStep(began_ns=0, passes=passes, complete_s=200.0, updated_s=201.0, done_s=201.0)
+    step = RecordedStep(began_ns=0, passes=passes_of(100), complete_s=200.0, updated_s=201.0, done_s=201.0)
     found = step_timeline([RankRecording(rank=0, host="a", steps=(step,))], Layout(), num_micro_batches=100)
     assert found.folds[0].num_micro_batches == 96
     assert len(found.ranks[0].actions) < 12

@@ -82,16 +82,9 @@ def test_a_commands_lines_come_out_between_its_start_and_its_end() -> None:
     assert (code, lines[-1]["exit_code"]) == (0, 0)
 
 
-def test_a_node_says_whether_somebody_told_it_to_end() -> None:
+def test_a_node_that_nobody_told_to_end_says_so() -> None:
     lines, _ = told(task(*python("raise SystemExit(1)")))
     assert lines[-1]["told_to_end"] is False
-    process = node(task(*python("import time; print('runs', flush=True); time.sleep(600)")))
-    assert process.stdout is not None
-    while b'"runs"' not in process.stdout.readline():
-        pass
-    process.terminate()
-    output, _ = process.communicate(timeout=100.0)
-    assert lines_of(output)[-1]["told_to_end"] is True
 
 
 def test_a_command_knows_its_node_and_its_files() -> None:
@@ -101,10 +94,13 @@ def test_a_command_knows_its_node_and_its_files() -> None:
     assert printed(lines) == ["tp2 1 0 1"]
 
 
-def test_a_command_gets_the_variables_that_its_operator_named_and_no_others() -> None:
-    code = "import os; print(os.environ.get('SECRET'), os.environ.get('NAMED'), os.environ.get('OWN'))"
-    lines, _ = told(task(*python(code), passed=("NAMED",), variables={"OWN": "o"}), SECRET="s", NAMED="n")
-    assert printed(lines) == ["None n o"]
+def test_a_command_gets_the_variables_that_its_operator_named_and_sees_nothing_of_the_service() -> None:
+    named = ("SECRET", "NAMED", "OWN", "AUTOTUNER_TASK", "AUTOTUNER_DATABASE_URL")
+    wanted = task(
+        *python(f"import os; print(*map(os.environ.get, {named}))"), passed=("NAMED",), variables={"OWN": "o"}
+    )
+    lines, _ = told(wanted, SECRET="s", NAMED="n", AUTOTUNER_DATABASE_URL="secret")
+    assert printed(lines) == ["None n o None None"]
 
 
 def test_steps_that_a_trainer_reports_come_out_as_they_are_reported() -> None:
@@ -131,27 +127,18 @@ def test_past_the_time_limit_everything_is_ended_and_said_so() -> None:
     assert left(limited) == []
 
 
-def test_a_node_that_is_told_to_end_ends_all_that_it_started() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_node_that_is_told_to_end_or_killed_takes_all_along_that_it_started(number: signal.Signals) -> None:
     endless = task(*python(LEFT_BEHIND))
     process = node(endless)
     assert process.stdout is not None
     while b"hello" not in process.stdout.readline():
         pass
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     rest, _ = process.communicate(timeout=PATIENCE_S)
-    assert lines_of(rest)[-1]["type"] == "node"
-    assert process.returncode == 1
-    assert left(endless) == []
-
-
-def test_a_node_that_is_killed_takes_all_along() -> None:
-    endless = task(*python(LEFT_BEHIND))
-    process = node(endless)
-    assert process.stdout is not None
-    while b"hello" not in process.stdout.readline():
-        pass
-    process.kill()
-    process.communicate(timeout=PATIENCE_S)
+    if number == signal.SIGTERM:
+        assert (lines_of(rest)[-1]["type"], lines_of(rest)[-1]["told_to_end"], process.returncode) == ("node", True, 1)
+        assert left(endless) == []
     until("nothing is left", lambda: left(endless) == [])
 
 
@@ -191,12 +178,6 @@ def left(task: NodeTask) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
-
-
-@pytest.mark.parametrize("variable", ["AUTOTUNER_TASK", "AUTOTUNER_DATABASE_URL"])
-def test_a_trainer_sees_nothing_of_the_service(variable: str) -> None:
-    lines, _ = told(task(*python(f"import os; print({variable!r} in os.environ)")), AUTOTUNER_DATABASE_URL="secret")
-    assert printed(lines) == ["False"]
 
 
 # ---------------------------------------------------------------- ray node

@@ -20,8 +20,6 @@ from autotuner.launch.zygote import ForkedRanks, Zygote
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 
-"""A zygote imports torch within two seconds; a loaded machine gets thirty times that."""
-
 
 class Nursery:
     """A zygote, and errands with folders of their own."""
@@ -73,13 +71,14 @@ def both_run(folder: Path) -> Callable[[], bool]:
     return lambda: all((folder / f"{rank}.running").exists() for rank in range(2))
 
 
-def test_ranks_are_told_where_they_stand_and_their_exit_codes_come_back(nursery: Nursery) -> None:
+def test_ranks_are_told_where_they_stand_and_their_exit_codes_and_what_they_print_come_back(nursery: Nursery) -> None:
     ranks, folder = nursery.send("confess", 3)
     wait(ranks.ended)
     assert ranks.exit_codes == {0: 0, 1: 1, 2: 2}
     facts = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(3)]
     assert [fact["environment"]["RANK"] for fact in facts] == ["0", "1", "2"]
     assert {fact["environment"]["WORLD_SIZE"] for fact in facts} == {"3"}
+    assert (folder / "ranks" / "1" / "stdout.log").read_text() == "rank 1 was here\n"
 
 
 def test_a_rank_is_a_process_and_a_session_of_its_own_with_one_thread_and_no_device(nursery: Nursery) -> None:
@@ -93,12 +92,6 @@ def test_a_rank_is_a_process_and_a_session_of_its_own_with_one_thread_and_no_dev
 def test_a_rank_gets_the_variables_of_its_request_and_none_of_another(nursery: Nursery) -> None:
     assert {fact["environment"]["COLOUR"] for fact in nursery.facts(COLOUR="blue")} == {"blue"}
     assert {fact["environment"]["COLOUR"] for fact in nursery.facts()} == {None}
-
-
-def test_what_a_rank_prints_lies_in_its_folder(nursery: Nursery) -> None:
-    ranks, folder = nursery.send("confess")
-    wait(ranks.ended)
-    assert (folder / "ranks" / "1" / "stdout.log").read_text() == "rank 1 was here\n"
 
 
 def test_a_task_that_raises_ends_its_rank_with_the_traceback_in_its_log(nursery: Nursery) -> None:

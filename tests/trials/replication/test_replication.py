@@ -14,9 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.core.errors import InvalidInput
 from bench.lossy_convergence import Training
-from tests.trials.collective import Noted
-from tests.trials.replication.replicators import DENSE, KEEPING, REPLICATORS, SHAPES, gradients
-from tests.trials.replication.tasks import NUM_STEPS
+from tests.trials.joined import Noted
+from tests.trials.replication.tasks import DENSE, KEEPING, NUM_STEPS, REPLICATORS, SHAPES, gradients
 from tests.trials.replication.trainers import small_model
 from tests.trials.zygote import Zygote
 from trials.replication.averaging import ParameterAverager
@@ -52,10 +51,12 @@ def test_an_averager_goes_on_from_saved_anchors_and_steps(alone: dist.ProcessGro
     assert second.after_step()
 
 
-def test_anchors_of_other_parameters_are_refused(alone: dist.ProcessGroup) -> None:
-    averager = ParameterAverager([torch.zeros(3)], alone)
+def test_anchors_and_residuals_of_other_tensors_are_refused(alone: dist.ProcessGroup) -> None:
+    held, other = [torch.zeros(4)], [torch.zeros(5)]
     with pytest.raises(InvalidInput, match="shapes"):
-        averager.load_state_dict({"anchors": [torch.zeros(1)], "num_steps": 0})
+        ParameterAverager(held, alone).load_state_dict({"anchors": other, "num_steps": 0})
+    with pytest.raises(InvalidInput, match="shapes"):
+        DemoReplicator(held, alone).load_state_dict({"residuals": other, "num_steps": 1})
 
 
 # ---------------------------------------------------------------- convergence
@@ -382,12 +383,6 @@ def test_what_no_exchange_can_be_is_refused_with_the_nearest_that_can(
     with pytest.raises(InvalidInput) as refused:
         DemoReplicator([torch.zeros(4)], alone, chunk=chunk, top_k=top_k, decay=decay)
     assert (refused.value.field, refused.value.nearest) == (field, nearest)
-
-
-def test_residuals_of_other_tensors_are_refused(alone: dist.ProcessGroup) -> None:
-    replicator = DemoReplicator([torch.zeros(4)], alone)
-    with pytest.raises(InvalidInput, match="shapes"):
-        replicator.load_state_dict({"residuals": [torch.zeros(5)], "num_steps": 1})
 
 
 def test_residuals_go_on_in_chunks_of_another_size(alone: dist.ProcessGroup) -> None:

@@ -17,7 +17,7 @@ from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.placement import Nodes
 from autotuner.core.trial import FailureKind
 from tests.builders import cpu_cluster, measurement, step_report
-from tests.trials.collective import Noted
+from tests.trials.joined import Noted
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines
 from trials.runtime.pending import future_of
@@ -112,17 +112,11 @@ def _backward(weight: Tensor, hook: Callable[[Tensor], Tensor]) -> None:
 
 
 # ---------------------------------------------------------------- rank
-def test_torchrun_says_where_a_process_stands() -> None:
-    environment = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    assert RankInfo.from_environment(environment) == RankInfo(rank=5, world_size=8, local_rank=1, local_world_size=4)
-
-
-def test_a_process_that_no_torchrun_has_started_can_be_told_the_same() -> None:
+def test_torchrun_or_whoever_tells_the_same_says_where_a_process_stands_which_is_alone_otherwise() -> None:
     rank_info = RankInfo(rank=5, world_size=8, local_rank=1, local_world_size=4)
+    environment = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    assert RankInfo.from_environment(environment) == rank_info
     assert RankInfo.from_environment(rank_info.environment()) == rank_info
-
-
-def test_without_torchrun_a_process_is_alone() -> None:
     assert RankInfo.from_environment({"HOME": "/"}) == RankInfo(rank=0, world_size=1, local_rank=0, local_world_size=1)
 
 
@@ -135,13 +129,10 @@ def test_ranks_are_dealt_to_the_nodes_that_torchrun_filled_one_after_the_other()
     assert [one.dealt(RankPlacement.BLOCK) for one in processes] == processes
 
 
-def test_a_host_that_plays_several_nodes_has_so_many() -> None:
+def test_a_host_that_has_all_ranks_of_a_cluster_plays_its_nodes() -> None:
     process = RankInfo(rank=3, world_size=4, local_rank=3, local_world_size=4, ranks_per_node=2)
     assert process.nodes(RankPlacement.BLOCK) == Nodes(num_nodes=2, ranks_per_node=2)
     assert process.dealt(RankPlacement.CYCLIC).rank == 3
-
-
-def test_a_host_that_has_all_ranks_of_a_cluster_plays_its_nodes() -> None:
     alone = RankInfo(rank=1, world_size=4, local_rank=1, local_world_size=4)
     assert alone.playing(cpu_cluster(2, num_nodes=2)).ranks_per_node == 2
     assert alone.playing(cpu_cluster(4)).nodes(RankPlacement.BLOCK).num_nodes == 1

@@ -61,18 +61,19 @@ def test_context_ranks_hold_the_parts_of_every_sequence_with_the_tokens_that_fol
         assert torch.equal(share.together().labels_BS, whole.together().labels_BS[:, positions])
 
 
-def test_a_label_is_the_token_that_follows() -> None:
-    whole = draw()
-    assert torch.equal(whole.together().labels_BS[:, :-1], whole.together().tokens_BS[:, 1:])
+def test_a_label_is_the_token_that_follows_and_micro_batches_are_the_batch_in_order() -> None:
+    whole = draw().together()
+    assert torch.equal(whole.labels_BS[:, :-1], whole.tokens_BS[:, 1:])
+    parts = draw(spec_of(micro_batch_size=2)).micro_batches
+    assert torch.equal(torch.cat([one.tokens_BS for one in parts]), whole.tokens_BS)
+    assert [len(one.tokens_BS) for one in parts] == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("change", [{"step": 1}, {"spec": spec_of(seed=2)}])
-def test_another_step_or_seed_is_another_batch(change: dict[str, Any]) -> None:
-    assert not torch.equal(draw().together().tokens_BS, draw(**change).together().tokens_BS)
-
-
-def test_no_two_sequences_of_a_batch_are_equal() -> None:
-    assert len(torch.unique(draw().together().tokens_BS, dim=0)) == 8
+def test_another_step_or_seed_is_another_batch_of_which_no_two_sequences_are_equal(change: dict[str, Any]) -> None:
+    drawn = draw().together().tokens_BS
+    assert not torch.equal(drawn, draw(**change).together().tokens_BS)
+    assert len(torch.unique(drawn, dim=0)) == 8
 
 
 def test_tokens_lie_in_the_vocabulary_and_low_ones_are_frequent() -> None:
@@ -80,12 +81,6 @@ def test_tokens_lie_in_the_vocabulary_and_low_ones_are_frequent() -> None:
     assert int(tokens.min()) == 0
     assert int(tokens.max()) < 50
     assert float((tokens < 25).float().mean()) > 0.7  # 2^(-1/3) = 0.79 is expected, over 1920 draws
-
-
-def test_micro_batches_are_the_batch_in_order() -> None:
-    parts = draw(spec_of(micro_batch_size=2)).micro_batches
-    assert torch.equal(torch.cat([one.tokens_BS for one in parts]), draw().together().tokens_BS)
-    assert [len(one.tokens_BS) for one in parts] == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["padded", "packed"])
@@ -101,16 +96,14 @@ def test_however_sequences_are_dealt_and_laid_out_they_are_those_of_the_global_b
     assert sorted(map(len, sequences_of(shares(spec)))) == sorted(sequence_lengths(spec, 0))
 
 
-def test_a_row_is_as_long_as_the_longest_of_its_micro_batch_and_what_ranks_split_it_into() -> None:
+def test_a_row_is_as_long_as_the_longest_of_its_micro_batch_and_of_one_length_for_stages_of_a_pipeline() -> None:
     spec = spec_of(UNEQUAL, tensor_parallel_degree=2, micro_batch_size=2)
     lengths = sequence_lengths(spec, 0)
     longest = [max(lengths[start : start + 2]) for start in range(0, 8, 2)]
-    assert [one.tokens_BS.shape[1] for one in draw(spec).micro_batches] == [length + length % 2 for length in longest]
-
-
-def test_stages_of_a_pipeline_take_rows_of_one_length() -> None:
-    spec = spec_of(UNEQUAL, pipeline_parallel_degree=2, micro_batch_size=2)
-    assert draw(spec).together().tokens_BS.shape == (8, 12)
+    split = [length + length % 2 for length in longest]  # into as many as there are tensor ranks
+    assert [one.tokens_BS.shape[1] for one in draw(spec).micro_batches] == split
+    staged = spec_of(UNEQUAL, pipeline_parallel_degree=2, micro_batch_size=2)
+    assert draw(staged).together().tokens_BS.shape == (8, 12)
 
 
 def test_a_packed_row_holds_no_more_than_its_sequences_and_what_tensor_ranks_need() -> None:

@@ -18,7 +18,6 @@ import pytest
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
-from autotuner.core.trial import TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import ATTEMPT_ID, end_all
 from autotuner.launch.repeating import pooled
@@ -26,7 +25,7 @@ from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.this_machine import detect_cluster, forget_cluster, software_of_this_machine, visible_gpus
 from bench.fake_launcher import FakeLauncher
 from tests.builders import breakdown, cpu_cluster, h100_cluster, measurement
-from tests.trials.launching import Watcher, spec
+from tests.trials.launching import Watcher, failed, spec
 
 
 @pytest.fixture(autouse=True)
@@ -128,10 +127,8 @@ def test_one_run_or_equal_ones_stay_as_they_are_and_rates_follow_the_step_time()
     run = measurement()
     slower = replace(run, step_time_s=3 * run.step_time_s)
     both = pooled([run, slower])
-    assert both.mfu == pytest.approx(run.mfu / 2)
-    assert both.hfu == pytest.approx(run.hfu / 2)
-    assert both.tokens_per_s == pytest.approx(run.tokens_per_s / 2)
-    assert both.model_flop_per_s == pytest.approx(run.model_flop_per_s / 2)
+    for rate in ("mfu", "hfu", "tokens_per_s", "model_flop_per_s"):
+        assert getattr(both, rate) == pytest.approx(getattr(run, rate) / 2), rate
     runs = [replace(measurement(), step_time_s=time_s) for time_s in (1.0, 1.1)]
     assert pooled(runs).step_time_s == pytest.approx(1.05)
     assert pooled(runs).noise_floor == pytest.approx(0.1 / 1.05)
@@ -191,25 +188,15 @@ def test_versions_are_told_as_trials_record_them_and_nothing_is_imported_for_it(
 ELSEWHERE = replace(cpu_cluster(), engine="elsewhere")
 
 
-def routed() -> tuple[RoutedLauncher, FakeLauncher, FakeLauncher]:
-    here, elsewhere = FakeLauncher(), FakeLauncher(capacity=4)
-    return RoutedLauncher({"local": here, "elsewhere": elsewhere}), here, elsewhere
-
-
 def test_a_trial_runs_where_its_cluster_says_and_on_no_engine_that_nobody_registered() -> None:
-    launcher, here, elsewhere = routed()
+    here, elsewhere = FakeLauncher(), FakeLauncher(capacity=4)
+    launcher = RoutedLauncher({"local": here, "elsewhere": elsewhere})
     assert isinstance(launcher.run(spec("routed", cluster=ELSEWHERE), Watcher()), Measurement)
     assert (len(here.specs), len(elsewhere.specs)) == (0, 1)
-    launcher, here, elsewhere = routed()
     launcher.run(spec("routed"), Watcher())
-    assert (len(here.specs), len(elsewhere.specs)) == (1, 0)
-    launcher, _, _ = routed()
-    assert launcher.capacity(ELSEWHERE) == 4
-    assert launcher.capacity(cpu_cluster()) == 1
-    launcher, _, _ = routed()
+    assert (len(here.specs), len(elsewhere.specs)) == (1, 1)
     nowhere = replace(cpu_cluster(), engine="nowhere")
+    assert [launcher.capacity(cluster) for cluster in (ELSEWHERE, cpu_cluster(), nowhere)] == [4, 1, 1]
     assert launcher.refuses(nowhere) == "no engine nowhere is registered where trials run (there are: local, elsewhere)"
-    outcome = launcher.run(spec("routed", cluster=nowhere), Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(launcher.run(spec("routed", cluster=nowhere), Watcher()))
     assert "no engine nowhere" in outcome.message
-    assert launcher.capacity(nowhere) == 1

@@ -7,9 +7,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +42,28 @@ def gpus() -> DevicePool:
 def impatient() -> Watcher:
     """Stops the trial as soon as it is asked."""
     return Watcher(stop_after=0)
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from autotuner.launch.exclusive import DevicePool
+from tests.trials.launching import Watcher, spec
+with DevicePool(lock_folder=lambda: Path(sys.argv[1])).claim(spec("theirs"), Watcher()):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_by_another(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has the cores of all pools with that lock folder."""
+    command = [sys.executable, "-c", HOLDS, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
 @pytest.fixture
@@ -136,21 +158,9 @@ def test_pools_with_one_folder_share_their_devices_and_release_them(tmp_path: Pa
 
 
 def test_devices_of_a_process_that_was_killed_are_free(tmp_path: Path) -> None:
-    program = (
-        "import sys, time; from pathlib import Path\n"
-        "from autotuner.launch.exclusive import DevicePool; from tests.trials.launching import Watcher, spec\n"
-        "with DevicePool(lock_folder=lambda: Path(sys.argv[1])).claim(spec('theirs'), Watcher()):\n"
-        "    print('held', flush=True)\n"
-        "    time.sleep(60)\n"
-    )
     pool = DevicePool(lock_folder=lambda: tmp_path)
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        with pool.claim(spec("waiting"), impatient()) as devices:
-            assert devices == STOPPED
-        process.kill()
+    with held_by_another(tmp_path), pool.claim(spec("waiting"), impatient()) as devices:
+        assert devices == STOPPED
     with pool.claim(spec("next"), impatient()) as devices:
         assert devices == (CORES,)
 
@@ -185,42 +195,31 @@ def test_a_folder_that_cannot_be_locked_in_says_why_and_nothing_of_the_trial(tmp
 
 
 def test_who_waits_is_told_which_process_is_frozen_with_the_devices(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from autotuner.launch.exclusive import DevicePool\n"
-        "from tests.trials.launching import Watcher, spec\n"
-        "with DevicePool(lock_folder=lambda: Path(sys.argv[1])).claim(spec('theirs'), Watcher()):\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
+    watcher = impatient()
+    with held_by_another(tmp_path) as other:
         other.send_signal(signal.SIGSTOP)
         while psutil.Process(other.pid).status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
-        watcher = impatient()
         with DevicePool(lock_folder=lambda: tmp_path).claim(spec("mine"), watcher) as devices:
             assert isinstance(devices, Stopped)
-        other.kill()
     assert [f"process {other.pid} has them and is stopped" in str(reason) for reason in watcher.waits] == [True]
 
 
-def test_a_lock_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = tmp_path / f"autotuner-{os.getuid()}"
+def open_to_all(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(open_to_all, "others may write"), (lambda folder: folder.symlink_to(folder.parent), "belongs to somebody else")],
+    ids=["others may write to it", "it leads elsewhere"],
+)
+def test_a_lock_folder_that_is_not_only_ours_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], said: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    make(tmp_path / f"autotuner-{os.getuid()}")
     outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("t"), Watcher())
     assert isinstance(outcome, Stopped)
-    assert "others may write" in outcome.detail
-
-
-def test_a_lock_folder_that_leads_elsewhere_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / f"autotuner-{os.getuid()}").symlink_to(tmp_path)
-    outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("led"), Watcher())
-    assert isinstance(outcome, Stopped)
-    assert "belongs to somebody else" in outcome.detail
+    assert said in outcome.detail

@@ -15,9 +15,9 @@ import pytest
 
 from autotuner.core.codec import SCHEMA_VERSION, to_plain
 from autotuner.core.errors import AutotunerError, InvalidInput
-from autotuner.core.measurement import Breakdown, LinkEvent, LinkEventKind, Measurement, StepReport
+from autotuner.core.measurement import Breakdown, LinkEvent, LinkEventKind, Measurement
 from autotuner.core.timeline import StepTimeline
-from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.attempts import GRACE_S, follow, verdict
 from autotuner.launch.exclusive import DevicePool
@@ -28,7 +28,7 @@ from autotuner.launch.this_machine import ask_torch
 from autotuner.launch.torchrun import dead_ranks
 from tests.builders import breakdown, cpu_cluster, cpu_layout, measurement, step_report, tiny_job, tiny_model
 from tests.patience import PATIENCE_S
-from tests.trials.launching import SHORT, Watcher, spec
+from tests.trials.launching import SHORT, Watcher, failed, interrupted, measured, spec
 
 
 # ---------------------------------------------------------------- torch jobs
@@ -129,24 +129,17 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_steps_come_once_each_and_in_order(tmp_path: Path) -> None:
+def test_steps_come_once_each_in_order_and_a_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
     path = tmp_path / "reports"
     reports = Reports(path)
     assert list(reports.new_steps()) == []
     append(path, line("step", **to_plain(step_report(0))))
     assert list(reports.new_steps()) == [step_report(0)]
-    append(path, line("step", **to_plain(step_report(1))) + line("step", **to_plain(step_report(2))))
-    assert list(reports.new_steps()) == [step_report(1), step_report(2)]
-
-
-def test_a_line_still_being_written_waits_for_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "reports"
-    reports = Reports(path)
-    text = line("step", **to_plain(step_report(0)))
+    text = line("step", **to_plain(step_report(1)))
     append(path, text[:20])
     assert list(reports.new_steps()) == []
-    append(path, text[20:])
-    assert list(reports.new_steps()) == [step_report(0)]
+    append(path, text[20:] + line("step", **to_plain(step_report(2))))
+    assert list(reports.new_steps()) == [step_report(1), step_report(2)]
 
 
 def test_the_measurement_and_the_failures_are_kept(tmp_path: Path) -> None:
@@ -213,14 +206,38 @@ def test_a_line_that_is_none_of_ours_is_passed_over(tmp_path: Path, torn: str) -
 
 # ---------------------------------------------------------------- following
 class PretendRanks:
-    """Ranks that end after a number of looks, or never."""
+    """Ranks that end after a number of looks, or never, and report one step as they start.
+
+    Args:
+        num_looks: After which they have ended; None: never.
+        error: Raised where they are started or looked at.
+        deaths: What each look finds, before it finds ``found``.
+        stuck: Pids of processes that cannot be ended.
+    """
 
     def __init__(
-        self, num_looks: int | None = None, error: OSError | None = None, deaths: Sequence[Sequence[Death]] = ()
+        self,
+        num_looks: int | None = None,
+        error: Exception | None = None,
+        deaths: Sequence[Sequence[Death]] = (),
+        stuck: tuple[int, ...] = (),
     ) -> None:
-        self._num_looks = num_looks
-        self._error = error
+        self._num_looks, self._error, self._stuck = num_looks, error, stuck
         self._deaths = deque(deaths)
+        self.found: Sequence[Death] = ()
+        self.text = ""
+        self.environment: Mapping[str, str] = {}
+
+    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
+        del spec
+        if self._error:
+            raise self._error
+        self.environment = environment
+        append(files.reports, line("step", **to_plain(step_report(0))))
+        return self
+
+    def close(self) -> None:
+        pass
 
     def ended(self) -> bool:
         if self._error:
@@ -231,19 +248,14 @@ class PretendRanks:
         return self._num_looks < 0
 
     def deaths(self) -> Sequence[Death]:
-        return self._deaths.popleft() if self._deaths else ()
+        return self._deaths.popleft() if self._deaths else self.found
 
     def log(self) -> str:
-        return ""
+        return self.text
 
     def end(self, *, grace_s: float) -> tuple[int, ...]:
         del grace_s
-        return ()
-
-
-def report(path: Path, type_: str, fields: Mapping[str, object]) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps({"type": type_, **fields}) + "\n")
+        return self._stuck
 
 
 def followed(
@@ -255,12 +267,12 @@ def followed(
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
     path = tmp_path / "reports.jsonl"
-    report(path, "step", to_plain(step_report(0)))
+    append(path, line("step", **to_plain(step_report(0))))
     return path
 
 
 def test_a_complete_result_ends_it_before_the_ranks_do(reports: Path) -> None:
-    report(reports, "measurement", to_plain(measurement()))
+    append(reports, line("measurement", **to_plain(measurement())))
     watcher = Watcher()
     assert followed(reports, PretendRanks(), watcher) == "measured"
     assert watcher.steps == [step_report(0)]
@@ -270,13 +282,13 @@ def test_ranks_that_are_gone_say_why_or_outlast_the_deadline_end_it(reports: Pat
     assert followed(reports, PretendRanks(2), Watcher()) == "ended"
     assert followed(reports, PretendRanks(), Watcher(), limit_s=0.0) == "timeout"
     out_of_memory = RankFailure(rank=1, kind=FailureKind.OOM, message="out of memory", traceback="")
-    report(reports, "failure", to_plain(out_of_memory))
+    append(reports, line("failure", **to_plain(out_of_memory)))
     assert followed(reports, PretendRanks(), Watcher(), peers_s=0.0) == "failed"
 
 
 def test_ranks_that_only_lost_a_peer_are_followed_until_it_is_known_which_one_died(reports: Path) -> None:
     lost = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connection closed by peer", traceback="")
-    report(reports, "failure", to_plain(lost))
+    append(reports, line("failure", **to_plain(lost)))
     own_end = Death(rank=0, exit_code=1)
     ranks = PretendRanks(deaths=[[], [own_end], [own_end, Death(rank=1, exit_code=-9)], [own_end]])
     assert followed(reports, ranks, Watcher(), peers_s=0.0) == "failed"
@@ -291,15 +303,6 @@ def test_the_watchers_answer_ends_it(reports: Path) -> None:
 def test_ranks_that_cannot_be_looked_at_are_the_launchers_own_trouble(reports: Path) -> None:
     with pytest.raises(CannotRun, match="gone"):
         followed(reports, PretendRanks(error=OSError("gone")), Watcher())
-
-
-def test_a_watcher_that_cannot_store_a_step_is_not_taken_for_the_launchers_trouble(reports: Path) -> None:
-    class FullStore(Watcher):
-        def on_step(self, step: StepReport) -> None:
-            raise OSError(f"no space left for step {step.step}")
-
-    with pytest.raises(OSError, match="no space left for step 0"):
-        followed(reports, PretendRanks(), FullStore())
 
 
 SPEC = TrialSpec(
@@ -318,32 +321,11 @@ WORKING = (
 )
 
 
-class Seen:
-    """Ranks that have ended, as whoever started them saw them."""
-
-    def __init__(self) -> None:
-        self.found: list[Death] = []
-        self.text = ""
-
-    def ended(self) -> bool:
-        return True
-
-    def deaths(self) -> Sequence[Death]:
-        return self.found
-
-    def log(self) -> str:
-        return self.text
-
-    def end(self, *, grace_s: float) -> tuple[int, ...]:
-        del grace_s
-        return ()
-
-
 class Case:
     """The files of one ended trial."""
 
     def __init__(self, directory: Path) -> None:
-        self.ranks = Seen()
+        self.ranks = PretendRanks(0)
         self.rank_logs: dict[int, str] = {}
         self.reports = Reports(directory / "reports")
 
@@ -360,9 +342,7 @@ class Case:
         )
 
     def failure(self, *, timed_out: bool = False, oom_killed: bool = False) -> TrialFailure:
-        judged = self.judge(timed_out=timed_out, oom_killed=oom_killed)
-        assert isinstance(judged, TrialFailure)
-        return judged
+        return failed(self.judge(timed_out=timed_out, oom_killed=oom_killed))
 
 
 @pytest.fixture
@@ -374,8 +354,7 @@ def test_profiled_steps_that_die_or_hang_cost_the_breakdown_and_nothing_else(cas
     case.reports.measurement = measurement(breakdown=breakdown())
     assert case.judge() == case.reports.measurement
     case.reports.measurement = measurement()
-    judged = case.judge(timed_out=True)
-    assert isinstance(judged, Measurement)
+    judged = measured(case.judge(timed_out=True))
     assert judged.breakdown_failure == "timeout: no result within 60 s"
     case.reports.measurement = measurement()
     case.fails(1, FailureKind.OOM)
@@ -384,6 +363,7 @@ def test_profiled_steps_that_die_or_hang_cost_the_breakdown_and_nothing_else(cas
 
 def test_the_rank_that_ran_out_of_memory_is_guilty_not_its_peers_who_lost_the_connection(case: Case) -> None:
     case.fails(0, FailureKind.COMMUNICATION)
+    assert case.failure().kind == FailureKind.COMMUNICATION, "where it is all that was reported it is believed"
     case.fails(1, FailureKind.OOM)
     assert (case.failure().kind, case.failure().rank) == (FailureKind.OOM, 1)
 
@@ -400,11 +380,6 @@ def test_a_killed_rank_is_named_with_its_signal_and_its_last_lines(case: Case) -
 def test_a_rank_killed_by_the_kernel_for_memory_ran_out_of_memory(case: Case) -> None:
     case.ranks.found = [Death(rank=1, exit_code=-9)]
     assert case.failure(oom_killed=True).kind == FailureKind.OOM
-
-
-def test_when_all_that_was_reported_is_communication_it_is_believed(case: Case) -> None:
-    case.fails(0, FailureKind.COMMUNICATION)
-    assert case.failure().kind == FailureKind.COMMUNICATION
 
 
 @pytest.mark.parametrize(
@@ -429,98 +404,40 @@ def test_an_end_without_any_report_is_a_crash_with_the_last_lines_of_who_started
     assert "no torch" in judged.log_tail
 
 
-class NoRanks:
-    """Starts none."""
-
-    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
-        raise AssertionError(f"{spec.trial_id} was started in {files.directory} with {environment}")
-
-    def close(self) -> None:
-        pass
-
-
-class StuckRanks:
-    """Ranks that report one step, and of which one process cannot be ended."""
-
-    pid = 4711
-
-    def __init__(self) -> None:
-        self.environment: Mapping[str, str] = {}
-
-    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
-        del spec
-        self.environment = environment
-        files.reports.write_text(json.dumps({"type": "step", **to_plain(step_report(0))}) + "\n")
-        return self
-
-    def close(self) -> None:
-        pass
-
-    def ended(self) -> bool:
-        return False
-
-    def deaths(self) -> Sequence[Death]:
-        return ()
-
-    def log(self) -> str:
-        return ""
-
-    def end(self, *, grace_s: float) -> tuple[int, ...]:
-        del grace_s
-        return (self.pid,)
-
-
 def test_a_trial_with_a_process_that_cannot_be_ended_ends_at_its_limit_and_names_the_process(tmp_path: Path) -> None:
     trial = spec("stuck", replace(SHORT, timeout_s=0.1))
-    outcome = LocalLauncher(tmp_path, StuckRanks()).run(trial, Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(LocalLauncher(tmp_path, PretendRanks(stuck=(4711,))).run(trial, Watcher()))
     assert outcome.kind == FailureKind.TIMEOUT
     assert outcome.message.endswith("SIGKILL did not end process 4711")
 
 
-def test_a_watcher_that_cannot_store_a_step_is_not_taken_for_a_work_directory_that_is_broken(tmp_path: Path) -> None:
-    class FullStore(Watcher):
-        def on_step(self, step: StepReport) -> None:
-            raise OSError(f"no space left for step {step.step}")
-
-    with pytest.raises(OSError, match="no space left for step 0"):
-        LocalLauncher(tmp_path, StuckRanks()).run(spec("unheard"), FullStore())
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_ranks_on_gpus_see_those_alone_that_no_other_trial_has(tmp_path: Path) -> None:
-    ranks, pool = StuckRanks(), DevicePool(lambda: ("0", "1", "2", "3"))
+    ranks, pool = PretendRanks(), DevicePool(lambda: ("0", "1", "2", "3"))
     with pool.claim(spec("beside", device="cuda"), Watcher()):
         LocalLauncher(tmp_path, ranks, pool).run(spec("gpus", replace(SHORT, timeout_s=0.1), device="cuda"), Watcher())
     assert ranks.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_ranks_that_cannot_be_started_say_why_and_nothing_of_the_trial(tmp_path: Path) -> None:
-    class Unstartable(StuckRanks):
-        def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
-            del files, environment
-            raise BlockingIOError(f"too many processes to start {spec.trial_id}")
-
-    outcome = LocalLauncher(tmp_path, Unstartable()).run(spec("unstarted"), Watcher())
-    assert isinstance(outcome, Stopped)
-    assert outcome.reason == "infrastructure"
-    assert "too many processes" in outcome.detail
+    unstartable = PretendRanks(error=BlockingIOError("too many processes"))
+    assert "too many processes" in interrupted(LocalLauncher(tmp_path, unstartable).run(spec("unstarted"), Watcher()))
     assert list(tmp_path.iterdir()) == []
 
 
+NO_RANKS = PretendRanks(error=AssertionError("ranks were started"))
+
+
 def test_more_ranks_than_the_cores_share_are_refused_and_never_started(tmp_path: Path) -> None:
-    launcher = LocalLauncher(tmp_path, NoRanks())
+    launcher = LocalLauncher(tmp_path, NO_RANKS)
     refusal = launcher.refuses(cpu_cluster(num_nodes=2**17, accelerators_per_node=8))
     assert refusal is not None
     assert "1048576 ranks, these cores share" in refusal
     crowd = spec("crowd", layout=cpu_layout(data_parallel_replicate_degree=2**20))
-    outcome = launcher.run(crowd, Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(launcher.run(crowd, Watcher()))
     assert (outcome.kind, "1048576 ranks are more than" in outcome.message) == (FailureKind.CRASH, True)
 
 
 def test_weights_that_the_machine_cannot_hold_are_out_of_memory_before_a_rank_starts(tmp_path: Path) -> None:
     huge = replace(spec("huge"), model=tiny_model(num_layers=2**31 - 1, ffn_size=2**20))
-    outcome = LocalLauncher(tmp_path, NoRanks()).run(huge, Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(LocalLauncher(tmp_path, NO_RANKS).run(huge, Watcher()))
     assert (outcome.kind, "the weights alone need" in outcome.message) == (FailureKind.OOM, True)

@@ -21,7 +21,7 @@ from autotuner.launch.proxy import extrapolated, proxies
 from autotuner.launch.repeating import RepeatingLauncher
 from bench.fake_launcher import FakeLauncher, plain_measurement
 from tests.builders import cpu_cluster, cpu_layout, failure, tiny_model
-from tests.trials.launching import SHORT, Watcher, spec
+from tests.trials.launching import SHORT, Watcher, failed, spec
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
 
@@ -141,8 +141,7 @@ def test_a_trial_at_proxy_depth_runs_two_smaller_models_and_says_so() -> None:
 def test_a_proxy_that_dies_says_with_how_many_layers() -> None:
     launcher = FakeLauncher(in_turn([1.0, failure(FailureKind.OOM)]))
     settings = replace(SHORT, proxy_layers_per_stage=(1, 2))
-    outcome = RepeatingLauncher(launcher).run(spec("proxy", settings), Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(RepeatingLauncher(launcher).run(spec("proxy", settings), Watcher()))
     assert outcome.kind == FailureKind.OOM
     assert outcome.message.startswith("with 2 of 4 layers: ")
 

@@ -22,7 +22,7 @@ from autotuner.launch.reports import RankFailure
 from bench.fake_launcher import plain_measurement
 from tests.builders import cpu_cluster
 from tests.trainers.registered import by_trainer, registered
-from tests.trials.launching import SHORT, Watcher, spec
+from tests.trials.launching import SHORT, Watcher, failed, spec
 from tests.unit.launch.engines.scripted import ENDED, LOST, QUEUED, RUNNING, Scripted, launcher, told
 
 CLUSTER = replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="scripted")
@@ -94,8 +94,7 @@ def test_nodes_that_the_autotuner_itself_ends_are_not_interrupted(tmp_path: Path
     engine = Scripted(RUNNING, printed=lambda _: end if engine.cancelled else b"")
     name, running = job_name(trial().trial_id, 0, 0), EngineJobPhase.RUNNING
     job = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=running, started_at=1.0)
-    outcome = launcher(tmp_path, engine).run(trial(jobs=(job,)), Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(launcher(tmp_path, engine).run(trial(jobs=(job,)), Watcher()))
     assert outcome.kind == FailureKind.TIMEOUT
 
 
@@ -191,8 +190,7 @@ def test_a_job_that_failed_by_itself_is_told_from_trouble_that_says_nothing_of_t
 def test_a_job_that_the_engine_will_not_have_fails_with_its_words(tmp_path: Path) -> None:
     engine = Scripted(RUNNING)
     engine.refusal = EngineRefused("invalid partition specified")
-    outcome = launcher(tmp_path, engine).run(trial(), Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(launcher(tmp_path, engine).run(trial(), Watcher()))
     assert outcome.kind == FailureKind.INFRASTRUCTURE
     assert "invalid partition specified" in outcome.message
 
@@ -239,12 +237,10 @@ def test_runs_of_one_trial_are_jobs_of_their_own_and_their_waiting_costs_no_time
 
 def test_a_trainer_has_to_say_where_it_runs_and_have_a_peak_to_take_shares_of(tmp_path: Path) -> None:
     by_loop = replace(by_trainer(trial(), registered()), cluster=CLUSTER)
-    outcome = launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher()))
     assert "{torchrun} or {node_rank}" in outcome.message
     by_loop = replace(by_trainer(trial(), registered()), reference_flop_per_s=None)
-    outcome = launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher())
-    assert isinstance(outcome, TrialFailure)
+    outcome = failed(launcher(tmp_path, Scripted(RUNNING)).run(by_loop, Watcher()))
     assert "autotuner cluster check" in outcome.message
 
 
@@ -270,27 +266,25 @@ class Silent(Scripted):
     """Does not answer."""
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        del queues
-        raise EngineUnavailable("connection refused")
+        raise EngineUnavailable(f"connection refused to {queues}")
 
 
-def test_an_engine_that_does_not_answer_is_listed_with_its_reason(tmp_path: Path) -> None:
-    engine = Silent(RUNNING)
-    registered = {"scripted": launcher(tmp_path, engine, queues=("gpu",)).registration}
-    *always, silent = ask_engines(registered, {"scripted": engine})
-    assert [(one.name, one.answers) for one in always] == [("local", True), ("simulated", True)]
-    assert (silent.name, silent.answers, silent.answer) == ("scripted", False, "connection refused")
-    assert silent.queues == ("gpu",)
-
-
-def test_an_engine_without_a_queue_that_it_was_registered_with_is_not_ready_and_names_the_nearest(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("engine", "queue", "answer"),
+    [
+        (Silent(RUNNING), "gpu", "connection refused to ('gpu',)"),
+        (Scripted(RUNNING), "gpuu", "there is no queue gpuu; the nearest is gpu (there are: cpu, gpu)"),
+    ],
+    ids=["silent", "without a queue that it was registered with"],
+)
+def test_an_engine_that_is_not_ready_is_listed_with_its_reason_behind_those_that_always_are(
+    tmp_path: Path, engine: Scripted, queue: str, answer: str
 ) -> None:
-    engine = Scripted(RUNNING)
-    registered = {"scripted": launcher(tmp_path, engine, queues=("gpu", "gpuu")).registration}
-    *_, standing = ask_engines(registered, {"scripted": engine})
-    assert not standing.answers
-    assert standing.answer == "there is no queue gpuu; the nearest is gpu (there are: cpu, gpu)"
+    registered = {"scripted": launcher(tmp_path, engine, queues=(queue,)).registration}
+    *always, standing = ask_engines(registered, {"scripted": engine})
+    assert [(one.name, one.answers) for one in always] == [("local", True), ("simulated", True)]
+    assert (standing.name, standing.answers, standing.answer) == ("scripted", False, answer)
+    assert standing.queues == (queue,)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +313,6 @@ def test_what_is_registered_may_be_named_with_and_without_a_queue(tmp_path: Path
     assert registration.refuses(replace(cpu_cluster(), queue="long")) is None
     assert registration.refuses(cpu_cluster()) is None
     assert "no queue night" in str(registration.refuses(replace(cpu_cluster(), queue="night")))
-    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
     assert registration.placed(cpu_cluster()).queue == "short"
     assert registration.placed(replace(cpu_cluster(), queue="long")).queue == "long"
     assert read(tmp_path, f"[nodes]\n{EMULATED}")["nodes"].placed(cpu_cluster()).queue == ""
@@ -361,8 +354,5 @@ def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_p
 def test_what_breaks_a_rule_is_named_with_its_engine(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         read(tmp_path, text)
-
-
-def test_a_file_of_engines_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nowhere\.toml"):
         read_engines(tmp_path / "nowhere.toml")

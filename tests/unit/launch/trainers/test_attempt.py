@@ -15,7 +15,7 @@ import pytest
 from autotuner.core.choices import ExportFormat
 from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import model_flop
-from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
+from autotuner.core.trial import FailureKind, Outcome, Stopped
 from autotuner.core.trial_spec import Trainer, TrialSettings
 from autotuner.export.target import Export
 from autotuner.host.machine import host_hash
@@ -25,7 +25,7 @@ from autotuner.launch.trainers.attempt import trainer_environment
 from autotuner.launch.trainers.registration import Registration
 from tests.builders import cpu_cluster, tiny_model
 from tests.trainers.registered import by_trainer, registered
-from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec
+from tests.trials.launching import ENDLESS, SHORT, Watcher, failed, left_over, measured, spec
 
 HANGING = replace(SHORT, timeout_s=1.0)
 
@@ -48,16 +48,6 @@ def run(
     launcher.close()
     assert left_over(name) == []
     assert not work_dir.exists() or list(work_dir.iterdir()) == []
-    return outcome
-
-
-def failed(outcome: Outcome) -> TrialFailure:
-    assert isinstance(outcome, TrialFailure), outcome
-    return outcome
-
-
-def measured(outcome: Outcome) -> Measurement:
-    assert isinstance(outcome, Measurement), outcome
     return outcome
 
 

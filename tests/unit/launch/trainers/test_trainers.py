@@ -37,7 +37,7 @@ from autotuner.launch.trainers.registration import (
 from autotuner.launch.trainers.told import CoreWatch, CpuTime, Symptoms, TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
 from tests.builders import cpu_layout
-from tests.trials.launching import ENDLESS, SHORT, spec
+from tests.trials.launching import ENDLESS, SHORT, failed, spec
 
 # ---------------------------------------------------------------- A trainer's command, filled in for one trial
 SPEC = Path("/trial/spec.json")
@@ -455,9 +455,7 @@ def judged(tmp_path: Path, log: str, code: int, *, oom_killed: bool = False, bud
     while not processes.ended():
         time.sleep(0.01)
     processes.end(grace_s=1.0)
-    outcome = trainer_verdict(trial, reports, processes, timed_out=False, oom_killed=oom_killed)
-    assert isinstance(outcome, TrialFailure)
-    return outcome
+    return failed(trainer_verdict(trial, reports, processes, timed_out=False, oom_killed=oom_killed))
 
 
 def test_an_exit_code_comes_with_the_last_that_was_said_and_without_torchruns_traceback(tmp_path: Path) -> None:
@@ -469,33 +467,32 @@ def test_an_exit_code_comes_with_the_last_that_was_said_and_without_torchruns_tr
     assert failure.log_tail == "train.py: error: unrecognized arguments: --x"
 
 
-def test_a_rank_that_torchrun_saw_killed_is_a_crash_and_out_of_memory_where_the_kernel_killed(tmp_path: Path) -> None:
-    lost_peer = "[rank0]: RuntimeError: Connection closed by peer\n" + AGENT.format(code=-9)
-    crash, oom = (judged(tmp_path, lost_peer, 1, oom_killed=killed) for killed in (False, True))
-    assert (crash.kind, crash.rank) == (FailureKind.CRASH, 1)
-    assert "SIGKILL" in crash.message
-    assert (oom.kind, oom.rank) == (FailureKind.OOM, 1)
+LOST_PEER, NO_THREAD = "[rank0]: RuntimeError: Connection closed by peer\n", "RuntimeError: can't start new thread\n"
 
 
-def test_a_lost_peer_alone_is_communication_and_beside_another_error_that_error(tmp_path: Path) -> None:
-    failure = judged(tmp_path, "[rank0]: RuntimeError: Connection closed by peer\n" + AGENT.format(code=1), 1)
-    assert (failure.kind, failure.rank) == (FailureKind.COMMUNICATION, 0)
-    log = "[rank0]: RuntimeError: Connection closed by peer\n[rank1]: ValueError: no\n" + AGENT.format(code=1)
-    failure = judged(tmp_path, log, 1)
-    assert (failure.kind, failure.rank, failure.message) == (FailureKind.CRASH, 1, "ValueError: no")
-
-
-def test_threads_that_cannot_start_are_out_of_memory_where_it_is_limited(tmp_path: Path) -> None:
-    log = "RuntimeError: can't start new thread\n"
-    assert judged(tmp_path, log, 1, budget=10**9).kind == FailureKind.OOM
-    assert judged(tmp_path, log, 1).kind == FailureKind.CRASH
-
-
-def test_an_end_without_an_error_is_told_by_its_signal_or_by_the_steps_that_are_missing(tmp_path: Path) -> None:
-    assert "SIGSEGV" in judged(tmp_path, "", 139).message  # as a shell tells it
-    failure = judged(tmp_path, "nothing to do\n", 0)
-    assert "after 0 steps" in failure.message
-    assert failure.log_tail == "nothing to do"
+@pytest.mark.parametrize(
+    ("log", "code", "more", "kind", "rank", "words"),
+    [
+        (LOST_PEER + AGENT.format(code=-9), 1, {}, FailureKind.CRASH, 1, "SIGKILL"),
+        (LOST_PEER + AGENT.format(code=-9), 1, {"oom_killed": True}, FailureKind.OOM, 1, ""),
+        (LOST_PEER + AGENT.format(code=1), 1, {}, FailureKind.COMMUNICATION, 0, ""),
+        (f"{LOST_PEER}[rank1]: ValueError: no\n{AGENT.format(code=1)}", 1, {}, FailureKind.CRASH, 1, "ValueError: no"),
+        (NO_THREAD, 1, {"budget": 10**9}, FailureKind.OOM, None, ""),
+        (NO_THREAD, 1, {}, FailureKind.CRASH, None, ""),
+        ("", 139, {}, FailureKind.CRASH, None, "SIGSEGV"),  # as a shell tells it
+        ("nothing to do\n", 0, {}, FailureKind.CRASH, None, "after 0 steps"),
+    ],
+    ids=[
+        *("a rank that torchrun saw killed", "that the kernel killed", "a lost peer alone", "beside another error"),
+        *("a thread that cannot start with little memory", "with any", "a signal", "too few steps"),
+    ],
+)
+def test_a_death_is_judged_by_its_cause_where_one_was_told_and_by_its_end_otherwise(
+    tmp_path: Path, log: str, code: int, more: dict[str, Any], kind: FailureKind, rank: int | None, words: str
+) -> None:
+    failure = judged(tmp_path, log, code, **more)
+    assert (failure.kind, failure.rank) == (kind, rank)
+    assert words in failure.message
 
 
 def test_a_folder_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
