@@ -241,17 +241,10 @@ def test_the_kernels_of_a_gpu_are_called_as_torch_declares_them(kernel: Attentio
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_what_all_ranks_hold_is_the_sequence(num_ranks: int) -> None:
+def test_what_all_ranks_hold_is_the_sequence_and_is_put_in_order_and_back(num_ranks: int) -> None:
     parts = [ContextPart(rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
     held = torch.cat([part.positions(12) for part in parts])
-    assert held.sort().values.tolist() == list(range(12))
-    assert WHOLE.positions(12).tolist() == list(range(12))
-
-
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_a_gathered_sequence_is_put_in_order_and_back(num_ranks: int) -> None:
-    parts = [ContextPart(rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
-    held = torch.cat([part.positions(12) for part in parts])
+    assert held.sort().values.tolist() == WHOLE.positions(12).tolist() == list(range(12))
     assert torch.equal(parts[0].in_order(held, 0), torch.arange(12))
     assert torch.equal(parts[0].by_rank(torch.arange(12), 0), held)
 
@@ -295,20 +288,17 @@ def test_buckets_hold_all_parameters_in_order_and_none_goes_on_once_it_is_full(
     assert all(sum(parameter.numel() for parameter in bucket) >= bucket_floats for bucket in found[:-1])
 
 
-def test_parameters_keep_their_values_and_become_views_of_one_tensor() -> None:
+def test_parameters_keep_their_values_and_ties_become_views_of_one_tensor_and_take_new_values() -> None:
     module = Tied()
     before = [parameter.detach().clone() for parameter in module.parameters()]
     slice_ = flat(module)
     after = list(module.parameters())
     assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert module.first.weight is module.second.weight
     assert len({parameter.untyped_storage().data_ptr() for parameter in after}) == 1
     assert slice_.values().numel() == sum(parameter.numel() for parameter in after)
-
-
-def test_a_tied_parameter_stays_tied() -> None:
-    module = Tied()
-    flat(module)
-    assert module.first.weight is module.second.weight
+    slice_.write(torch.arange(15.0))
+    assert module.first.weight.flatten().tolist() == list(range(9))
 
 
 def test_a_gradient_is_averaged_over_the_losses_and_taken_from_the_parameters() -> None:
@@ -320,12 +310,6 @@ def test_a_gradient_is_averaged_over_the_losses_and_taken_from_the_parameters() 
     slice_.start_reduction()  # a schedule says it, and the optimizer again
     assert torch.equal(slice_.take_gradient(), torch.full((15,), 0.5))
     assert all(parameter.grad is None for parameter in module.parameters())
-
-
-def test_new_values_are_the_parameters() -> None:
-    module = Tied()
-    flat(module).write(torch.arange(15.0))
-    assert module.first.weight.flatten().tolist() == list(range(9))
 
 
 def test_the_reduction_starts_with_the_last_gradient_of_the_last_backward_pass() -> None:
