@@ -107,14 +107,14 @@ def core_collectives() -> tuple[MeasuredCollective, ...]:
     return tuple(from_plain(MeasuredCollective, line, "collectives") for line in read_tables(_CORES)["collectives"])
 
 
-def link_names() -> tuple[str, ...]:
-    """Return the names of all links, in the order of the table."""
-    return tuple(read_facts(_LINKS))
-
-
 def link_facts(name: str) -> Mapping[str, Fact]:
     """Return everything the catalog knows of a link, by field name; nothing of one that it does not have."""
     return read_facts(_LINKS).get(name, {})
+
+
+def link_names() -> tuple[str, ...]:
+    """Return the names of all links, in the order of the table."""
+    return tuple(read_facts(_LINKS))
 
 
 def load_link(name: str) -> Link:

@@ -85,7 +85,9 @@ def _owner(accelerator: Accelerator, part: str = "") -> tuple[str, Mapping[str, 
 def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[str, Any]) -> GemmLaw:
     """Return the law of one format; one that was not measured takes the constants of the next wider one that was."""
     fitted = device["gemm"][_measured_precision(precision, device)]
-    recipes = _recipe_shares(accelerator) if precision in (Precision.FP8, Precision.NVFP4) else {}
+    # what recipes leave of the rate goes by whether tensor cores apply the scales of blocks
+    scaling = _tables()["narrow"]["scaling" if accelerator.applies_block_scales else "promoting"]
+    recipes = scaling if precision in (Precision.FP8, Precision.NVFP4) else {}
     tiling = _tables()["tiling"][device["tiling"]]
     bandwidth = accelerator.memory_bandwidth_bytes_per_s * tiling["bandwidth_share"]
     return GemmLaw(
@@ -107,12 +109,6 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
 def _measured_precision(precision: Precision, device: Mapping[str, Any]) -> str:
     wider = (precision.label, "fp8", "bf16") if precision == Precision.NVFP4 else (precision.label, "bf16")
     return next(label for label in wider if label in device["gemm"])
-
-
-def _recipe_shares(accelerator: Accelerator) -> Mapping[str, Any]:
-    """Return the shares of the rate that recipes leave, by whether tensor cores apply the scales of blocks."""
-    table: Mapping[str, Any] = _tables()["narrow"]["scaling" if accelerator.applies_block_scales else "promoting"]
-    return table
 
 
 # ---------------------------------------------------------------- attention
@@ -175,10 +171,11 @@ def borrowed_facts(
         kernels: Attention kernels of the layouts.
     """
     device = cluster.accelerator
+    clock = accelerator_facts(device.name)["sustained_share"].borrowed if is_as_catalogued(device) else ""
     found = (
         *_borrowed_products(device, precisions),
         *_borrowed_attention(device, kernels),
-        *_borrowed_clock(device),
+        ("clock", clock),  # a user's description states its own
         *_borrowed_links(cluster),
     )
     return tuple(f"{constant} ({owner})" for constant, owner in found if owner)
@@ -210,12 +207,6 @@ def _borrowed_attention(device: Accelerator, kernels: Iterable[AttentionKernel])
 
 def _source_owner(table: Mapping[str, Any]) -> str:
     return str(_tables()["sources"][table["source"]].get("borrowed", ""))
-
-
-def _borrowed_clock(device: Accelerator) -> _Borrowed:
-    """Yield the clock of a device of the catalog; a user's description states its own."""
-    if is_as_catalogued(device):
-        yield "clock", accelerator_facts(device.name)["sustained_share"].borrowed
 
 
 def _borrowed_links(cluster: Cluster) -> _Borrowed:

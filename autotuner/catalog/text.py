@@ -190,8 +190,11 @@ def read_links(text: str) -> tuple[LinkHealth, ...]:
 def written_links(links: Iterable[LinkHealth]) -> str:
     """Return the text that ``read_links`` reads as those links: lines, or JSON where lines cannot say all of them."""
     links = tuple(links)
-    lines = ("; ".join((str(link), *_states(link))) for link in links)
-    return _lines_or_json(lines, links, read_links)
+    text = "\n".join("; ".join((str(link), *_states(link))) for link in links)
+    with suppress(InvalidInput):  # a name that no line can have
+        if read_links(text) == links:
+            return text
+    return json.dumps([without_defaults(link) for link in links], indent=1)
 
 
 def _read_link(line: str) -> LinkHealth:
@@ -223,24 +226,12 @@ def _states(health: LinkHealth) -> Iterator[str]:
     if health.is_dead:
         yield "dead"
     if health.bandwidth_bytes_per_s is not None:
-        yield _rate_text(health.bandwidth_bytes_per_s)
+        yield f"{8 * health.bandwidth_bytes_per_s / 1e6:.12g}mbit"
     if health.delay_s or not (health.is_dead or health.bandwidth_bytes_per_s is not None):
         yield f"{health.delay_s:.12g}"
 
 
 # ---------------------------------------------------------------- shared
-def _rate_text(bytes_per_s: float) -> str:
-    return f"{8 * bytes_per_s / 1e6:.12g}mbit"
-
-
-def _lines_or_json(lines: Iterable[str], values: tuple[T, ...], read: Callable[[str], tuple[T, ...]]) -> str:
-    """Return the lines where they are read as the values, else JSON."""
-    with suppress(InvalidInput):  # a name that no line can have
-        if read(text := "\n".join(lines)) == values:
-            return text
-    return json.dumps([without_defaults(value) for value in values], indent=1)
-
-
 def _read_objects(cls: type[T], text: str, field: str, rule: str, example: str | None = None) -> Iterator[T]:
     """Read a JSON list of objects, each of which must follow the rule."""
     for number, document in enumerate(_parsed(text, field, "lines")):

@@ -72,7 +72,7 @@ def read(cls: type[T], document: Any, path: str = "") -> T:
     Raises:
         InvalidDocument: With every field that does not fit: its path, its value, the rule and the nearest legal value.
     """
-    return _read(cls, strict_schema, document, path)
+    return _read(cls, document, path, is_own=False)
 
 
 def restore(cls: type[T], document: Any, path: str = "") -> T:
@@ -81,30 +81,25 @@ def restore(cls: type[T], document: Any, path: str = "") -> T:
     Raises:
         InvalidDocument: As ``read`` does.
     """
-    return _read(cls, _own_schema, document, path)
+    return _read(cls, document, path, is_own=True)
 
 
-def _read(cls: type[T], schema_of: Callable[[Any], CoreSchema], document: Any, path: str) -> T:
+def _read(cls: type[T], document: Any, path: str, *, is_own: bool) -> T:
     try:
-        return cast("T", _validator(cast("Any", cls), cast("Any", schema_of)).validate_python(document))
+        return cast("T", _validator(cast("Any", cls), is_own=is_own).validate_python(document))
     except ValidationError as error:
         raise InvalidDocument(complaints(error.errors(), cls, path), error.error_count()) from None
 
 
 @cache
-def _validator(cls: Any, schema_of: Any) -> SchemaValidator:
-    return SchemaValidator(schema_of(cls))
+def _validator(cls: Any, *, is_own: bool) -> SchemaValidator:
+    return SchemaValidator(_walked(cls, is_own=True) if is_own else strict_schema(cls))
 
 
 @cache
 def strict_schema(cls: Any) -> CoreSchema:
     """Return pydantic's schema of a type, made strict. It is made once: each new service would make it again."""
     return _walked(cls, is_own=False)
-
-
-@cache
-def _own_schema(cls: Any) -> CoreSchema:
-    return _walked(cls, is_own=True)
 
 
 def _walked(cls: Any, *, is_own: bool) -> CoreSchema:

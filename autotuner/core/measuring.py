@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from autotuner.core.choices import AttentionKernel, Recompute
 from autotuner.core.cluster import Cluster
-from autotuner.core.layout import Layout
 from autotuner.core.link import links_in_brief
 from autotuner.core.measurement import Measurement, PhaseTimes, RobustMeasurement, StepReport
 from autotuner.core.model import TransformerSpec
@@ -49,13 +48,9 @@ def _recomputed_flop_per_token(spec: TrialSpec, layer: int) -> int:
         case Recompute.NONE:
             return 0
         case Recompute.SELECTIVE:
-            return core if _composes_attention(layout) else 0
+            return core if layout.attention_kernel == AttentionKernel.MATH else 0
         case Recompute.FULL:
             return core + 2 * (model.attention_matrix_parameters + _feed_forward_elements_again(model, layer))
-
-
-def _composes_attention(layout: Layout) -> bool:
-    return layout.attention_kernel == AttentionKernel.MATH
 
 
 def _feed_forward_elements_again(model: TransformerSpec, layer: int) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autotuner.core.choices import (
+    MOMENTUM_SYNCS,
     AttentionKernel,
     BatchBalance,
     CollectiveHierarchy,
@@ -83,15 +84,13 @@ class SearchSpace:
 
 Values = tuple[int, ...]
 
-_OF_ELEMENTS = (GradientSync.RANDOM, GradientSync.STRIDING)
-_OF_MOMENTUM = (GradientSync.DEMO, *_OF_ELEMENTS)
-_LOSSY = (*_OF_MOMENTUM, GradientSync.DILOCO)
+_LOSSY = (*MOMENTUM_SYNCS, GradientSync.DILOCO)
 
 _RUNGS: Mapping[str, tuple[tuple[GradientSync, ...], Values]] = {
     "sync_top_k": ((GradientSync.DEMO,), (2, 4, 8)),
-    "sync_sparsity": (_OF_ELEMENTS, (4, 16)),
+    "sync_sparsity": ((GradientSync.RANDOM, GradientSync.STRIDING), (4, 16)),
     "sync_period": ((GradientSync.DILOCO,), (4, 16, 64)),
-    "sync_sign": (_OF_MOMENTUM, (True, False)),
+    "sync_sign": (MOMENTUM_SYNCS, (True, False)),
     "payload_precision": (_LOSSY, tuple(PayloadPrecision)),
 }
 """The exchanges that a detail belongs to, and the values that a sweep tries: 2 to 8 of 64 components (arXiv 2411.19870
@@ -135,7 +134,6 @@ _USUAL_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.MXFP8)
 
 _CUDNN_HEADS = range(8, 129, 8)
 """Head dimensions that torch hands to cuDNN's kernel, as in the rules of the trial job."""
-
 
 _BALANCING: Mapping[str, tuple[int, ...]] = {
     "batch_balance": (BatchBalance.NONE, BatchBalance.STRATIFIED_SNAKE, BatchBalance.GLOBAL_SORT),
@@ -183,9 +181,23 @@ def default_space(job: Job) -> SearchSpace:
 
     Slack beyond the one that delays ask for is not predicted to be faster. It is tried only if a caller names it.
     """
-    usual = _usual_space(job).with_axes(**_network_axes(job))
-    usual = usual if job.workload.lengths is None else usual.with_axes(**_BALANCING)
-    return usual.with_axes(**slow_link_axes(job)) if _degraded(job) else usual
+    is_cpu = job.cluster.accelerator.kind == "cpu"
+    recipes = tuple(one for one in _USUAL_RECIPES if one in job.cluster.accelerator.fp8_recipes)
+    longest = max(1, min(job.workload.seq_len // _FEWEST_CONTEXT_TOKENS, job.cluster.world_size))
+    ends = (0,) if is_cpu else None
+    usual = SearchSpace(
+        attention_kernel=(_kernels(job)[-1],),
+        precision=_precisions(job),
+        pipeline_schedule=_schedules(job),
+        fp8_recipe=recipes or (Fp8Recipe.TENSORWISE,),
+        compiled=(_compiles(job),),
+        context_parallel_degree=tuple(1 << power for power in range(longest.bit_length())),
+        first_stage_less_layers=ends,
+        last_stage_less_layers=ends,
+        **_network_axes(job),
+        **({} if job.workload.lengths is None else _BALANCING),
+    )
+    return usual.with_axes(**_slow_link_axes(job)) if _degraded(job) else usual
 
 
 def _network_axes(job: Job) -> dict[str, tuple[int, ...]]:
@@ -202,7 +214,7 @@ def _network_axes(job: Job) -> dict[str, tuple[int, ...]]:
     }
 
 
-def slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
+def _slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
     """Return the axes for links that are known to differ."""
     has_delegates = job.stack.name == "torch"
     plans = PipelineSchedule.ADAPTIVE in job.stack.pipeline_schedules
@@ -241,20 +253,6 @@ def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
                 yield (over[0] + 1) % stages
 
 
-def _usual_space(job: Job) -> SearchSpace:
-    """Return the space of a job whose links are alike."""
-    return SearchSpace(
-        attention_kernel=(_kernels(job)[-1],),
-        precision=_precisions(job),
-        pipeline_schedule=_schedules(job),
-        fp8_recipe=_recipes(job),
-        compiled=(_compiles(job),),
-        context_parallel_degree=_context_degrees(job),
-        first_stage_less_layers=_ends(job),
-        last_stage_less_layers=_ends(job),
-    )
-
-
 def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
     """Return the space of a sweep: the one of predictions, with options that only a measurement can rank.
 
@@ -274,30 +272,21 @@ def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
 def _kernels(job: Job) -> tuple[AttentionKernel, ...]:
     """Return the kernels that device and software have for the model, the fastest last, and at least the plain one."""
     accelerator, stack = job.cluster.accelerator, job.stack
-    shared = [k for k in accelerator.attention_kernels if k in stack.attention_kernels and _attends(k, job)]
-    if Precision.BF16 not in _formats(job) and accelerator.kind != "cpu":
+    shared = [k for k in accelerator.attention_kernels if k in stack.attention_kernels]
+    if job.model.head_dim not in _CUDNN_HEADS:
+        shared = [k for k in shared if k != AttentionKernel.CUDNN]
+    if Precision.BF16 not in accelerator.precisions and accelerator.kind != "cpu":
         return (AttentionKernel.MATH,)  # the one that runs for every model in fp32
     return tuple(sorted(shared, key=_BEST_LAST.index)) or (AttentionKernel.MATH,)
 
 
-def _attends(kernel: AttentionKernel, job: Job) -> bool:
-    return kernel != AttentionKernel.CUDNN or job.model.head_dim in _CUDNN_HEADS
-
-
-def _formats(job: Job) -> tuple[Precision, ...]:
-    return job.cluster.accelerator.precisions
-
-
 def _precisions(job: Job) -> tuple[Precision, ...]:
     """Return the formats that are usual on the hardware."""
-    if job.cluster.accelerator.kind == "cpu" or Precision.BF16 not in _formats(job):
+    accelerator = job.cluster.accelerator
+    if accelerator.kind == "cpu" or Precision.BF16 not in accelerator.precisions:
         return (Precision.FP32,)
-    has_fp8 = Precision.FP8 in _formats(job) and job.stack.multiplies_fp8
+    has_fp8 = Precision.FP8 in accelerator.precisions and job.stack.multiplies_fp8
     return (Precision.BF16, Precision.FP8) if has_fp8 else (Precision.BF16,)
-
-
-def _recipes(job: Job) -> tuple[Fp8Recipe, ...]:
-    return tuple(r for r in _USUAL_RECIPES if r in job.cluster.accelerator.fp8_recipes) or (Fp8Recipe.TENSORWISE,)
 
 
 def _schedules(job: Job) -> tuple[int, ...]:
@@ -308,13 +297,3 @@ def _schedules(job: Job) -> tuple[int, ...]:
 def _compiles(job: Job) -> bool:
     """Return True if layers are compiled. On CPU cores compiling takes longer than the steps of a trial."""
     return job.stack.compiles and job.cluster.accelerator.kind != "cpu"
-
-
-def _ends(job: Job) -> tuple[int, ...] | None:
-    """Return the numbers of layers that an end of a pipeline has less; None lets each layout choose."""
-    return (0,) if job.cluster.accelerator.kind == "cpu" else None
-
-
-def _context_degrees(job: Job) -> tuple[int, ...]:
-    most = min(job.workload.seq_len // _FEWEST_CONTEXT_TOKENS, job.cluster.world_size)
-    return tuple(1 << power for power in range(max(1, most).bit_length()))

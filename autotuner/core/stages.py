@@ -103,11 +103,6 @@ def steps_per_exchange(x: Layout) -> int:
     return 1 + (x.sync_period - 1) * (x.gradient_sync == GradientSync.DILOCO)
 
 
-def index_bytes(x: Layout) -> int:
-    """Bytes of the number of a component within its chunk."""
-    return 1 + (x.sync_chunk > BYTE_INDEXED_CHUNK)
-
-
 def payload_elements(x: Layout, num_elements: float) -> float:
     """Numbers that a rank contributes to an average step, of so many gradient elements that it holds."""
     of_demo = x.sync_top_k / x.sync_chunk * (x.gradient_sync == GradientSync.DEMO)
@@ -127,7 +122,8 @@ def payload_bytes(x: Layout, num_elements: float, element_bytes: float) -> float
     is_lossy = x.gradient_sync != GradientSync.FULL
     chosen = 4 - 2 * (x.payload_precision == PayloadPrecision.BF16)
     value_bytes = element_bytes + (chosen - element_bytes) * is_lossy
-    return payload_elements(x, num_elements) * (value_bytes + index_bytes(x) * (x.gradient_sync == GradientSync.DEMO))
+    index_bytes = (1 + (x.sync_chunk > BYTE_INDEXED_CHUNK)) * (x.gradient_sync == GradientSync.DEMO)
+    return payload_elements(x, num_elements) * (value_bytes + index_bytes)
 
 
 def sent_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:

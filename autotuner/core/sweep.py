@@ -147,8 +147,7 @@ class SweepRequest:
 
     def __post_init__(self) -> None:
         if self.trial_cluster is not None:
-            _require_part(self.trial_cluster, self.job.cluster)
-            _require_no_challenge(self.trial_cluster, self.challenge)
+            _require_part(self.trial_cluster, self.job.cluster, self.challenge)
         if self.trainer is not None and self.trial.proxy_layers_per_stage:
             rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
             raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
@@ -195,11 +194,12 @@ class SweepRequest:
         return replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=int(memory_bytes)))
 
 
-def _require_part(few: Cluster, many: Cluster) -> None:
+def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> None:
     """Return if trials on one cluster can stand for layouts of the other.
 
     Raises:
-        InvalidInput: It has no fewer ranks, or other accelerators.
+        InvalidInput: It has no fewer ranks, or other accelerators; or layouts are to be compared, and what small trials
+            say of two of them at full size is off by what the model is off, however often they run.
     """
     if few.accelerator.name != many.accelerator.name:
         rule = f"must have the accelerators of the cluster that the sweep is for, {many.accelerator.name}"
@@ -207,6 +207,12 @@ def _require_part(few: Cluster, many: Cluster) -> None:
     if few.world_size >= many.world_size:
         rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
+    if challenge is not None:
+        rule = (
+            "must be left out where an incumbent or a baseline is compared: small trials tell estimates, and running "
+            f"them again makes these no surer; take {few.name} for the cluster itself to compare layouts there"
+        )
+        raise InvalidInput("trial_cluster", few.name, rule)
 
 
 def _require_norm(trial: TrialSettings, space: SearchSpace, challenge: Challenge | None) -> None:
@@ -243,21 +249,6 @@ def _require_whole_decoder(request: SweepRequest) -> None:
     if request.trial.proxy_layers_per_stage:
         rule = "must be left out where few layers run: how much delay a stage hides depends on how long it computes"
         raise InvalidInput("fault_trace", trace, rule)
-
-
-def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:
-    """Return if nothing is to be compared.
-
-    Raises:
-        InvalidInput: What small trials say of two layouts at full size is off by what the model is off, however often
-            they run.
-    """
-    if challenge is not None:
-        rule = (
-            "must be left out where an incumbent or a baseline is compared: small trials tell estimates, and running "
-            f"them again makes these no surer; take {few.name} for the cluster itself to compare layouts there"
-        )
-        raise InvalidInput("trial_cluster", few.name, rule)
 
 
 @value

@@ -189,30 +189,18 @@ class TrialState(StrEnum):
         Raises:
             Conflict: The step is not legal.
         """
-        if new in _NEXT[self]:
+        if new in _NEXT.get(self, ()):
             return new
         raise Conflict(f"a {self.value} trial cannot become {new.value}")
 
 
-_FROM_STARTED = (
-    TrialState.RUNNING,
-    TrialState.WAITING,
-    TrialState.COMPLETE,
-    TrialState.PRUNED,
-    TrialState.FAILED,
-    TrialState.CANCELLED,
-    TrialState.QUEUED,
-)
-
 _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
     TrialState.QUEUED: (TrialState.RUNNING, TrialState.CANCELLED),
-    TrialState.RUNNING: tuple(state for state in _FROM_STARTED if state is not TrialState.RUNNING),
-    TrialState.WAITING: _FROM_STARTED,
-    TrialState.COMPLETE: (),
-    TrialState.PRUNED: (),
-    TrialState.FAILED: (),
+    TrialState.RUNNING: tuple(state for state in TrialState if state is not TrialState.RUNNING),
+    TrialState.WAITING: tuple(TrialState),
     TrialState.CANCELLED: (TrialState.QUEUED,),
 }
+"""Complete, pruned and failed trials stay what they are."""
 
 
 @value

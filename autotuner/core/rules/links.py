@@ -27,21 +27,9 @@ _Reaches: TypeAlias = Callable[[Layout, Job, LinkHealth], bool]
 """Whether some ranks of a layout talk to each other over a link."""
 
 
-def _tensor(x: Layout, j: Job, link: LinkHealth) -> bool:
-    return ring_crosses(tensor_spread(x), link, j.cluster)
-
-
-def _context(x: Layout, j: Job, link: LinkHealth) -> bool:
-    return ring_crosses(context_spread(x), link, j.cluster)
-
-
 def _heads(x: Layout, j: Job, link: LinkHealth) -> bool:
     swaps_heads = (x.context_exchange == ContextExchange.ALL_TO_ALL) & (x.context_parallel_degree > 1)
     return swaps_heads & pair_crosses(context_spread(x), link, j.cluster)
-
-
-def _shard(x: Layout, j: Job, link: LinkHealth) -> bool:
-    return ring_crosses(shard_spread(x), link, j.cluster) & (x.data_parallel_shard_degree > 1)
 
 
 def _expert(x: Layout, j: Job, link: LinkHealth) -> bool:
@@ -90,9 +78,17 @@ def _other_order(x: Layout, j: Job) -> str | None:
 
 LINK_RULES: tuple[Rule, ...] = named(
     {
-        "tensor-ranks-avoid-dead-links": _avoids("tensor_parallel_degree", "tensor", _tensor),
-        "context-ranks-avoid-dead-links": _avoids("context_parallel_degree", "context", _context),
-        "shard-ranks-avoid-dead-links": _avoids("data_parallel_shard_degree", "shard", _shard),
+        "tensor-ranks-avoid-dead-links": _avoids(
+            "tensor_parallel_degree", "tensor", lambda x, j, link: ring_crosses(tensor_spread(x), link, j.cluster)
+        ),
+        "context-ranks-avoid-dead-links": _avoids(
+            "context_parallel_degree", "context", lambda x, j, link: ring_crosses(context_spread(x), link, j.cluster)
+        ),
+        "shard-ranks-avoid-dead-links": _avoids(
+            "data_parallel_shard_degree",
+            "shard",
+            lambda x, j, link: ring_crosses(shard_spread(x), link, j.cluster) & (x.data_parallel_shard_degree > 1),
+        ),
         "expert-ranks-avoid-dead-links": _avoids("expert_parallel_degree", "expert", _expert),
         "heads-avoid-dead-links": refuse(
             "context_exchange",
