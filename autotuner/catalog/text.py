@@ -84,17 +84,11 @@ def _read_rate(text: str) -> float:
     raise InvalidInput("bandwidth", text[:30], "must be a rate", "10gbit")
 
 
-def _read_precision(text: str) -> Precision:
-    labels = {precision.label: precision for precision in Precision}
-    require_one_of("precision", text, labels)
-    return labels[text]
-
-
 _CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "seq_len": ("seq_len", _read_whole),
     "batch": ("global_batch_size", _read_whole),
     "bandwidth": ("bandwidth_bytes_per_s", _read_rate),
-    "precision": ("precision", _read_precision),
+    "precision": ("precision", lambda text: Precision.from_label(text, "precision")),
 }
 """The field that each word of a change sets, and the reader of its value."""
 

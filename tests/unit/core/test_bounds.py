@@ -1,4 +1,4 @@
-"""What the constructors of values refuse: the field that they blame, and the nearest value that they offer."""
+"""Values that constructors refuse by rules of their own; ``test_value`` holds bounds that stand in types."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ import pytest
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import Precision
 from autotuner.core.errors import InvalidInput
-from autotuner.core.job import JobPhase
-from autotuner.core.link import Link, LinkHealth, LinkPoint
-from autotuner.core.placement import Nodes
+from autotuner.core.link import LinkHealth
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
 from autotuner.core.study import OptimizerSpace, Range
-from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import OptimizerSettings, TrialSettings
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import h100, h100_cluster, tiny_model
 
 LENGTHS = LengthDistribution(lengths=(16, 64), weights=(3.0, 1.0))
 
-link = partial(Link, name="none", bandwidth_bytes_per_s=1e9, latency_s=0.0)
 experts = partial(MixtureOfExperts, num_experts=8, experts_per_token=2, expert_ffn_size=64)
 workload = partial(Workload, seq_len=64, global_batch_size=8)
 
@@ -32,86 +28,32 @@ workload = partial(Workload, seq_len=64, global_batch_size=8)
 @pytest.mark.parametrize(
     ("make", "field", "value", "nearest"),
     [
-        (h100, "memory_bytes", 0, None),
-        (h100, "fp32_flop_per_s", 0.0, None),
-        (h100, "power_w", -1.0, 0),
-        (h100, "kind", "tpu", None),
         (h100, "attention_kernels", (), None),
-        (h100, "sustained_share", 0.0, None),
-        (h100, "sustained_share", 1.1, 1.0),
-        (h100, "fp8_sustained_share", 0.0, None),
-        (h100, "fp4_sustained_share", 1.1, 1.0),
-        (h100, "kernel_launch_s", -1e-6, 0),
-        (h100_cluster, "num_nodes", 0, 1),
-        (h100_cluster, "accelerators_per_node", 0, 1),
-        (h100_cluster, "oversubscription", 0.5, 1.0),
         (h100_cluster, "nvlink_domain", 4, 8),  # smaller than a node
-        (link, "bandwidth_bytes_per_s", 0.0, None),
-        (link, "latency_s", -1e-6, 0),
-        (link, "start_s", -1e-6, 0),
-        (link, "ramp_s", -1e-6, 0),
-        (link, "efficiency", 0.0, None),
-        (link, "efficiency", 1.1, 1.0),
-        (link, "multicast_efficiency", 1.1, 1.0),
-        (link, "congestion", -0.1, 0),
-        (partial(LinkPoint, ends=(0, 1), delay_s=0, jitter_s=0, back_bytes_per_s=1), "forth_bytes_per_s", 0.0, None),
         (LinkHealth, "ends", (2, 1), "[1, 2]"),
         (LinkHealth, "ends", (1, 1), "[1, 2]"),
         (LinkHealth, "link_class", "inter_nodes", "inter_node"),
-        (partial(LinkHealth, ends=(0, 1)), "delay_s", -1.0, 0),
         (partial(LinkHealth, ends=(0, 1)), "delay_s", float("inf"), None),
         (partial(LinkHealth, ends=(0, 1)), "jitter_s", float("inf"), None),
         (partial(LinkHealth, ends=(0, 1)), "bandwidth_bytes_per_s", float("inf"), None),
-        (partial(LinkHealth, ends=(0, 1)), "bandwidth_bytes_per_s", 0.0, None),
-        (partial(Nodes, num_nodes=2), "ranks_per_node", 0, 1),
-        (tiny_model, "num_layers", 0, 1),
-        (tiny_model, "head_dim", -1, 1),
-        (tiny_model, "vocab_size", 0, 1),
         (tiny_model, "num_kv_heads", 3, None),
-        (tiny_model, "norm", "batchnorm", None),
         (tiny_model, "num_norms_per_layer", 1, None),  # parallel blocks alone share a norm
         (tiny_model, "qk_norm_of_all_heads", True, None),  # of heads that are not normed
         (tiny_model, "num_linear_layers", 1, None),  # without linear attention
         (tiny_model, "num_windowed_layers", 2, None),  # without a window
         (experts, "pads_to_capacity", True, None),  # of unlimited capacity
         (experts, "experts_per_token", 9, 8),
-        (workload, "seq_len", 0, 1),
-        (workload, "global_batch_size", -1, 1),
-        (workload, "optimizer_state_precision", "int8", None),
         (partial(workload, lengths=LENGTHS), "seq_len", 63, 64),
         (partial(workload, lengths=LENGTHS), "global_batch_size", 131_073, 131_072),
-        (Stack, "overlaps_data_parallel", 1.5, 1.0),
-        (Stack, "matrix_slowdown", 0.0, None),
         (Stack, "logits_copies", float("nan"), 0),
-        (TrialSettings, "warmup_steps", -1, 0),
-        (TrialSettings, "max_warmup_steps", -1, 0),
-        (TrialSettings, "measured_steps", 0, 1),
-        (TrialSettings, "measuring_budget_s", 0.0, None),
-        (TrialSettings, "target_interval", -0.01, 0),
-        (TrialSettings, "profiled_steps", -1, 0),
-        (TrialSettings, "num_runs", 0, 1),
-        (TrialSettings, "max_foreign_share", 1.5, 1.0),
-        (TrialSettings, "timeout_s", 0.0, None),
-        (TrialSettings, "memory_budget_bytes", 0, None),
-        (TrialSettings, "max_gradient_norm", 0.0, None),
         (TrialSettings, "proxy_layers_per_stage", (4,), None),
         (TrialSettings, "proxy_layers_per_stage", (4, 4), None),
         (TrialSettings, "proxy_layers_per_stage", (0, 2), None),
-        (OptimizerSettings, "learning_rate", 0.0, None),
         (partial(OptimizerSettings, learning_rate=0.1), "beta1", 1.0, None),
         (partial(OptimizerSettings, learning_rate=0.1), "beta2", -0.1, None),
-        (partial(OptimizerSettings, learning_rate=0.1), "weight_decay", -1.0, 0),
-        (partial(OptimizerSettings, learning_rate=0.1), "warmup_steps", -1, 0),
         (OptimizerSpace, "optimizers", (), None),
         (OptimizerSpace, "global_batch_sizes", (0,), None),
         (partial(Range, high=0.1), "low", -1.0, 0),
-        (Budget, "num_trials", 0, 1),
-        (Budget, "wall_clock_s", 0, None),
-        (Budget, "accelerator_hours", 0, None),
-        (Budget, "patience", 0, 1),
-        (partial(JobPhase, name="a"), "token_share", 0.0, None),
-        (partial(JobPhase, name="a"), "token_share", 1.5, 1.0),
-        (partial(JobPhase, name="a", token_share=1.0), "seq_len", 0, 1),
         (SearchSpace, "tensor_parallel_degree", (), None),
         (SearchSpace, "tensor_parallel_degree", (1, 1), None),
         (SearchSpace, "micro_batch_size", (0, 1), None),
