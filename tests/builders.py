@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import AttentionKernel, CollectiveHierarchy, Precision, RankPlacement, Recompute
@@ -19,10 +19,31 @@ from autotuner.core.profile_fit import fit_profile
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.timeline import RankSeconds, RankTimeline, StepTimeline
-from autotuner.core.trial import EngineJob, ScaledTrial, TrialFailure
+from autotuner.core.trial import EngineJob, ScaledTrial, Trial, TrialFailure, TrialState
 from autotuner.core.trial import FailureKind as Kind
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
+
+T = TypeVar("T")
+
+
+def present(value: T | None) -> T:
+    """Return a value that must be there."""
+    assert value is not None
+    return value
+
+
+def trial(layout: Layout, number: int = 0, **changes: Any) -> Trial:
+    """A complete trial without a measurement; changes make it another."""
+    value = Trial(
+        id=f"sw-test-{number:04d}",
+        sweep_id="sw-test",
+        number=number,
+        state=TrialState.COMPLETE,
+        layout=layout,
+        prediction=prediction(),
+    )
+    return replace(value, **changes)
 
 
 def tiny_model(**changes: Any) -> TransformerSpec:

@@ -21,8 +21,7 @@ LAYOUTS = legal_layouts(JOB, tiny_space(), (*RULES, *TRIAL_RULES))
 
 BIG_JOB = big_job(1)
 BIG_LAYOUTS = legal_layouts(
-    BIG_JOB,
-    SearchSpace(recompute=(Recompute.NONE, Recompute.FULL), precision=(Precision.BF16, Precision.FP8)),
+    BIG_JOB, SearchSpace(recompute=(Recompute.NONE, Recompute.FULL), precision=(Precision.BF16, Precision.FP8))
 )
 
 

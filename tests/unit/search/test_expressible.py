@@ -61,43 +61,31 @@ def layouts(job: Job = GPUS, *, one: Trainer | None = None, **axes: Any) -> list
     return [found.row(index) for index in range(len(found))]
 
 
-def test_it_is_the_space_of_predictions_without_what_the_trainer_cannot_be_told() -> None:
+def test_the_space_is_that_of_predictions_without_what_a_trainer_cannot_be_told() -> None:
     kernel = (AttentionKernel.FLASH,)  # the format says none
     usual = default_space(GPUS).with_axes(compiled=(False,), attention_kernel=kernel, context_parallel_degree=(1,))
     assert space() == usual
-
-
-def test_what_breaks_a_rule_only_beside_others_is_left_out_layout_by_layout() -> None:
     found = layouts(context_parallel_degree=None)
     assert {layout.context_parallel_degree for layout in found} == {1}
     schedules = {layout.pipeline_schedule for layout in found if layout.pipeline_parallel_degree > 1}
     assert schedules <= {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B}
 
 
-def test_what_its_own_code_decides_is_held_at_one_value() -> None:
+def test_fields_are_held_at_what_code_decides_and_values_that_are_not_known_refused() -> None:
     narrowed = space(one=trainer(fixed={"recompute": "full", "attention_kernel": "cudnn"}))
     assert narrowed.values("recompute") == (Recompute.FULL,)
     assert narrowed.values("attention_kernel") == (AttentionKernel.CUDNN,)
     assert narrowed.values("fused_norm") == (True,)
-
-
-def test_of_a_field_that_it_reads_only_the_values_that_it_knows_are_tried() -> None:
     one = trainer(values={"shard_level": ("none", "parameters"), "data_parallel_replicate_degree": (1, 2)})
     assert space(one=one).values("shard_level") == (ShardLevel.NONE, ShardLevel.PARAMETERS)
     assert {layout.data_parallel_replicate_degree for layout in layouts(one=one)} == {1, 2}
-
-
-def test_a_value_that_it_does_not_know_is_refused_with_one_that_it_knows() -> None:
+    job = tiny_job()
+    narrowed = trainer_space(job, trainer(options=("micro_batch_size",)), PLAIN_TARGET, {})
+    assert narrowed.values("precision") == default_space(job).values("precision") == (Precision.FP32,)
     one = trainer(values={"shard_level": ("none", "parameters")})
     with pytest.raises(InvalidInput, match="knows shard_level none, parameters, not optimizer") as caught:
         space(one=one, shard_level=(ShardLevel.OPTIMIZER,))
     assert (caught.value.field, caught.value.nearest) == ("space.shard_level", ShardLevel.NONE)
-
-
-def test_a_device_without_the_default_of_such_a_field_has_its_best() -> None:
-    job = tiny_job()
-    narrowed = trainer_space(job, trainer(options=("micro_batch_size",)), PLAIN_TARGET, {})
-    assert narrowed.values("precision") == default_space(job).values("precision") == (Precision.FP32,)
 
 
 def test_a_trainer_that_reads_few_fields_is_tried_with_these_alone() -> None:
@@ -106,9 +94,6 @@ def test_a_trainer_that_reads_few_fields_is_tried_with_these_alone() -> None:
     assert {layout.micro_batch_size for layout in found} == {1, 2}
     assert {layout.data_parallel_replicate_degree for layout in found} == {8}
     assert len(found) == 2
-
-
-def test_a_trainer_that_reads_no_number_of_replicas_has_none() -> None:
     one = trainer(options=("data_parallel_shard_degree", "shard_level", "micro_batch_size"))
     found = layouts(one=one)
     assert found
@@ -137,15 +122,9 @@ def test_an_axis_that_the_trainer_cannot_be_told_is_refused_with_the_nearest_tha
     assert (caught.value.field, caught.value.value, caught.value.nearest) == (field, value, nearest)
 
 
-def test_an_axis_at_the_value_that_is_held_anyway_is_fine() -> None:
+def test_values_that_are_held_useless_or_never_run_are_no_reason_to_refuse() -> None:
     assert space(attention_kernel=(AttentionKernel.FLASH,)).values("attention_kernel") == (AttentionKernel.FLASH,)
-
-
-def test_a_value_that_nothing_could_run_is_left_out_as_in_any_sweep() -> None:
     assert space(tensor_parallel_degree=(1, 3)).values("tensor_parallel_degree") == (1, 3)
-
-
-def test_a_value_that_means_nothing_beside_the_others_is_no_reason_to_refuse() -> None:
     asked = (ContextExchange.ALL_GATHER,)
     assert space(context_exchange=asked).values("context_exchange") == asked
 
@@ -155,18 +134,15 @@ def test_without_a_gate_no_layout_that_changes_the_mathematics_is_tried() -> Non
     assert Precision.FP8 not in (space(is_gated=False).values("precision") or ())
 
 
-def test_our_own_decoder_keeps_its_own_rules_and_space() -> None:
-    assert trial_rules(None) == (*RULES, *TRIAL_RULES)
-    job = replace(tiny_job())
-    assert trial_space(job, None, {"micro_batch_size": (1,)}).values("micro_batch_size") == (1,)
-
-
-def test_what_it_searches_is_what_it_reads() -> None:
+def test_what_it_searches_is_what_it_reads_and_our_own_decoder_keeps_its_space() -> None:
     assert searched_by(trainer(options=("recompute", "micro_batch_size")), PLAIN_TARGET) == (
         "micro_batch_size",
         "recompute",
     )
     assert "attention_kernel" not in searched_by(trainer(), PLAIN_TARGET)
+    assert trial_rules(None) == (*RULES, *TRIAL_RULES)
+    job = replace(tiny_job())
+    assert trial_space(job, None, {"micro_batch_size": (1,)}).values("micro_batch_size") == (1,)
 
 
 @pytest.mark.parametrize("target", [one for one in TARGETS.values() if one.format.is_of_a_trainer])
@@ -186,29 +162,23 @@ def test_what_a_trainer_says_in_other_words_than_usual_is_searched_in_these() ->
 
 
 # ---------------------------------------------------------------- predictions in the words of a format
-def test_a_prediction_in_a_format_tries_what_that_can_say() -> None:
+def test_a_prediction_in_a_format_tries_what_that_can_say_or_a_sweep_would() -> None:
     found, rules = sayable_space(GPUS, ExportFormat.TORCHTITAN, {})
     assert ShardLevel.OPTIMIZER in (default_space(GPUS).values("shard_level") or ())
     assert ShardLevel.OPTIMIZER not in (found.values("shard_level") or ())
     assert len(legal_layouts(GPUS, found, rules))
+    found, rules = sayable_space(GPUS, ExportFormat.TORCHRUN, {})
+    assert found == trial_space(GPUS, None, {})
+    assert rules == trial_rules(None)
 
 
-def test_the_values_of_what_runs_today_are_tried_beside_the_usual_ones() -> None:
+def test_what_runs_today_is_tried_beside_the_usual_or_held_where_code_decides() -> None:
     today = Layout(data_parallel_shard_degree=8, attention_kernel=AttentionKernel.FLASH, recompute_every=2)
     found, _ = sayable_space(GPUS, ExportFormat.MEGATRON_LM, {"recompute_every": (1,)}, today)
     assert found.values("attention_kernel") == (AttentionKernel.CUDNN, AttentionKernel.FLASH)
     assert found.values("recompute_every") == (1,)  # somebody named it
-
-
-def test_what_the_format_leaves_to_code_is_as_it_is_today() -> None:
     today = Layout(attention_kernel=AttentionKernel.FLASH_3, compiled=True)
     found, _ = sayable_space(GPUS, ExportFormat.DEEPSPEED, {}, today)
     assert (found.values("attention_kernel"), found.values("compiled")) == ((AttentionKernel.FLASH_3,), (True,))
     with pytest.raises(InvalidInput, match="does not read it"):
         sayable_space(GPUS, ExportFormat.DEEPSPEED, {"compiled": (False,)}, today)
-
-
-def test_a_script_that_starts_our_own_trial_is_asked_what_a_sweep_tries() -> None:
-    found, rules = sayable_space(GPUS, ExportFormat.TORCHRUN, {})
-    assert found == trial_space(GPUS, None, {})
-    assert rules == trial_rules(None)

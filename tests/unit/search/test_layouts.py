@@ -10,12 +10,12 @@ import pytest
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
-from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
 from autotuner.search.space.elimination import Sieved, explain_empty, sieved
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.trainers import trial_rules, trial_space
+from tests.builders import present
 
 # ---------------------------------------------------------------- sampler page
 PAGE = Path(__file__).parents[3] / "docs/sampler.md"
@@ -41,9 +41,7 @@ def job(model: str = "llama-3-8b", cluster: str = "h100:8", batch: int = 64) -> 
 
 
 def whole(job: Job, space: SearchSpace) -> Sieved:
-    found = sieved(job, space, RULES)
-    assert found is not None
-    return found
+    return present(sieved(job, space, RULES))
 
 
 @pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b", "llama-demo"])
@@ -59,7 +57,7 @@ def test_a_space_without_a_choices_default_is_counted_alike(narrowed: dict[str, 
     assert whole(job(), space).num_legal == len(legal_layouts(job(), space, RULES))
 
 
-def test_the_rule_that_takes_out_most_comes_first_and_says_why_in_numbers() -> None:
+def test_rules_that_take_layouts_out_come_by_their_number_and_explain_an_empty_space() -> None:
     space = trial_space(job(cluster="h100:16"), None, {"tensor_parallel_degree": (16,)})
     found = whole(job(cluster="h100:16"), space)
     assert [fall.num_layouts for fall in found.falls] == sorted((f.num_layouts for f in found.falls), reverse=True)
@@ -67,27 +65,15 @@ def test_the_rule_that_takes_out_most_comes_first_and_says_why_in_numbers() -> N
     assert fall.field == "tensor_parallel_degree"
     assert fall.message == "8 kv heads do not split over 16 tensor ranks"
     assert found.num_legal == 0
-
-
-def test_what_falls_out_is_what_explains_an_empty_space() -> None:
     space = trial_space(job(), None, {"micro_batch_size": (3,)})
     explained = {reason.rule for reason in explain_empty(job(), space, RULES)}
     assert {fall.rule for fall in whole(job(), space).falls} <= explained
 
 
-def test_a_choice_that_means_nothing_beside_the_others_is_no_candidate_of_its_own() -> None:
-    narrow = trial_space(job(), None, {"pipeline_parallel_degree": (1,), "pipeline_schedule": (1,)})
-    wide = trial_space(job(), None, {"pipeline_parallel_degree": (1,), "pipeline_schedule": (1, 2)})
-    assert whole(job(), narrow).num_candidates == whole(job(), wide).num_candidates
-
-
-def test_a_layout_that_is_left_keeps_every_rule() -> None:
-    space = trial_space(job("llama-demo"), None, {})
-    layouts = legal_layouts(job("llama-demo"), space, RULES)
-    assert not any(reasons(layouts.row(row), job("llama-demo"), RULES) for row in range(0, len(layouts), 50))
-
-
-def test_a_space_too_large_to_be_judged_rule_by_rule_is_left_unexplained() -> None:
+def test_spaces_too_large_are_left_unexplained_and_idle_choices_are_no_candidates() -> None:
     switches = ("fused_norm", "loss_parallel", "compiled", "fp32_gradient_reduce", "offload_activations")
     space = trial_space(job(cluster="h100:64", batch=512), None, dict.fromkeys(switches, (False, True)))
     assert sieved(job(cluster="h100:64", batch=512), space, RULES) is None
+    narrow = trial_space(job(), None, {"pipeline_parallel_degree": (1,), "pipeline_schedule": (1,)})
+    wide = trial_space(job(), None, {"pipeline_parallel_degree": (1,), "pipeline_schedule": (1, 2)})
+    assert whole(job(), narrow).num_candidates == whole(job(), wide).num_candidates

@@ -19,21 +19,12 @@ from autotuner.search.pareto import (
 
 
 # ---------------------------------------------------------------- dominance
-def test_a_row_stays_unless_another_is_as_good_in_everything_and_better_in_something() -> None:
+def test_a_row_stays_exactly_where_nothing_is_as_good_in_everything_and_better_in_something() -> None:
     values = np.array([[1.0, 3.0], [2.0, 2.0], [1.0, 2.0], [3.0, 1.0], [0.5, 0.5]])
     assert non_dominated(values).tolist() == [True, True, False, True, False]
-
-
-def test_equal_rows_stay_together() -> None:
     values = np.array([[2.0, 1.0], [2.0, 1.0], [2.0, 0.5]])
     assert non_dominated(values).tolist() == [True, True, False]
-
-
-def test_of_no_rows_none_stays() -> None:
     assert non_dominated(np.empty((0, 3))).tolist() == []
-
-
-def test_a_row_stays_exactly_where_nothing_dominates_it() -> None:
     values = np.random.default_rng(0).integers(0, 6, (200, 3)).astype(float)  # with many ties
     stays = non_dominated(values)
     assert stays.any()
@@ -44,10 +35,7 @@ def test_a_row_stays_exactly_where_nothing_dominates_it() -> None:
 def outcomes(log_worth: Floats, is_rate: list[bool], mean: float = 0.0, deviation: float = 0.3) -> Outcomes:
     rows = len(log_worth)
     return Outcomes(
-        log_worth=log_worth,
-        is_rate=np.array(is_rate),
-        mean=np.full(rows, mean),
-        deviation=np.full(rows, deviation),
+        log_worth=log_worth, is_rate=np.array(is_rate), mean=np.full(rows, mean), deviation=np.full(rows, deviation)
     )
 
 
@@ -64,39 +52,38 @@ def test_the_expected_gain_is_the_mean_gain_of_the_step_times_that_may_be(is_rat
     assert np.exp(log_expected_volume_gain(rows, FRONT)) == pytest.approx(gains @ density, rel=0.01)
 
 
-def test_with_a_certain_step_time_it_is_the_gain() -> None:
+def test_a_row_enters_the_front_where_nothing_dominates_it_and_gains_what_is_certain() -> None:
+    rows = outcomes(np.array([[0.5, 0.5], [0.1, 0.3], [0.5, 1.2]]), [True, False])
+    # Two must beat the point in the middle; the third, best in what is no rate, only the reference.
+    assert steps_to_enter(rows, FRONT) == pytest.approx([-0.1, -0.5, 0.5])
     rows = outcomes(np.array([[0.9, 0.7]]), [True, True], deviation=0.0)
     assert np.exp(log_expected_volume_gain(rows, FRONT)) == pytest.approx(
         FRONT.gains(rows.expected), rel=1e-4
     )  # of 16 nodes
 
 
-def test_a_row_enters_the_front_where_it_is_no_longer_dominated() -> None:
-    rows = outcomes(np.array([[0.5, 0.5], [0.1, 0.3], [0.5, 1.2]]), [True, False])
-    # Two must beat the point in the middle; the third, best in what is no rate, only the reference.
-    assert steps_to_enter(rows, FRONT) == pytest.approx([-0.1, -0.5, 0.5])
-
-
-def test_no_speed_helps_a_row_that_is_below_the_reference_in_what_is_no_rate() -> None:
+def test_a_row_without_any_hope_has_no_gain_and_the_less_hopeless_gains_more() -> None:
     rows = outcomes(np.array([[5.0, -0.1]]), [True, False])
     assert log_expected_volume_gain(rows, FRONT).tolist() == [-math.inf]
-
-
-def test_the_less_hopeless_of_two_rows_still_gains_more() -> None:
     gains = log_expected_volume_gain(outcomes(np.linspace([-9.0, 0.5], [-2.0, 0.5], 200), [True, False]), FRONT)
     assert np.isfinite(gains).all()
     assert (np.diff(gains) > 0).all()
-
-
-def test_what_lies_beyond_any_hope_is_no_error() -> None:
     rows = outcomes(np.array([[-9.0, 0.5]]), [True, False], deviation=1e-8)
     assert log_expected_volume_gain(rows, FRONT)[0] < -1e9
 
 
 # ---------------------------------------------------------------- frontier
-def test_two_points_dominate_their_rectangles_without_what_they_share() -> None:
+def test_points_count_above_a_reference_that_lies_below_their_front() -> None:
     frontier = Frontier.of(np.array([[1.0, 3.0], [2.0, 1.0]]), np.zeros(2))
     assert frontier.volume == pytest.approx(3.0 + 2.0 - 1.0)
+    points = np.array([[5.0, 0.5], [2.0, 2.0]])
+    assert Frontier.of(points, np.ones(2)).volume == pytest.approx(1.0)
+    frontier = Frontier.of(np.empty((0, 2)), np.ones(2))
+    assert frontier.volume == 0.0
+    assert frontier.gains(np.array([[3.0, 2.0]])).tolist() == [2.0]
+    points = np.array([[1.0, 3.0], [2.0, 1.0], [0.0, 0.0]])  # the last is on no front
+    assert reference_below(points).tolist() == pytest.approx([0.9, 0.8])
+    assert (reference_below(np.array([[1.0, 2.0]])) < [1.0, 2.0]).all()
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
@@ -117,27 +104,7 @@ def test_a_points_gain_is_what_the_hypervolume_rises_by_with_it(dimensions: int)
     assert frontier.gains(more) == pytest.approx(np.array(with_each) - frontier.volume, abs=1e-12)  # rounding
 
 
-def test_points_below_the_reference_in_something_count_for_nothing() -> None:
-    points = np.array([[5.0, 0.5], [2.0, 2.0]])
-    assert Frontier.of(points, np.ones(2)).volume == pytest.approx(1.0)
-
-
-def test_without_points_everything_above_the_reference_is_gained() -> None:
-    frontier = Frontier.of(np.empty((0, 2)), np.ones(2))
-    assert frontier.volume == 0.0
-    assert frontier.gains(np.array([[3.0, 2.0]])).tolist() == [2.0]
-
-
 def test_three_dimensions_take_about_twice_as_many_boxes_as_points() -> None:
     points = np.abs(np.random.default_rng(0).normal(size=(40, 3)))
     points /= np.linalg.norm(points, axis=1)[:, None]
     assert len(Frontier.of(points, np.zeros(3)).boxes.low) == 2 * 40 + 1
-
-
-def test_the_reference_lies_a_tenth_of_the_fronts_range_below_its_worst() -> None:
-    points = np.array([[1.0, 3.0], [2.0, 1.0], [0.0, 0.0]])  # the last is on no front
-    assert reference_below(points).tolist() == pytest.approx([0.9, 0.8])
-
-
-def test_a_front_that_is_equal_in_something_still_has_a_reference_below_it() -> None:
-    assert (reference_below(np.array([[1.0, 2.0]])) < [1.0, 2.0]).all()

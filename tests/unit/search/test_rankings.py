@@ -15,14 +15,14 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace
-from autotuner.core.trial import RankedTime, Trial, TrialState
+from autotuner.core.trial import RankedTime, Trial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from autotuner.search.results.reached import standings
 from autotuner.search.space.legal import legal_layouts
-from tests.builders import big_job, llama_70b, measurement, prediction, tiny_job, tiny_space
+from tests.builders import big_job, llama_70b, measurement, prediction, present, tiny_job, tiny_space, trial
 
 # ---------------------------------------------------------------- The best layouts by prediction alone
 BUCKETS = tuple(2**power for power in range(20, 30))
@@ -41,16 +41,7 @@ def with_memory(job: Job, memory_bytes: int) -> Job:
 
 def expected(one: Prediction) -> float:
     """What a run reaches on average: nothing, if it does not fit."""
-    assert one.fit_probability is not None
-    return one.mfu * one.fit_probability
-
-
-def test_rows_fit_and_fall_in_expected_mfu() -> None:
-    table = best_predicted(big_job(), limit=20)
-    assert len(table.rows) == 20
-    assert all(row.prediction.fits for row in table.rows)
-    values = [expected(row.prediction) for row in table.rows]
-    assert values == sorted(values, reverse=True)
+    return one.mfu * present(one.fit_probability)
 
 
 def test_the_first_row_surely_fits_where_it_is_as_fast_as_one_that_may_not() -> None:
@@ -74,64 +65,43 @@ def test_the_first_row_surely_fits_where_it_is_as_fast_as_one_that_may_not() -> 
     assert (first.layout.reshard_after_forward, second.layout.reshard_after_forward) == (True, False)
 
 
-def test_the_best_layout_that_keeps_the_mathematics_stands_beside_rows_that_all_change_them() -> None:
+def test_the_best_that_keeps_the_mathematics_or_a_sweeps_rules_stands_beside_the_rest() -> None:
     space = SearchSpace(precision=(Precision.BF16, Precision.FP8), compiled=(True,))
     table = best_predicted(big_job(), space, limit=3)
     assert {row.layout.precision for row in table.rows} == {Precision.FP8}
     (best,) = best_predicted(big_job(), space.with_axes(precision=(Precision.BF16,)), limit=1).rows
     assert table.unchanged == best
     assert best_predicted(big_job(), limit=3).unchanged is None
+    space = SearchSpace(pipeline_schedule=(PipelineSchedule.ZERO_BUBBLE,), compiled=(False, True))
+    tried = best_predicted(big_job(), space, rules=(*RULES, *TRIAL_RULES))
+    assert 0 < tried.num_legal < best_predicted(big_job(), space).num_legal
 
 
-def test_where_nothing_fits_the_layout_with_the_smallest_peak_is_the_nearest() -> None:
+def test_what_does_not_fit_is_counted_beside_the_nearest_that_almost_does() -> None:
     job = with_memory(big_job(), 1_000_000_000)
     table = best_predicted(job)
     assert (table.num_fitting, table.rows, table.unchanged) == (0, (), None)
     assert table.nearest is not None
     assert table.nearest.prediction.memory.total_bytes == predict(legal_layouts(job), job).memory.total_bytes.min()
     assert best_predicted(big_job()).nearest is None
-
-
-def test_a_row_carries_its_own_prediction() -> None:
-    first, *_ = best_predicted(big_job(), limit=1).rows
-    assert first.prediction == predict_one(first.layout, big_job())
-
-
-def test_the_first_row_is_the_best_of_the_whole_space() -> None:
-    job = big_job()
-    predictions = predict(legal_layouts(job), job)
-    (first,) = best_predicted(job, limit=1).rows
-    assert expected(first.prediction) == (predictions.mfu * predictions.fit_probability)[predictions.fits].max()
-
-
-def test_counts_say_how_many_are_legal_and_how_many_fit() -> None:
-    job = big_job()
-    predictions = predict(legal_layouts(job), job)
-    table = best_predicted(job)
-    assert (table.num_legal, table.num_fitting) == (len(predictions), int(predictions.fits.sum()))
-    assert 0 < table.num_fitting < table.num_legal
-
-
-def test_the_same_question_gets_the_same_answer() -> None:
-    assert best_predicted(tiny_job(2), tiny_space()) == best_predicted(tiny_job(2), tiny_space())
-
-
-def test_what_does_not_fit_is_counted_and_not_shown() -> None:
     job = tiny_job(2, model=llama_70b())
     table = best_predicted(job, tiny_space())
     assert table.num_legal > 0
     assert (table.num_fitting, table.rows) == (0, ())
-
-
-def test_an_empty_space_is_an_empty_table() -> None:
     table = best_predicted(tiny_job(2), SearchSpace(tensor_parallel_degree=(3,)))
     assert (table.num_legal, table.num_fitting, table.rows) == (0, 0, ())
 
 
-def test_a_sweeps_rules_leave_what_a_trial_can_run() -> None:
-    space = SearchSpace(pipeline_schedule=(PipelineSchedule.ZERO_BUBBLE,), compiled=(False, True))
-    tried = best_predicted(big_job(), space, rules=(*RULES, *TRIAL_RULES))
-    assert 0 < tried.num_legal < best_predicted(big_job(), space).num_legal
+def test_the_first_row_is_the_best_of_the_whole_space_with_its_prediction_and_counts() -> None:
+    job = big_job()
+    predictions = predict(legal_layouts(job), job)
+    (first,) = best_predicted(job, limit=1).rows
+    assert expected(first.prediction) == (predictions.mfu * predictions.fit_probability)[predictions.fits].max()
+    first, *_ = best_predicted(big_job(), limit=1).rows
+    assert first.prediction == predict_one(first.layout, big_job())
+    table = best_predicted(job)
+    assert (table.num_legal, table.num_fitting) == (len(predictions), int(predictions.fits.sum()))
+    assert 0 < table.num_fitting < table.num_legal
 
 
 def test_the_best_of_several_chunks_are_those_of_the_whole_table() -> None:
@@ -162,7 +132,7 @@ def rented(*, energy_price_per_kwh: float = 0.0, co2_kg_per_kwh: float = 0.0) ->
     return replace(job, cluster=replace(job.cluster, price_per_accelerator_hour=1.0, tariff=tariff))
 
 
-def test_layouts_are_ranked_by_the_objective_that_is_asked_for() -> None:
+def test_a_profile_takes_a_plainer_layout_and_objectives_rank_layouts_as_asked() -> None:
     rows = best(big_job(), Objective(metric=Metric.TOKENS_PER_JOULE), limit=50).rows
     values = [
         Objective(metric=Metric.TOKENS_PER_JOULE).value_of(row.prediction, row.footprint)
@@ -170,15 +140,9 @@ def test_layouts_are_ranked_by_the_objective_that_is_asked_for() -> None:
         for row in rows
     ]
     assert values == sorted(values, reverse=True)
-
-
-def test_token_rate_ranks_as_mfu_does() -> None:
     speeds = [Objective(metric=metric) for metric in (Metric.MFU, Metric.TOKENS_PER_S)]
     by_mfu, by_rate = (best(big_job(), objective, limit=5).rows for objective in speeds)
     assert by_mfu == by_rate
-
-
-def test_a_profile_with_simplicity_takes_a_plainer_layout() -> None:
     profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.SIMPLICITY, weight=5))
     fastest, plainest = (best(big_job(), one).rows[0].layout for one in (Objective(), Objective(profile=profile)))
     assert fastest.compiled
@@ -189,15 +153,8 @@ def measured(number: int, job: Job, *, step_time_s: float, power_w: float) -> Tr
     """A trial that was measured with NVML's word on its power."""
     reached = measurement(step_time_s=step_time_s, tokens_per_s=job.workload.tokens_per_step / step_time_s)
     layout, expected = Layout(data_parallel_replicate_degree=64), prediction()
-    return Trial(
-        id=f"sw-{number}",
-        sweep_id="sw",
-        number=number,
-        state=TrialState.COMPLETE,
-        layout=layout,
-        prediction=expected,
-        measurement=replace(reached, footprint=footprint_of(layout, job, expected, reached, power_w)),
-    )
+    footprint = footprint_of(layout, job, expected, reached, power_w)
+    return trial(layout, number, measurement=replace(reached, footprint=footprint))
 
 
 def ranked(metric: Metric, job: Job, *sizes: tuple[float, float]) -> list[int]:
@@ -230,22 +187,18 @@ def times(*step_times_s: float, interval: float = 0.0, floor: float | None = Non
     ]
 
 
-def test_without_trials_there_are_no_standings() -> None:
+def test_no_trial_has_no_standing_and_a_trial_alone_is_surely_the_best() -> None:
     assert standings([]) == {}
-
-
-def test_a_trial_alone_is_surely_the_best() -> None:
     (alone,) = standings(times(1.0, interval=0.1)).values()
     assert (alone.probability_best, alone.tied_with_best) == (1.0, True)
+    (found,) = standings([replace(times(1.0)[0], repeated_s=(4.0,), worth_per_step=6.0)]).values()
+    assert (found.step_time_s, found.value) == pytest.approx((2.0, 3.0))
 
 
-def test_equal_times_share_the_probability_of_being_the_best() -> None:
+def test_equal_or_overlapping_times_are_tied_and_far_ones_are_not() -> None:
     for standing in standings(times(1.0, 1.0, 1.0, interval=0.05)).values():
         assert standing.probability_best == pytest.approx(1 / 3)  # by symmetry; summed in another order
         assert standing.tied_with_best
-
-
-def test_step_times_whose_intervals_overlap_widely_are_tied_and_far_ones_are_not() -> None:
     found = standings(times(0.259, 0.292, 0.6, interval=0.13))
     assert found["b"].tied_with_best
     assert 0.05 < found["b"].probability_best < found["a"].probability_best
@@ -253,41 +206,26 @@ def test_step_times_whose_intervals_overlap_widely_are_tied_and_far_ones_are_not
     assert found["c"].probability_best < 1e-6
 
 
-def test_the_noise_floor_of_one_trial_ties_all() -> None:
+def test_the_noise_of_one_layout_ties_all_and_luck_makes_no_time_exact() -> None:
     usual = times(1.00, 1.05)
     noisy = [*times(1.00, floor=0.05), usual[1]]
     assert not standings(usual)["b"].tied_with_best
     assert standings(noisy)["b"].tied_with_best
-
-
-def test_one_pair_of_runs_that_agreed_by_luck_does_not_make_step_times_exact() -> None:
     lucky = [*times(1.00, floor=0.0), *times(1.00, 1.01)[1:]]
     assert standings(lucky)["b"].tied_with_best
-
-
-def test_what_runs_of_one_layout_differ_by_ties_all() -> None:
-    usual = times(1.00, 1.05)
     noisy = [replace(usual[0], repeated_s=(1.06, 0.95, 1.05, 0.96)), usual[1]]
     assert standings(noisy)["b"].tied_with_best
 
 
-def test_a_layout_is_known_by_all_of_its_runs_and_the_better_the_more_there_are() -> None:
+def test_a_layout_is_known_by_all_of_its_runs_and_probabilities_agree_with_drawn_times() -> None:
     lucky = [replace(one, repeated_s=(1.05,) * 5) if one.trial_id == "a" else one for one in times(1.00, 1.02)]
     assert standings(lucky)["b"].probability_best > 0.8
     few, many = ([replace(one, repeated_s=(one.step_time_s,) * num) for one in times(1.0, 1.01)] for num in (1, 9))
     assert standings(few)["b"].tied_with_best
     assert not standings(many)["b"].tied_with_best
-
-
-def test_probabilities_agree_with_drawn_step_times() -> None:
     deviation = np.hypot(0.05 / 1.96, 0.01)  # of the medians, and of equal runs
     drawn = np.random.default_rng(7).normal(np.log([1.0, 1.02, 1.1]), deviation, size=(200_000, 3))
     shares = np.bincount(drawn.argmin(axis=1), minlength=3) / len(drawn)
     found = [standing.probability_best for standing in standings(times(1.0, 1.02, 1.1, interval=0.05)).values()]
     # three standard errors of a share of 200,000 draws, 0.0034 at most
     assert found == pytest.approx(shares, abs=0.0034)
-
-
-def test_the_value_at_the_mean_step_time_stands_beside_it() -> None:
-    (found,) = standings([replace(times(1.0)[0], repeated_s=(4.0,), worth_per_step=6.0)]).values()
-    assert (found.step_time_s, found.value) == pytest.approx((2.0, 3.0))

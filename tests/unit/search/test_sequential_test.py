@@ -33,20 +33,11 @@ def ended(reference: list[RunGroup], candidate: RunGroup) -> Comparison:
     return comparison
 
 
-def test_runs_that_lost_five_percent_are_slower() -> None:
+def test_runs_that_lost_are_slower_and_equal_or_faster_ones_are_not() -> None:
     assert decision(group(100, 101, 99, 100.5), group(95, 96, 94)) is Decision.SLOWER
-
-
-def test_equal_runs_are_not_slower() -> None:
     assert decision(group(100, 101, 99, 100.5), group(100, 99.5, 101)) is Decision.NOT_SLOWER
-
-
-def test_faster_runs_are_not_slower_however_much_faster() -> None:
     assert decision(group(100, 101, 99, 100.5), group(103, 104, 103)) is Decision.NOT_SLOWER
     assert decision(group(100, 101, 99, 100.5), group(190, 191, 192)) is Decision.NOT_SLOWER
-
-
-def test_runs_that_lost_half_are_slower() -> None:
     assert decision(group(100, 101, 99, 100.5), group(50, 51, 49.5)) is Decision.SLOWER
 
 
@@ -58,32 +49,27 @@ def test_however_large_a_loss_is_quiet_runs_beside_one_sitting_decide_it(percent
     assert decision(group(100, 100.01, 99.99), faster) is Decision.NOT_SLOWER
 
 
-def test_fewer_runs_than_the_fewest_decide_nothing() -> None:
+def test_few_noisy_or_equal_runs_are_compared_and_a_side_without_runs_is_refused() -> None:
     assert decision(group(100, 101, 99, 100.5), group(70, 71)) is Decision.UNDECIDED
+    comparison = compare([runs(1, 5, noise=0.1)], [runs(2, 5, noise=0.1)], TEST)
+    assert comparison.decision is Decision.UNDECIDED
+    assert comparison.detail.endswith("which does not decide it")
+    assert decision(group(100, 100, 100), group(100, 100, 100)) is Decision.NOT_SLOWER
+    assert decision(group(100, 100, 100), group(95, 95, 95)) is Decision.SLOWER
+    with pytest.raises(InvalidInput, match="reference"):
+        compare([], [group(100)], TEST)
 
 
-def test_a_loss_within_the_tolerance_is_not_slower_however_sure_it_is() -> None:
+def test_outliers_and_losses_within_the_tolerance_are_told_from_losses() -> None:
     nights = [group(100, 100.1, 99.9, 100) for _ in range(8)]
     assert compare(nights, [group(98.5, 98.6, 98.4, 98.5)], TEST).decision is Decision.NOT_SLOWER
-
-
-def test_a_loss_beyond_the_tolerance_is_slower_where_nights_are_known_to_be_alike() -> None:
     nights = [group(100, 100.1, 99.9, 100) for _ in range(12)]
     assert compare(nights, [group(97.3, 97.2, 97.4, 97.3)], TEST).decision is Decision.SLOWER
-
-
-def test_nights_that_differ_make_the_same_loss_undecided() -> None:
     nights = [group(m, 1.001 * m, 0.999 * m, m) for m in (100, 104, 97, 102, 95, 103)]
     assert compare(nights, [group(95.2, 95.1, 95.3, 95.2)], TEST).decision is Decision.UNDECIDED
-
-
-def test_one_outlier_among_five_runs_does_not_hide_a_loss() -> None:
     steady = group(100, 100.3, 99.8, 100.1, 99.9)
     assert decision(steady, group(95, 95.2, 94.9, 95.1, 60)) is Decision.SLOWER
     assert decision(steady, group(100, 100.2, 99.9, 100.1, 60)) is Decision.NOT_SLOWER
-
-
-def test_two_slow_runs_of_three_are_not_taken_for_the_layout() -> None:
     assert decision(group(100, 100.3, 99.8, 100.1, 99.9), group(100, 85, 85.2)) is Decision.UNDECIDED
 
 
@@ -92,45 +78,20 @@ def test_runs_by_turns_are_compared_pair_by_pair_so_that_a_drift_does_not_matter
     reference, candidate = group(*drift), group(*(0.95 * drift))
     assert decision(reference, candidate, same_sitting=True) is Decision.SLOWER
     assert decision(reference, candidate) is Decision.UNDECIDED
-
-
-def test_a_run_by_turns_without_its_partner_waits() -> None:
     both = compare([group(100, 101, 99)], [group(95, 96, 94, 1)], TEST, same_sitting=True)
     assert both.decision is Decision.SLOWER
     assert (both.num_reference, both.num_candidate) == (3, 4)
 
 
-def test_a_tenth_of_noise_decides_nothing_and_says_so() -> None:
-    comparison = compare([runs(1, 5, noise=0.1)], [runs(2, 5, noise=0.1)], TEST)
-    assert comparison.decision is Decision.UNDECIDED
-    assert comparison.detail.endswith("which does not decide it")
-
-
-def test_the_interval_holds_the_change_and_narrows_with_runs() -> None:
+def test_a_comparison_says_its_change_interval_runs_and_noise() -> None:
     few = compare([runs(1, 20)], [runs(2, 4, mean=95)], TEST)
     many = compare([runs(1, 20)], [runs(2, 40, mean=95)], TEST)
     assert few.low < -0.05 < few.high
     assert many.high - many.low < few.high - few.low
-
-
-def test_the_noise_is_that_from_run_to_run() -> None:
     comparison = compare([runs(1, 40)], [runs(2, 40, mean=80)], TEST)
     assert comparison.noise == pytest.approx(0.01, rel=0.2)  # 78 degrees of freedom: 8 % off, once in three
-
-
-def test_the_detail_says_change_interval_and_runs() -> None:
     detail = compare([group(100, 101, 99, 100.5)], [group(95, 96, 94)], TEST).detail
     assert detail == "5.1 % slower (95 % interval 2.7 to 7.5 %), by 3 runs beside 4 that scatter by 1.2 %"
-
-
-def test_a_side_without_runs_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="reference"):
-        compare([], [group(100)], TEST)
-
-
-def test_runs_that_are_all_equal_are_compared_too() -> None:
-    assert decision(group(100, 100, 100), group(100, 100, 100)) is Decision.NOT_SLOWER
-    assert decision(group(100, 100, 100), group(95, 95, 95)) is Decision.SLOWER
 
 
 @pytest.mark.parametrize(("noise", "baseline"), [(0.003, 3), (0.01, 5), (0.02, 10)])
@@ -144,20 +105,14 @@ def test_nearly_all_layouts_that_lost_five_percent_are_found() -> None:
     assert sum(end.decision is Decision.SLOWER for end in ends) >= 36  # 35 of 40 at 95 %: once in 30
 
 
-def test_more_runs_are_asked_for_until_it_is_decided() -> None:
+def test_more_runs_are_asked_for_until_it_is_decided_and_more_beside_a_noisy_baseline() -> None:
     reference, candidate = runs(1, 10, noise=0.02), runs(2, 40, mean=96, noise=0.02)
     assert next_runs([reference], [group(*candidate.rates[:2])], TEST) == 1
     num_runs = ended([reference], candidate).num_candidate
     assert next_runs([reference], [group(*candidate.rates[: num_runs - 1])], TEST) > 0
     assert next_runs([reference], [group(*candidate.rates[:num_runs])], TEST) == 0
-
-
-def test_no_more_runs_are_asked_for_where_none_of_tonight_could_decide() -> None:
     nights = [group(m, 1.001 * m, 0.999 * m, m) for m in (100, 104, 97, 102, 95, 103)]
     assert next_runs(nights, [group(95.2, 95.1, 95.3, 95.2)], TEST) == 0
-
-
-def test_a_noisy_baseline_asks_for_more_runs_than_a_steady_one() -> None:
     assert next_baseline_runs(None, TEST) == 3
     assert next_baseline_runs(runs(1, 3, noise=0.001), TEST) == 0
     assert next_baseline_runs(runs(1, 4, noise=0.02), TEST) > 3

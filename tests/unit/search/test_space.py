@@ -6,6 +6,7 @@ import tracemalloc
 from dataclasses import replace
 from itertools import product
 from math import prod
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,20 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.columns import LayoutColumns
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace
+from autotuner.core.stages import stage_sizes
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
+from autotuner.search.preview import require_layouts
 from autotuner.search.space.elimination import explain_empty
-from autotuner.search.space.legal import MAX_CANDIDATES, SpaceTooLarge, legal_layouts
-from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
+from autotuner.search.space.legal import MAX_CANDIDATES, MAX_SPLITS, MAX_VALUES, SpaceTooLarge, legal_layouts, splits_of
+from tests.builders import big_job, h100_cluster, llama_70b, sweep_request, tiny_job, tiny_model, tiny_space
 
 DEGREES = (1, 2, 3, 4)
 RANK_AXES = (
@@ -93,18 +99,12 @@ def test_the_space_is_exactly_what_brute_force_finds(experts: MixtureOfExperts |
     assert len(found) == len(set(found)) > 100
 
 
-def test_the_order_is_the_same_every_time() -> None:
+def test_every_layout_keeps_every_rule_once_and_more_rules_leave_fewer() -> None:
     assert rows(legal_layouts(four_gpus(), ALL)) == rows(legal_layouts(four_gpus(), ALL))
-
-
-def test_every_layout_of_a_large_space_keeps_every_rule_and_appears_once() -> None:
     job = big_job(num_nodes=2)
     found = rows(legal_layouts(job))
     assert len(found) == len(set(found)) > 500
     assert all(not reasons(layout, job) for layout in found[::17])
-
-
-def test_more_rules_leave_fewer_layouts() -> None:
     job, space = big_job(num_nodes=2), SearchSpace(pipeline_schedule=(PipelineSchedule.ZERO_BUBBLE,), compiled=(True,))
     tried = rows(legal_layouts(job, space, rules=(*RULES, *TRIAL_RULES)))
     assert set(tried) < set(rows(legal_layouts(job, space)))
@@ -136,48 +136,45 @@ def test_a_choice_that_means_nothing_keeps_its_default_whatever_the_space_names(
     assert {row.tensor_parallel_degree for row in found} == {1, 2}
 
 
-def test_equal_runs_are_listed_once_however_many_values_mean_nothing() -> None:
+def test_equal_runs_are_listed_once_and_ends_are_crossed_with_pipelines_only() -> None:
     job = tiny_job(1)
     plain = tiny_space(recompute=(Recompute.NONE,))
     wide = plain.with_axes(recompute_every=(1, 2, 4), fp8_recipe=tuple(Fp8Recipe), loss_parallel=(False, True))
     assert rows(legal_layouts(job, wide)) == rows(legal_layouts(job, plain))
-
-
-def test_smaller_ends_are_crossed_with_pipelines_only() -> None:
     found = rows(legal_layouts(tiny_job(2), tiny_space(last_stage_less_layers=(0, 1))))
     piped = {row.last_stage_less_layers for row in found if row.pipeline_parallel_degree > 1}
     alone = {row.last_stage_less_layers for row in found if row.pipeline_parallel_degree == 1}
     assert (piped, alone) == ({0, 1}, {0})
 
 
-def test_choices_that_the_hardware_lacks_are_explained_when_nothing_is_left() -> None:
+def test_an_empty_space_is_explained_by_hardware_schedules_and_counts() -> None:
     found = {reason.rule for reason in explain_empty(tiny_job(1), tiny_space(offload_activations=(True,)))}
     assert "offload-on-hardware" in found
     assert len(legal_layouts(tiny_job(1), tiny_space(offload_activations=(True,)))) == 0
+    assert len(legal_layouts(tiny_job(2), tiny_space(tensor_parallel_degree=(3,)))) == 0
+    space = SearchSpace(pipeline_parallel_degree=(4,), pipeline_schedule=(PipelineSchedule.INTERLEAVED_1F1B,))
+    job = replace(big_job(num_nodes=1), model=tiny_model())
+    assert len(legal_layouts(job, space)) == 0
+    assert "layers-per-stage" in {reason.rule for reason in explain_empty(job, space)}
+    # half of the layouts have the micro-batch that does not divide
+    reason = explain_empty(tiny_job(1), tiny_space(micro_batch_size=(1, 3), sequence_parallel=(False,)))
+    counted = {r.rule: r.message for r in reason}
+    assert "12 of 24 layouts" in counted["whole-micro-batches"]
 
 
-def test_micro_batches_default_to_powers_of_two_that_divide_the_replicas_batch() -> None:
+def test_micro_batches_default_to_powers_of_two_and_named_ones_need_not_be_any() -> None:
     job = tiny_job(1, workload=Workload(seq_len=64, global_batch_size=24))
     assert {layout.micro_batch_size for layout in rows(legal_layouts(job, tiny_space()))} == {1, 2, 4, 8}
+    found = rows(legal_layouts(job, tiny_space(micro_batch_size=(3, 5))))
+    assert {layout.micro_batch_size for layout in found} == {3}
 
 
-def test_context_ranks_take_one_sequence_where_fewer_with_as_many_tokens_exchange_less() -> None:
-    found = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(1, 2))))
-    batches = {degree: {r.micro_batch_size for r in found if r.context_parallel_degree == degree} for degree in (1, 2)}
-    assert (batches[2], len(batches[1]) > 1) == ({1}, True)
-    alone = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(2,))))
-    assert {row.micro_batch_size for row in alone} > {1}
-
-
-def test_ends_of_a_pipeline_default_to_even_a_smaller_last_and_both_smaller() -> None:
+def test_pipelines_have_even_or_smaller_ends_by_what_their_layers_leave() -> None:
+    """126 layers, as Llama 3 405B has them: 16 ranks of 8 stages of one layer each, none on either end."""
     space = SearchSpace(tensor_parallel_degree=(1,), pipeline_parallel_degree=(1, 8))
     found = rows(legal_layouts(big_job(), space))
     ends = {(r.pipeline_parallel_degree, r.first_stage_less_layers, r.last_stage_less_layers) for r in found}
     assert ends == {(1, 0, 0), (8, 0, 0), (8, 0, 1), (8, 1, 1)}
-
-
-def test_layers_that_do_not_divide_are_dealt_out_with_smaller_ends() -> None:
-    """126 layers, as Llama 3 405B has them: 16 ranks of 8 stages of one layer each, none on either end."""
     job = replace(big_job(), model=llama_70b(num_layers=126))
     space = SearchSpace(pipeline_parallel_degree=(16,), pipeline_schedule=(PipelineSchedule.INTERLEAVED_1F1B,))
     found = rows(legal_layouts(job, space))
@@ -185,49 +182,34 @@ def test_layers_that_do_not_divide_are_dealt_out_with_smaller_ends() -> None:
         (2, 1, 1),
         (4, 1, 1),
     }
-
-
-def test_smaller_ends_that_leave_every_stage_its_layers_are_no_further_layout() -> None:
-    """61 layers on two stages are 31 and 30, wherever the one layer less is said to be."""
     job = replace(big_job(), model=llama_70b(num_layers=61))
     space = SearchSpace(pipeline_parallel_degree=(2,), pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,))
     found = rows(legal_layouts(job, space))
     assert {(r.first_stage_less_layers, r.last_stage_less_layers) for r in found} == {(0, 0)}
 
 
-def test_named_micro_batches_need_not_be_powers_of_two() -> None:
-    job = tiny_job(1, workload=Workload(seq_len=64, global_batch_size=24))
-    found = rows(legal_layouts(job, tiny_space(micro_batch_size=(3, 5))))
-    assert {layout.micro_batch_size for layout in found} == {3}
-
-
-def test_shards_default_to_none_a_node_or_all() -> None:
+def test_degrees_and_stages_default_to_what_divides_the_job() -> None:
     space = SearchSpace(tensor_parallel_degree=(2,), pipeline_parallel_degree=(1,))
     found = rows(legal_layouts(big_job(), space))
     splits = {(row.data_parallel_replicate_degree, row.data_parallel_shard_degree) for row in found}
     assert splits == {(32, 1), (8, 4), (1, 32)}
-
-
-def test_virtual_stages_default_to_every_number_that_divides_a_ranks_layers() -> None:
     space = SearchSpace(pipeline_parallel_degree=(8,), pipeline_schedule=(PipelineSchedule.INTERLEAVED_1F1B,))
     found = rows(legal_layouts(big_job(), space))
     assert {layout.virtual_stages_per_rank for layout in found} == {2, 5, 10}
-
-
-def test_layouts_without_a_pipeline_survive_a_space_of_other_schedules() -> None:
-    job = tiny_job(2)
-    found = rows(legal_layouts(job, tiny_space(pipeline_schedule=(PipelineSchedule.GPIPE,))))
-    assert {(row.pipeline_parallel_degree, row.pipeline_schedule.label) for row in found} == {(1, "1f1b"), (2, "gpipe")}
-
-
-def test_experts_are_dealt_to_every_divisor_of_their_number() -> None:
     experts = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64)
     job = replace(big_job(num_nodes=1), model=tiny_model(experts=experts))
     assert {row.expert_parallel_degree for row in rows(legal_layouts(job))} == {1, 2, 4, 8}
 
 
-def test_a_space_without_a_legal_layout_is_an_empty_column() -> None:
-    assert len(legal_layouts(tiny_job(2), tiny_space(tensor_parallel_degree=(3,)))) == 0
+def test_schedules_do_not_apply_without_a_pipeline_and_context_ranks_take_one_sequence() -> None:
+    job = tiny_job(2)
+    found = rows(legal_layouts(job, tiny_space(pipeline_schedule=(PipelineSchedule.GPIPE,))))
+    assert {(row.pipeline_parallel_degree, row.pipeline_schedule.label) for row in found} == {(1, "1f1b"), (2, "gpipe")}
+    found = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(1, 2))))
+    batches = {degree: {r.micro_batch_size for r in found if r.context_parallel_degree == degree} for degree in (1, 2)}
+    assert (batches[2], len(batches[1]) > 1) == ({1}, True)
+    alone = rows(legal_layouts(big_job(), SearchSpace(context_parallel_degree=(2,))))
+    assert {row.micro_batch_size for row in alone} > {1}
 
 
 @pytest.mark.parametrize(
@@ -250,20 +232,6 @@ def test_an_empty_space_names_the_rule_that_empties_it(changes: dict[str, tuple[
     assert first.rule == rule
     total = int(first.message.split(" of ")[1].split()[0])
     assert first.message.startswith(f"{total} of {total} layouts")
-
-
-def test_an_interleaved_schedule_over_single_layers_is_explained() -> None:
-    space = SearchSpace(pipeline_parallel_degree=(4,), pipeline_schedule=(PipelineSchedule.INTERLEAVED_1F1B,))
-    job = replace(big_job(num_nodes=1), model=tiny_model())
-    assert len(legal_layouts(job, space)) == 0
-    assert "layers-per-stage" in {reason.rule for reason in explain_empty(job, space)}
-
-
-def test_a_rule_is_counted_for_every_layout_it_removes() -> None:
-    # half of the layouts have the micro-batch that does not divide
-    reason = explain_empty(tiny_job(1), tiny_space(micro_batch_size=(1, 3), sequence_parallel=(False,)))
-    counted = {r.rule: r.message for r in reason}
-    assert "12 of 24 layouts" in counted["whole-micro-batches"]
 
 
 def test_a_space_with_more_candidates_than_are_judged_at_once_is_the_union_of_its_parts() -> None:
@@ -289,15 +257,6 @@ def test_combinations_of_choices_are_counted_and_refused_before_any_is_built() -
     assert peak_bytes < 50e6
 
 
-def test_splits_times_choices_are_counted_and_refused_before_they_are_crossed() -> None:
-    space = SearchSpace(recompute_every=tuple(range(1, 101)), gradient_bucket_bytes=tuple(range(1, 101)))
-    with pytest.raises(
-        SpaceTooLarge, match=r"\d+ splits of the job x \d+ .*; nearest legal value: 10000000"
-    ) as refused:
-        legal_layouts(big_job(), space)
-    assert int(str(refused.value.value)) > MAX_CANDIDATES
-
-
 def test_an_empty_space_of_very_many_candidates_is_explained_by_the_first_of_them() -> None:
     space = SearchSpace(
         context_parallel_degree=None,
@@ -309,3 +268,85 @@ def test_an_empty_space_of_very_many_candidates_is_explained_by_the_first_of_the
     first, *_ = explain_empty(big_job(), space)
     assert first.rule == "whole-micro-batches"
     assert 1_000_000 < int(first.message.split(" of ")[1].split()[0]) < 1_300_000
+
+
+# ---------------------------------------------------------------- how many ways to split a job are looked at
+def test_axes_splits_and_shapes_beyond_what_is_looked_at_are_refused_with_their_number() -> None:
+    with pytest.raises(SpaceTooLarge, match=r"space\.recompute_every = 3000: names more values .* at most 1000"):
+        splits_of(tiny_job(1), SearchSpace(recompute_every=tuple(range(1, 3001))))
+    space = SearchSpace(first_stage_less_layers=tuple(range(100)), last_stage_less_layers=tuple(range(100)))
+    with pytest.raises(SpaceTooLarge, match=r"space = 20000: pipeline_schedule, .*; name fewer values"):
+        splits_of(tiny_job(2), space)
+    space = SearchSpace(recompute_every=tuple(range(1, 101)), gradient_bucket_bytes=tuple(range(1, 101)))
+    with pytest.raises(
+        SpaceTooLarge, match=r"\d+ splits of the job x \d+ .*; nearest legal value: 10000000"
+    ) as refused:
+        legal_layouts(big_job(), space)
+    assert int(str(refused.value.value)) > MAX_CANDIDATES
+
+
+@pytest.mark.parametrize("divides", [True, False])
+def test_more_splits_than_are_looked_at_are_refused_with_the_axes_that_make_them(divides: bool) -> None:
+    many = tuple(range(1, MAX_VALUES + 1))
+    space = SearchSpace(
+        tensor_parallel_degree=(1,) if divides else many[1:], expert_parallel_degree=many, micro_batch_size=many
+    )
+    with pytest.raises(SpaceTooLarge, match=r"1000 of expert_parallel_degree.* in more ways than are looked at"):
+        splits_of(tiny_job(1), space)
+
+
+def test_a_million_ranks_are_split_without_listing_the_stages_of_a_million_pipeline_ranks() -> None:
+    job = replace(big_job(), cluster=h100_cluster(num_nodes=2**17))
+    space = SearchSpace(context_parallel_degree=None, pipeline_schedule=tuple(PipelineSchedule))
+    degrees = splits_of(job, space)
+    assert 10_000 < len(degrees) < MAX_SPLITS
+    assert degrees.pipeline_parallel_degree.max() == 2**20
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 7, 12, 61])
+@pytest.mark.parametrize("pipeline", [2, 3, 5, 8])
+def test_ends_that_deal_the_same_layers_to_every_stage_are_one_split(num_layers: int, pipeline: int) -> None:
+    job = replace(big_job(), model=llama_70b(num_layers=num_layers), cluster=h100_cluster(accelerators_per_node=30))
+    ends = tuple(range(4))
+    space = SearchSpace(
+        tensor_parallel_degree=(1,),
+        pipeline_parallel_degree=(pipeline,),
+        pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B,),
+        first_stage_less_layers=ends,
+        last_stage_less_layers=ends,
+    )
+    found = splits_of(job, space)
+    dealt = {
+        (int(first), int(last))
+        for first, last in zip(found.first_stage_less_layers, found.last_stage_less_layers, strict=True)
+    }
+    sizes = {stage_sizes(num_layers, pipeline, first, last) for first, last in product(ends, ends)}
+    assert {stage_sizes(num_layers, pipeline, first, last) for first, last in dealt} == sizes
+    assert len(dealt) == len(sizes)
+
+
+# ---------------------------------------------------------------- what a sweep is refused for before it is stored
+def test_a_sweep_of_more_layouts_than_it_may_hold_is_refused_with_their_number() -> None:
+    require_layouts(sweep_request())
+    with pytest.raises(
+        SpaceTooLarge, match=r"space = 'more than 2': legal layouts are more than .*; name fewer values"
+    ):
+        require_layouts(sweep_request(), most=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"trial": TrialSettings(timeout_s=1e30)}, "trial.timeout_s"),
+        ({"trial": TrialSettings(num_runs=2**31 - 1)}, "trial.num_runs"),
+        ({"trial": TrialSettings(measured_steps=2**31 - 1)}, "trial.measured_steps"),
+        ({"loss_gate": LossGate(num_steps=2**31 - 1)}, "loss_gate.num_steps"),
+        ({"max_parallel_trials": 2**31 - 1}, "max_parallel_trials"),
+        ({"job": replace(tiny_job(2), model=tiny_model(num_layers=2**31 - 1, ffn_size=2**20))}, "model"),
+    ],
+)
+def test_a_sweep_that_asks_for_what_is_beyond_use_is_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        require_layouts(sweep_request(**changes))
+    assert refused.value.field == field
+    assert refused.value.nearest is not None or "for one copy of its weights, and all of" in refused.value.rule

@@ -13,7 +13,6 @@ from autotuner.core.choices import (
     GradientSync,
     PipelineSchedule,
     Precision,
-    RankOrder,
     Recompute,
     ShardLevel,
 )
@@ -30,21 +29,11 @@ from autotuner.search.explain.communication import rank_groups
 from autotuner.search.results.pairs import Insight, MeasuredLayouts, insights
 from autotuner.search.space.moves import arranged, neighbours
 from autotuner.search.text.sentences import change_in_words
-from tests.builders import big_job, cpu_layout, h100_cluster, llama_70b, tiny_job
+from tests.builders import big_job, cpu_layout, present, tiny_job
 
 # ---------------------------------------------------------------- neighbours
 PLAIN = Layout(tensor_parallel_degree=4, data_parallel_replicate_degree=16)
-PIPED = Layout(
-    tensor_parallel_degree=2,
-    pipeline_parallel_degree=4,
-    data_parallel_shard_degree=8,
-    shard_level=ShardLevel.PARAMETERS,
-    reshard_after_forward=True,
-    sequence_parallel=True,
-    pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
-    virtual_stages_per_rank=4,
-    micro_batch_size=2,
-)
+PIPED = Layout.parse("fsdp8 tp2 pp4 v4 interleaved_1f1b mb2 sp reshard")
 
 
 def changes(layout: Layout) -> set[str]:
@@ -52,35 +41,53 @@ def changes(layout: Layout) -> set[str]:
 
 
 @pytest.mark.parametrize("layout", [PLAIN, PIPED, Layout()])
-def test_each_neighbour_comes_once_and_differs(layout: Layout) -> None:
+def test_each_neighbour_comes_once_and_differs_in_neither_ranks_nor_number_format(layout: Layout) -> None:
     found = neighbours(layout, big_job())
     assert len(set(found)) == len(found)
     assert layout not in found
+    assert {(after.world_size, after.precision) for after in found} == {(layout.world_size, layout.precision)}
 
 
-@pytest.mark.parametrize("layout", [PLAIN, PIPED, Layout()])
-def test_no_step_changes_the_number_of_ranks_or_the_number_format(layout: Layout) -> None:
-    for after in neighbours(layout, big_job()):
-        assert after.world_size == layout.world_size
-        assert after.precision == layout.precision
+AGAIN = replace(PLAIN, recompute=Recompute.FULL, recompute_every=2)
+EVERYWHERE = replace(PLAIN, context_parallel_degree=2, compiled=True, sequence_parallel=True)
+TO_NOBODY = ("sequence", "loss", "async", "exchange", "bucket")
 
 
-def test_a_factor_moves_between_any_two_degrees() -> None:
-    assert {
-        "tensor 4 → 2, replicate 16 → 32",
-        "tensor 4 → 8, replicate 16 → 8",
-        "tensor 4 → 2, pipeline 1 → 2",
-        "pipeline 1 → 2, replicate 16 → 8",
-    } <= changes(PLAIN)
-    assert "tensor 2 → 4, shard 8 → 4" in changes(PIPED)
+@pytest.mark.parametrize(
+    ("layout", "tried", "never"),
+    [
+        (PLAIN, {"tensor 4 → 2, replicate 16 → 32", "tensor 4 → 8, replicate 16 → 8"}, ("schedule",)),
+        (PLAIN, {"tensor 4 → 2, pipeline 1 → 2", "pipeline 1 → 2, replicate 16 → 8"}, ("fewer layers", "interval")),
+        (PLAIN, {f"sharding none → {level}" for level in ("optimizer", "gradients", "parameters")}, ()),
+        (PIPED, {"tensor 2 → 4, shard 8 → 4", "micro-batch 2 → 1", "micro-batch 2 → 4"}, ()),
+        (PIPED, {"stages per rank 4 → 2", "stages per rank 4 → 5"}, ()),  # of 20 layers per rank
+        (
+            PIPED,
+            {f"stages per rank 4 → {n}, schedule interleaved 1f1b → {to}" for n, to in ((2, "zbv"), (1, "1f1b"))},
+            (),
+        ),
+        (PIPED, {"sharding parameters → none, reshard after forward on → off", "reshard after forward on → off"}, ()),
+        (PIPED, {"fewer layers on the first stage 0 → 1", "fewer layers on the last stage 0 → 1"}, ()),
+        (replace(PIPED, last_stage_less_layers=2), {"fewer layers on the last stage 2 → 1"}, ()),
+        (AGAIN, {"recompute interval 2 → 1", "recompute interval 2 → 4"}, ()),
+        (AGAIN, {"recompute full → none, recompute interval 2 → 1"}, ()),
+        (EVERYWHERE, {"loss parallel on → off", "async tensor parallel off → on"}, ()),
+        (EVERYWHERE, {"context exchange ring → all gather", "context exchange ring → all to all"}, ()),
+        (EVERYWHERE, {f"gradient bucket 26214400 → {size}" for size in (52428800, 13107200)}, ()),
+        (Layout(), {"compiled off → on", "optimizer kernel fused → foreach", "activation offload off → on"}, TO_NOBODY),
+    ],
+)
+def test_options_go_one_step_up_and_down_where_that_says_more(
+    layout: Layout, tried: set[str], never: tuple[str, ...]
+) -> None:
+    found = changes(layout)
+    assert tried <= found
+    assert not [change for change in found if any(word in change for word in never)]
 
 
-def test_replicas_that_are_not_sharded_stay_so_when_ranks_move() -> None:
+def test_ranks_that_move_keep_replicas_whole_and_take_with_them_what_one_of_a_kind_cannot_have() -> None:
     moved = [after for after in neighbours(PLAIN, big_job()) if after.tensor_parallel_degree != 4]
     assert {after.shard_level for after in moved} == {ShardLevel.NONE}
-
-
-def test_what_one_rank_of_a_kind_cannot_have_goes_with_it() -> None:
     alone = replace(PIPED, pipeline_parallel_degree=2, data_parallel_shard_degree=2)
     for after in neighbours(alone, big_job()):
         assert after.tensor_parallel_degree > 1 or not after.sequence_parallel
@@ -88,29 +95,7 @@ def test_what_one_rank_of_a_kind_cannot_have_goes_with_it() -> None:
         assert (after.data_parallel_shard_degree > 1) == (after.shard_level != ShardLevel.NONE)
 
 
-def test_the_micro_batch_doubles_and_halves() -> None:
-    assert {"micro-batch 2 → 1", "micro-batch 2 → 4"} <= changes(PIPED)
-
-
-def test_every_schedule_comes_with_the_stages_it_needs_and_stages_go_to_the_next_divisor() -> None:
-    assert {"stages per rank 4 → 2", "stages per rank 4 → 5"} <= changes(PIPED)  # of 20 layers per rank
-    assert "stages per rank 4 → 2, schedule interleaved 1f1b → zbv" in changes(PIPED)
-    assert "stages per rank 4 → 1, schedule interleaved 1f1b → 1f1b" in changes(PIPED)
-
-
-def test_one_pipeline_rank_has_no_schedule_to_change_and_one_tensor_rank_no_sequence_parallelism() -> None:
-    assert not [change for change in changes(PLAIN) if "schedule" in change]
-    assert not [change for change in changes(Layout()) if "sequence" in change]
-
-
-def test_the_same_replicas_are_sharded_at_every_level() -> None:
-    assert {f"sharding none → {level}" for level in ("optimizer", "gradients", "parameters")} <= changes(PLAIN)
-    assert {"sharding parameters → none, reshard after forward on → off", "reshard after forward on → off"} <= changes(
-        PIPED
-    )
-
-
-def test_every_recomputation_every_kernel_of_the_accelerator_and_the_norm_are_tried() -> None:
+def test_kernels_and_recomputations_are_those_that_the_accelerator_has() -> None:
     found = neighbours(PLAIN, big_job())
     assert {after.recompute for after in found} == set(Recompute)
     assert {after.attention_kernel for after in found} == {
@@ -119,37 +104,6 @@ def test_every_recomputation_every_kernel_of_the_accelerator_and_the_norm_are_tr
         AttentionKernel.FLASH,
     }
     assert "fused norm on → off" in changes(PLAIN)
-
-
-def test_the_ends_of_a_pipeline_give_layers_away_and_take_them_back() -> None:
-    assert {"fewer layers on the first stage 0 → 1", "fewer layers on the last stage 0 → 1"} <= changes(PIPED)
-    assert "fewer layers on the last stage 2 → 1" in changes(replace(PIPED, last_stage_less_layers=2))
-    assert not [change for change in changes(PLAIN) if "fewer layers" in change]
-
-
-def test_recomputation_goes_to_twice_and_half_as_many_layers_where_there_is_any() -> None:
-    again = replace(PLAIN, recompute=Recompute.FULL, recompute_every=2)
-    assert {"recompute interval 2 → 1", "recompute interval 2 → 4"} <= changes(again)
-    assert "recompute full → none, recompute interval 2 → 1" in changes(again)
-    assert not [change for change in changes(PLAIN) if "interval" in change]
-
-
-def test_ways_to_communicate_are_tried_where_there_is_somebody_to_talk_to() -> None:
-    everywhere = replace(PLAIN, context_parallel_degree=2, compiled=True, sequence_parallel=True)
-    assert {
-        "loss parallel on → off",
-        "async tensor parallel off → on",
-        "context exchange ring → all gather",
-        "context exchange ring → all to all",
-        "gradient bucket 26214400 → 52428800",
-        "gradient bucket 26214400 → 13107200",
-    } <= changes(everywhere)
-    assert not [c for c in changes(Layout()) if any(w in c for w in ("loss", "async", "exchange", "bucket"))]
-
-
-def test_other_kernels_and_other_memory_are_tried() -> None:
-    wanted = {"compiled off → on", "optimizer kernel fused → foreach", "activation offload off → on"}
-    assert wanted <= changes(Layout())
     on_cores = {change_in_words(cpu_layout(), after) for after in neighbours(cpu_layout(), tiny_job(1))}
     assert "activation offload off → on" not in on_cores
 
@@ -192,7 +146,7 @@ def test_a_step_may_leave_a_lossy_exchange_or_an_early_clip_and_takes_up_none() 
 
 
 # ---------------------------------------------------------------- choosable
-JOB = Job(model=llama_70b(), cluster=h100_cluster(), workload=Workload(seq_len=8192, global_batch_size=1024))
+JOB = big_job()
 
 
 def arrange(words: str, job: Job = JOB) -> Layout:
@@ -203,96 +157,71 @@ def by_value(layout: Layout, field: str, job: Job = JOB) -> dict[int, Choosable]
     return {one.value: one for one in choices_of(layout, job)[field]}
 
 
-def test_every_option_has_values_and_one_of_each_is_chosen() -> None:
+def test_every_option_has_values_of_which_one_is_chosen_and_the_legal_ones_can_run() -> None:
     layout = arrange("zero2 tp8 pp4 1f1b mb1 sp flash bf16")
     choices = choices_of(layout, JOB)
     assert choices.keys() == OPTIONS.keys() - {"data_parallel_replicate_degree"}
     for field, values in choices.items():
         assert [one.value for one in values if one.is_chosen] == [getattr(layout, field)]
-
-
-def test_what_is_called_legal_can_run() -> None:
-    layout = arrange("zero2 tp8 pp4 1f1b mb1 sp flash bf16")
     legal = [one for values in choices_of(layout, JOB).values() for one in values if one.is_legal]
     assert len(legal) > 40
     assert [str(one.layout) for one in legal if reasons(one.layout, JOB)] == []
 
 
-def test_a_degree_that_does_not_split_the_model_says_so() -> None:
+def test_degrees_that_break_a_rule_are_struck_with_their_reason_and_others_are_not() -> None:
     tensor = by_value(arrange("tp8 pp4 1f1b mb1 flash bf16"), "tensor_parallel_degree")
     assert list(tensor) == [1, 2, 4, 8, 16]
     assert tensor[4].is_legal
     assert "8 kv heads do not split over 16 tensor ranks" in [reason.message for reason in tensor[16].reasons]
-
-
-def test_the_value_that_breaks_a_rule_is_told_apart_from_others_of_the_layout() -> None:
     layout = arrange("tp16 pp2 1f1b mb1 flash bf16")
     assert not by_value(layout, "tensor_parallel_degree")[16].is_legal
     assert by_value(layout, "tensor_parallel_degree")[8].is_legal
     assert by_value(layout, "recompute")[0].is_legal
-
-
-def test_degrees_that_leave_ranks_over_are_struck_on_each_of_them() -> None:
     layout = arrange("tp8 pp3 1f1b mb1 flash bf16")
     assert not by_value(layout, "pipeline_parallel_degree")[3].is_legal
     assert not by_value(layout, "context_parallel_degree")[2].is_legal
     assert by_value(layout, "pipeline_parallel_degree")[4].is_legal
 
 
-def test_what_would_change_nothing_is_idle_and_says_why() -> None:
+def test_idle_values_and_formats_that_hardware_lacks_are_struck_with_the_reason() -> None:
     schedule = by_value(arrange("dp64 mb1 flash bf16"), "pipeline_schedule")
     assert schedule[PipelineSchedule.GPIPE].is_idle
     assert "one pipeline rank runs no schedule" in schedule[PipelineSchedule.GPIPE].reasons[0].message
     shards = by_value(arrange("tp8 pp8 1f1b mb1 flash bf16"), "shard_level")
     assert shards[ShardLevel.PARAMETERS].is_idle
-
-
-def test_sharding_is_offered_with_the_ranks_it_would_take() -> None:
-    shards = by_value(arrange("dp8 tp8 mb1 flash bf16"), "shard_level")
-    assert str(shards[ShardLevel.PARAMETERS].layout) == "fsdp8 tp8 mb1 flash bf16"
-    groups = by_value(arrange("fsdp8 tp8 mb1 flash bf16"), "data_parallel_shard_degree")
-    assert list(groups) == [2, 4, 8]
-    assert str(groups[2].layout) == "dp4 fsdp2 tp8 mb1 flash bf16"
-
-
-def test_a_schedule_brings_the_stages_that_it_runs_with() -> None:
-    schedules = by_value(arrange("dp16 pp4 1f1b mb1 flash bf16"), "pipeline_schedule")
-    assert schedules[PipelineSchedule.INTERLEAVED_1F1B].layout.virtual_stages_per_rank == 2
-    assert schedules[PipelineSchedule.ZBV].is_legal
-
-
-def test_formats_that_hardware_lacks_are_struck_and_emulated_ones_are_not_offered() -> None:
     precisions = by_value(arrange("dp8 tp8 mb1 flash bf16"), "precision")
     assert not precisions[Precision.NVFP4].is_legal
     assert Precision.FP8_EMULATED not in precisions
 
 
-def test_no_more_numbers_are_offered_than_fit_and_the_present_one_is_among_them() -> None:
+def test_a_choice_brings_the_ranks_and_the_stages_that_it_needs() -> None:
+    shards = by_value(arrange("dp8 tp8 mb1 flash bf16"), "shard_level")
+    assert str(shards[ShardLevel.PARAMETERS].layout) == "fsdp8 tp8 mb1 flash bf16"
+    groups = by_value(arrange("fsdp8 tp8 mb1 flash bf16"), "data_parallel_shard_degree")
+    assert list(groups) == [2, 4, 8]
+    assert str(groups[2].layout) == "dp4 fsdp2 tp8 mb1 flash bf16"
+    schedules = by_value(arrange("dp16 pp4 1f1b mb1 flash bf16"), "pipeline_schedule")
+    assert schedules[PipelineSchedule.INTERLEAVED_1F1B].layout.virtual_stages_per_rank == 2
+    assert schedules[PipelineSchedule.ZBV].is_legal
+    adaptive = by_value(arrange("zero2 tp8 pp4 interleaved_1f1b v2 mb1 sp flash bf16"), "pipeline_schedule")
+    assert adaptive[PipelineSchedule.ADAPTIVE].layout.virtual_stages_per_rank == 1
+
+
+def test_numbers_are_offered_that_divide_the_job_and_no_more_than_fit() -> None:
     job = replace(JOB, workload=Workload(seq_len=8192, global_batch_size=720 * 64))
     for size in (1, 45, 720):
         values = by_value(arranged(Layout.parse(f"dp64 mb{size} flash bf16"), job), "micro_batch_size", job)
         assert len(values) <= 7
         assert size in values
-
-
-def test_expert_ranks_are_offered_by_the_experts_of_the_model() -> None:
     job = replace(JOB, model=load_model("mixtral-8x7b"))
     assert list(by_value(arranged(Layout.parse("fsdp64 ep4 mb1"), job), "expert_parallel_degree", job)) == [1, 2, 4, 8]
     assert list(by_value(arrange("fsdp64 mb1 flash bf16"), "expert_parallel_degree")) == [1]
-
-
-def test_rotations_are_fewer_than_stages_and_delegates_divide_the_micro_batches() -> None:
     late = replace(JOB, cluster=replace(JOB.cluster, link_health=(LinkHealth(ends=(2, 4), delay_s=0.01),)))
     layout = arrange("zero2 tp8 pp4 1f1b delegated mb1 sp flash bf16", late)
     rotations, delegates = by_value(layout, "stage_rotation", late), by_value(layout, "num_delegates", late)
     assert list(rotations) == [0, 1, 2, 3]
     assert all(one.is_legal for one in (*rotations.values(), *delegates.values()))
     assert list(delegates)[:3] == [1, 2, 4]
-
-
-def test_a_planned_schedule_has_one_stage_per_rank() -> None:
-    adaptive = by_value(arrange("zero2 tp8 pp4 interleaved_1f1b v2 mb1 sp flash bf16"), "pipeline_schedule")
-    assert adaptive[PipelineSchedule.ADAPTIVE].layout.virtual_stages_per_rank == 1
 
 
 # ---------------------------------------------------------------- pairwise
@@ -308,15 +237,22 @@ def statement(found: tuple[Insight, ...], subject: str, before: str = "", after:
     return one
 
 
-def test_a_pair_that_differs_in_one_choice_states_the_throughput_gained() -> None:
+def test_a_pair_of_one_choice_states_the_throughput_gained_by_the_medians_of_its_layouts() -> None:
     full = replace(BASE, recompute=Recompute.FULL)
     one = statement(insights([measured((full, 1.3), (BASE, 1.0))]), "recompute", "full", "none")
     assert (one.num_pairs, one.num_faster) == (1, 1)
     assert one.median_gain == one.least_gain == one.greatest_gain == pytest.approx(0.3)  # 1.3 / 1.0 in binary
     assert one.statement == "recompute full → none: +30.0 % throughput, one pair"
+    one = statement(insights([measured((full, 1.4), (BASE, 1.0), (full, 1.2))]), "recompute", "full", "none")
+    assert one.num_pairs == 1
+    assert one.median_gain == pytest.approx(0.3)  # the mean of 1.2 and 1.4 in binary
+    sharded = replace(
+        BASE, data_parallel_replicate_degree=1, data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS
+    )
+    assert statement(insights([measured((BASE, 1.0), (sharded, 2.0))]), "sharding", "none", "parameters").num_pairs == 1
 
 
-def test_many_pairs_state_count_median_and_range() -> None:
+def test_many_pairs_state_count_median_and_range_and_ranks_that_move_are_one_subject() -> None:
     runs = []
     for size, gain in ((1, 1.1), (2, 1.2), (4, 0.9)):
         plain = replace(BASE, micro_batch_size=size, fused_norm=False)
@@ -325,22 +261,6 @@ def test_many_pairs_state_count_median_and_range() -> None:
     assert one.statement == (
         "fused norm off → on: +10.0 % throughput in the median of 3 pairs (−10.0 % to +20.0 %), faster in 2 of them"
     )
-
-
-def test_layouts_that_differ_in_two_choices_make_no_pair() -> None:
-    other = replace(BASE, recompute=Recompute.FULL, micro_batch_size=2)
-    assert not [i for i in insights([measured((BASE, 1.0), (other, 2.0))]) if i.num_pairs]
-
-
-def test_pairs_are_made_inside_a_job_and_counted_over_all() -> None:
-    full = replace(BASE, recompute=Recompute.FULL)
-    apart = insights([measured((full, 1.3)), measured((BASE, 1.0))])
-    assert not [i for i in apart if i.num_pairs]
-    together = insights([measured((full, 1.3), (BASE, 1.0)), measured((full, 12.0), (BASE, 10.0))])
-    assert statement(together, "recompute", "full", "none").num_pairs == 2
-
-
-def test_ranks_that_move_from_tensor_to_pipeline_are_one_subject_whatever_their_number() -> None:
     runs = [
         (replace(BASE, tensor_parallel_degree=tensor, pipeline_parallel_degree=8 // tensor), seconds)
         for tensor, seconds in ((8, 1.44), (4, 1.2), (2, 1.0))
@@ -350,12 +270,20 @@ def test_ranks_that_move_from_tensor_to_pipeline_are_one_subject_whatever_their_
     assert one.median_gain == pytest.approx(0.2)  # 1.44 / 1.2 and 1.2 / 1.0 in binary
 
 
-def test_a_number_is_compared_with_the_next_one_that_was_measured() -> None:
+def test_layouts_of_two_changes_or_without_a_time_make_no_pair_and_pairs_are_of_one_job() -> None:
+    other = replace(BASE, recompute=Recompute.FULL, micro_batch_size=2)
+    assert not [i for i in insights([measured((BASE, 1.0), (other, 2.0))]) if i.num_pairs]
+    full = replace(BASE, recompute=Recompute.FULL)
+    assert not [i for i in insights([measured((full, float("nan")), (BASE, 1.0))]) if i.num_pairs]
+    apart = insights([measured((full, 1.3)), measured((BASE, 1.0))])
+    assert not [i for i in apart if i.num_pairs]
+    together = insights([measured((full, 1.3), (BASE, 1.0)), measured((full, 12.0), (BASE, 10.0))])
+    assert statement(together, "recompute", "full", "none").num_pairs == 2
+
+
+def test_numbers_are_compared_with_the_next_and_kernels_two_by_two_the_older_first() -> None:
     sizes = insights([measured(*((replace(BASE, micro_batch_size=size), 1.0 / size) for size in (4, 1, 2)))])
     assert {(i.before, i.after) for i in sizes if i.subject == "micro-batch"} == {("1", "2"), ("2", "4")}
-
-
-def test_kernels_are_compared_two_by_two_the_older_first() -> None:
     kernels = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.MATH)
     found = insights([measured(*((replace(BASE, attention_kernel=kernel), 1.0) for kernel in kernels))])
     assert {(i.before, i.after) for i in found if i.subject == "attention"} == {
@@ -363,25 +291,6 @@ def test_kernels_are_compared_two_by_two_the_older_first() -> None:
         ("math", "flash 1"),
         ("flash 1", "flash"),
     }
-
-
-def test_the_same_replicas_sharded_otherwise_are_a_pair() -> None:
-    sharded = replace(
-        BASE, data_parallel_replicate_degree=1, data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS
-    )
-    assert statement(insights([measured((BASE, 1.0), (sharded, 2.0))]), "sharding", "none", "parameters").num_pairs == 1
-
-
-def test_a_layout_measured_twice_counts_once_by_its_median() -> None:
-    full = replace(BASE, recompute=Recompute.FULL)
-    one = statement(insights([measured((full, 1.4), (BASE, 1.0), (full, 1.2))]), "recompute", "full", "none")
-    assert one.num_pairs == 1
-    assert one.median_gain == pytest.approx(0.3)  # the mean of 1.2 and 1.4 in binary
-
-
-def test_runs_without_a_time_make_no_pair() -> None:
-    full = replace(BASE, recompute=Recompute.FULL)
-    assert not [i for i in insights([measured((full, float("nan")), (BASE, 1.0))]) if i.num_pairs]
 
 
 def test_the_six_subjects_of_the_paper_are_answered_even_without_a_measurement() -> None:
@@ -400,7 +309,7 @@ def test_the_six_subjects_of_the_paper_are_answered_even_without_a_measurement()
 
 
 # ---------------------------------------------------------------- what if
-def test_a_layout_that_can_run_is_predicted_with_the_memory_of_each_stage() -> None:
+def test_a_layout_is_predicted_stage_by_stage_or_says_why_it_cannot_run_and_what_near_it_can() -> None:
     answer = what_if(Layout.parse("tp8 pp4 1f1b mb1 sp flash bf16"), JOB)
     assert answer.legal is not None
     assert answer.reasons == ()
@@ -408,14 +317,10 @@ def test_a_layout_that_can_run_is_predicted_with_the_memory_of_each_stage() -> N
     peaks = [memory.total_bytes for memory in answer.legal.explanation.stages]
     assert len(peaks) == 4
     assert max(peaks) == pytest.approx(answer.legal.explanation.prediction.memory.total_bytes)
-
-
-def test_a_layout_that_cannot_says_why_and_what_near_it_can() -> None:
     answer = what_if(Layout.parse("tp16 pp4 1f1b mb1 flash bf16"), JOB)
     assert answer.legal is None
     assert "kv-heads-per-tensor-rank" in [reason.rule for reason in answer.reasons]
-    assert answer.nearest is not None
-    assert answer.nearest.tensor_parallel_degree == 8
+    assert present(answer.nearest).tensor_parallel_degree == 8
 
 
 def test_what_only_other_software_runs_is_predicted_and_said_to_be_untried() -> None:
@@ -425,19 +330,11 @@ def test_what_only_other_software_runs_is_predicted_and_said_to_be_untried() -> 
     assert answer.legal is not None
     assert answer.legal.untried == ()
     answer = what_if(Layout.parse("dp16 pp4 zbv mb1 recompute-selective flash bf16"), JOB)
-    assert answer.legal is not None
-    assert "trial-recomputes-selectively-once" in [reason.rule for reason in answer.legal.untried]
+    assert "trial-recomputes-selectively-once" in [reason.rule for reason in present(answer.legal).untried]
 
 
 # ---------------------------------------------------------------- rank groups
-LAYOUT = Layout(
-    tensor_parallel_degree=4,
-    pipeline_parallel_degree=4,
-    context_parallel_degree=2,
-    data_parallel_shard_degree=2,
-    shard_level=ShardLevel.OPTIMIZER,
-    sequence_parallel=True,
-)
+LAYOUT = Layout.parse("zero2 tp4 cp2 pp4 1f1b mb1 sp")
 
 
 def test_a_rank_has_a_group_along_every_axis_and_each_crosses_the_slowest_link_between_its_ranks() -> None:
@@ -459,15 +356,12 @@ def test_a_rank_has_a_group_along_every_axis_and_each_crosses_the_slowest_link_b
     ]
 
 
-def test_every_rank_is_a_member_of_its_own_groups_as_its_peers_see_them() -> None:
+def test_every_rank_is_a_member_of_its_own_groups_and_groups_of_one_are_left_out() -> None:
     for rank in (0, 21, 63):
         for group in rank_groups(LAYOUT, big_job(), rank).groups:
             assert rank in group.ranks
             peers = {one.axis: one.ranks for one in rank_groups(LAYOUT, big_job(), group.ranks[-1]).groups}
             assert peers[group.axis] == group.ranks
-
-
-def test_groups_of_one_are_left_out() -> None:
     alone = replace(LAYOUT, tensor_parallel_degree=1, context_parallel_degree=1, data_parallel_shard_degree=16)
     assert [group.axis for group in rank_groups(alone, big_job(), 0).groups] == ["pipeline", "data"]
 
@@ -479,13 +373,7 @@ def test_a_rank_that_the_layout_lacks_is_refused_with_the_nearest_that_it_has(ra
 
 
 # ---------------------------------------------------------------------- places, and links that are not healthy
-TURNED = Layout(
-    tensor_parallel_degree=8,
-    pipeline_parallel_degree=4,
-    data_parallel_replicate_degree=2,
-    rank_order=RankOrder.REPLICAS_OUTERMOST,
-    stage_rotation=1,
-)
+TURNED = Layout.parse("dp2 tp8 pp4 1f1b replicas_outermost rotate1 mb1")
 
 
 def slow_job() -> Job:
@@ -493,24 +381,18 @@ def slow_job() -> Job:
     return replace(big_job(), cluster=replace(big_job().cluster, link_health=(late,)))
 
 
-def test_stages_that_are_turned_and_replicas_outermost_lie_where_their_ranks_do() -> None:
+def test_ranks_that_are_turned_lie_elsewhere_and_meet_other_slow_links() -> None:
     found = rank_groups(TURNED, slow_job(), 8)
     assert (found.pipeline_rank, found.stages_in_order) == (0, False)
     assert {group.axis: group.ranks for group in found.groups if group.axis != "tensor"} == {
         "pipeline": (8, 16, 24, 0),
         "data": (8, 40),
     }
-
-
-def test_a_group_says_which_slow_links_lie_between_its_ranks() -> None:
-    found = {group.axis: group.slow_links for group in rank_groups(TURNED, slow_job(), 8).groups}
-    assert [health.ends for health in found["pipeline"]] == [(1, 2)]
-    assert found["tensor"] == found["data"] == ()
+    slow = {group.axis: group.slow_links for group in rank_groups(TURNED, slow_job(), 8).groups}
+    assert [health.ends for health in slow["pipeline"]] == [(1, 2)]
+    assert slow["tensor"] == slow["data"] == ()
     other = {group.axis: group.slow_links for group in rank_groups(TURNED, slow_job(), 40).groups}
     assert other["pipeline"] == ()
-
-
-def test_stages_that_do_not_follow_one_another_talk_over_no_link() -> None:
     apart = replace(TURNED, stage_rotation=2)  # node 1 holds the last stage, node 2 the first
-    found = {group.axis: group.slow_links for group in rank_groups(apart, slow_job(), 16).groups}
-    assert found["pipeline"] == ()
+    slow = {group.axis: group.slow_links for group in rank_groups(apart, slow_job(), 16).groups}
+    assert slow["pipeline"] == ()

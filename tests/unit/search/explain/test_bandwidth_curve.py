@@ -11,14 +11,9 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.scenarios import at_bandwidth
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
-from tests.builders import big_job, h100, h100_cluster, llama_70b
+from tests.builders import big_job, h100, h100_cluster, llama_70b, present
 
-HSDP = Layout(
-    data_parallel_replicate_degree=2,
-    data_parallel_shard_degree=8,
-    shard_level=ShardLevel.PARAMETERS,
-    reshard_after_forward=True,
-)
+HSDP = Layout.parse("dp2 fsdp8 mb1 reshard")
 
 
 def job(num_nodes: int = 2) -> Job:
@@ -39,14 +34,11 @@ def curve() -> BandwidthCurve:
     return bandwidth_curve(HSDP, job())
 
 
-def test_every_point_is_the_prediction_on_nodes_with_that_bandwidth(curve: BandwidthCurve) -> None:
+def test_points_are_predictions_on_nodes_with_that_bandwidth(curve: BandwidthCurve) -> None:
     for index in (0, 9, -1):
         for way in curve.ways:
             expected = step_s(way.layout, curve.bandwidths_bytes_per_s[index])
             assert way.step_s[index] == pytest.approx(expected, rel=1e-12)  # summed in another order
-
-
-def test_points_of_layouts_whose_stages_talk_over_the_network_are_predictions_too() -> None:
     layout = replace(HSDP, data_parallel_shard_degree=4, pipeline_parallel_degree=2)
     drawn = bandwidth_curve(layout, job())
     way = next(way for way in drawn.ways if way.name == "random")
@@ -54,13 +46,10 @@ def test_points_of_layouts_whose_stages_talk_over_the_network_are_predictions_to
     assert way.step_s[0] == step_s(way.layout, drawn.bandwidths_bytes_per_s[0])
 
 
-def test_full_exchanges_and_lossy_ones_are_ways_and_the_layout_is_one_of_them(curve: BandwidthCurve) -> None:
+def test_lossy_exchanges_pay_on_a_slow_network_and_full_ones_on_a_fast(curve: BandwidthCurve) -> None:
     assert [way.name for way in curve.ways] == ["replicas", "ZeRO-1", "FSDP", "HSDP", "demo", "random", "diloco"]
     assert curve.own == "HSDP"
     assert {way.name for way in curve.ways if way.is_lossy} == {"demo", "random", "diloco"}
-
-
-def test_a_lossy_exchange_pays_on_a_slow_network_and_a_full_one_on_a_fast(curve: BandwidthCurve) -> None:
     lossy = {way.name for way in curve.ways if way.is_lossy}
     first, *_, last = curve.spans
     assert first.way in lossy
@@ -71,13 +60,12 @@ def test_a_lossy_exchange_pays_on_a_slow_network_and_a_full_one_on_a_fast(curve:
 
 
 @pytest.mark.parametrize("name", ["demo", "random", "diloco"])
-def test_bisection_finds_where_a_lossy_way_stops_being_faster_than_every_full_one(
+def test_bisection_finds_where_a_lossy_way_stops_being_faster_than_all_full_ones(
     curve: BandwidthCurve, name: str
 ) -> None:
     way = next(way for way in curve.ways if way.name == name)
     full = [one.layout for one in curve.ways if not one.is_lossy and one.fits]
-    crossing = way.faster_below_bytes_per_s
-    assert crossing is not None
+    crossing = present(way.faster_below_bytes_per_s)
     # on either side of the ends between which bisection stops
     for factor, faster in ((0.99, True), (1.01, False)):
         best_s = min(step_s(one, factor * crossing) for one in full)
@@ -85,38 +73,29 @@ def test_bisection_finds_where_a_lossy_way_stops_being_faster_than_every_full_on
     assert f"{name} below " in curve.sentences[1]
 
 
-def test_a_lossy_layout_keeps_its_details_and_others_get_the_defaults() -> None:
+def test_a_lossy_layout_keeps_its_details_and_sharding_nodes_exchange_lossily() -> None:
     layout = replace(HSDP, gradient_sync=GradientSync.RANDOM, sync_sparsity=4, sync_sign=False)
     ways = {way.name: way.layout for way in bandwidth_curve(layout, job()).ways}
     assert ways["random"] == layout
     assert ways["demo"] == replace(HSDP, gradient_sync=GradientSync.DEMO)
     assert ways["HSDP"] == HSDP
     assert bandwidth_curve(layout, job()).own == "random"
-
-
-def test_a_layout_without_replicas_exchanges_lossily_between_nodes_that_shard() -> None:
     sharded = Layout(data_parallel_shard_degree=16, shard_level=ShardLevel.PARAMETERS, reshard_after_forward=True)
     ways = {way.name: way.layout for way in bandwidth_curve(sharded, job()).ways}
     assert ways["FSDP"] == sharded
     assert ways["demo"] == replace(HSDP, gradient_sync=GradientSync.DEMO)
 
 
-def test_what_does_not_fit_wins_nothing() -> None:
+def test_what_does_not_fit_or_cannot_be_exchanged_wins_nothing_and_is_said() -> None:
     small = replace(job(), cluster=h100_cluster(2, accelerator=h100(memory_bytes=9 * 10**9)))
     drawn = bandwidth_curve(HSDP, small)
     large = {way.name for way in drawn.ways if not way.fits}
     assert {"replicas"} <= large < {way.name for way in drawn.ways}
     assert not large & {span.way for span in drawn.spans}
     assert any(sentence.startswith("does not fit: replicas") for sentence in drawn.sentences)
-
-
-def test_a_single_node_has_no_curve_and_says_why() -> None:
     alone = bandwidth_curve(Layout(data_parallel_replicate_degree=8), job(1))
     assert alone.ways == ()
     assert alone.sentences == ("no network lies between data-parallel ranks, whatever they exchange",)
-
-
-def test_software_that_sums_all_gradients_has_full_exchanges_alone() -> None:
     other = replace(job(), stack=replace(big_job().stack, name="megatron"))
     drawn = bandwidth_curve(HSDP, other)
     assert not any(way.is_lossy for way in drawn.ways)

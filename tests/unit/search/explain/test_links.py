@@ -5,15 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.core.choices import (
-    AttentionKernel,
-    GradientSync,
-    P2PTransport,
-    Precision,
-    RankOrder,
-    RankPlacement,
-    ShardLevel,
-)
+from autotuner.core.choices import AttentionKernel, GradientSync, Precision, RankOrder, RankPlacement, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -28,8 +20,8 @@ from autotuner.search.explain.limits import limit_of
 from autotuner.search.explain.links import link_timelines, messages_over
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space.moves import arranged, nearest_legal, with_choice
-from tests.builders import big_job, cpu_cluster, h100_cluster, llama_70b, tiny_job, tiny_model
-from tests.slow_links import NUM_MICRO_BATCHES, slow_hop, slow_links, stepped
+from tests.builders import big_job, cpu_cluster, h100_cluster, present, tiny_job, tiny_model
+from tests.slow_links import NUM_MICRO_BATCHES, slow_hop, stepped
 
 # ---------------------------------------------------------------- crossed links
 LATE = LinkHealth(ends=(2, 3), delay_s=0.03, source="measured 2026-11-22")
@@ -39,47 +31,31 @@ def job(*health: LinkHealth) -> Job:
     return replace(big_job(), cluster=replace(big_job().cluster, link_health=health))
 
 
-def test_a_pipeline_whose_stages_are_nodes_passes_a_late_link_and_nothing_else_does() -> None:
+def test_a_slow_link_is_told_with_the_groups_that_reach_over_it_if_any() -> None:
     (found,) = crossed_links(Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8), job(LATE))
     assert found.health == LATE
     assert found.axes == ("pipeline",)
     assert found.sentence == "link 2_3 30 ms late: pipeline groups reach over it"
-
-
-def test_parameters_that_are_shared_by_all_ranks_are_gathered_over_every_link() -> None:
-    layout = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS)
-    (found,) = crossed_links(layout, job(LATE))
-    assert found.axes == ("data",)
-
-
-def test_replicas_and_stages_pass_different_links_by_the_order_of_ranks() -> None:
-    layout = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=4, data_parallel_replicate_degree=2)
-    assert [one.axes for one in crossed_links(layout, job(LATE))] == [("data",)]
-    turned = replace(layout, rank_order=RankOrder.REPLICAS_OUTERMOST)
-    assert [one.axes for one in crossed_links(turned, job(LATE))] == [("pipeline",)]
-
-
-def test_a_link_that_no_group_reaches_over_is_said_to_be_left_alone() -> None:
     layout = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8)
     (found,) = crossed_links(layout, job(LinkHealth(ends=(0, 5), is_dead=True)))
     assert found.axes == ()
     assert found.sentence == "link 0_5 dead: no group of ranks reaches over it"
-
-
-def test_healthy_links_are_not_told() -> None:
     assert (
         crossed_links(Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8), job(LinkHealth(ends=(0, 1)))) == ()
     )
-
-
-def test_an_explanation_tells_which_groups_pass_which_slow_link() -> None:
-    layout = Layout(
-        tensor_parallel_degree=8,
-        pipeline_parallel_degree=8,
-        sequence_parallel=True,
-    )
+    layout = Layout.parse("tp8 pp8 1f1b mb1 sp")
     assert [link.axes for link in explain(layout, job(LATE)).links] == [("pipeline",)]
     assert explain(layout, big_job()).links == ()
+
+
+def test_replicas_shards_and_stages_pass_different_links_by_the_order_of_ranks() -> None:
+    layout = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS)
+    (found,) = crossed_links(layout, job(LATE))
+    assert found.axes == ("data",)
+    layout = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=4, data_parallel_replicate_degree=2)
+    assert [one.axes for one in crossed_links(layout, job(LATE))] == [("data",)]
+    turned = replace(layout, rank_order=RankOrder.REPLICAS_OUTERMOST)
+    assert [one.axes for one in crossed_links(turned, job(LATE))] == [("pipeline",)]
 
 
 # ---------------------------------------------------------------- link timelines
@@ -99,42 +75,29 @@ def late(ends: tuple[int, int] = (2, 3), delay_s: float = 0.06) -> LinkHealth:
     return LinkHealth(ends=ends, delay_s=delay_s)
 
 
-def test_where_every_link_is_healthy_there_is_nothing_to_lay_beside_the_step() -> None:
-    found = link_timelines(PIPELINE, job_with(LinkHealth(ends=(0, 1))))
-    assert found.slow is None
-    assert (found.links, found.messages, found.cost) == ((), (), "")
-    assert found.healthy.timeline.ranks
-
-
-def test_a_slow_link_is_the_hop_between_the_stages_on_both_of_its_ends() -> None:
+def test_a_slow_link_is_the_hop_between_its_stages_in_steps_that_are_told_whole() -> None:
     found = link_timelines(PIPELINE, job_with(late(), late((0, 3))))
     assert [hop.ranks for hop in found.hops] == [(2, 3)]
     assert found.hops[0].delay_s == 0.06
     assert found.hops[0].says == "link 2_3 60 ms late"
     assert len(found.messages) == 2 * NUM_MICRO_BATCHES
-
-
-def test_a_rotated_pipeline_has_its_hop_elsewhere() -> None:
     found = link_timelines(replace(PIPELINE, stage_rotation=1), job_with(late()))
     assert [hop.ranks for hop in found.hops] == [(1, 2)]
-
-
-def test_a_step_of_few_passes_is_told_whole_in_both() -> None:
-    found = link_timelines(PIPELINE, job_with(late()))
-    assert found.slow is not None
-    for side in (found.healthy.timeline, found.slow.timeline):
-        assert side.folds == ()
-        assert [sum("F" in action for action in lane.actions) for lane in side.ranks] == [NUM_MICRO_BATCHES] * 4
-
-
-def test_a_link_that_no_stages_send_over_is_no_hop() -> None:
+    found = link_timelines(PIPELINE, job_with(LinkHealth(ends=(0, 1))))
+    assert found.slow is None
+    assert (found.links, found.messages, found.cost) == ((), (), "")
+    assert found.healthy.timeline.ranks
     replicas = Layout(data_parallel_replicate_degree=4)
     found = link_timelines(replicas, job_with(late()))
     assert (found.hops, found.messages) == ((), ())
     assert "No neighbouring stages send over it." in found.cost
+    found = link_timelines(PIPELINE, job_with(late()))
+    for side in (found.healthy.timeline, present(found.slow).timeline):
+        assert side.folds == ()
+        assert [sum("F" in action for action in lane.actions) for lane in side.ranks] == [NUM_MICRO_BATCHES] * 4
 
 
-def test_a_message_leaves_as_its_pass_ends_and_is_late_where_its_receiver_has_nothing_else_to_do() -> None:
+def test_a_message_is_late_where_its_receiver_has_nothing_else_to_do() -> None:
     messages = messages_over((slow_hop(0.06),), stepped(0.06), blocks_sends=False)
     first = messages[0]
     assert (first.action, first.from_rank, first.to_rank, first.is_late) == ("2F0", 2, 3, True)
@@ -143,36 +106,10 @@ def test_a_message_leaves_as_its_pass_ends_and_is_late_where_its_receiver_has_no
     assert {(one.from_rank, one.to_rank) for one in messages} == {(2, 3), (3, 2)}
     assert all(one.received_s >= one.sent_s + 0.06 - 1e-9 for one in messages)
     assert not all(one.is_late for one in messages)
-
-
-def test_healthy_links_make_nobody_wait_but_for_the_first_micro_batches() -> None:
     messages = messages_over((slow_hop(0.0),), stepped(0.0), blocks_sends=False)
     assert not any(one.is_late for one in messages[4:])
-
-
-def test_a_rank_that_its_own_send_holds_up_does_not_wait_for_what_is_there() -> None:
     blocked = messages_over((slow_hop(0.06),), stepped(0.06, blocks_sends=True), blocks_sends=True)
     assert sum(one.is_late for one in blocked) < 6
-
-
-def test_the_cost_is_said_in_words_with_what_the_delay_is_multiplied_by() -> None:
-    said = slow_links(0.06).cost
-    assert "instead of 780 ms, 85 % more. That is 11 times the delay" in said
-    assert "13 of 24 messages over it are waited for." in said
-
-
-def test_sends_that_stand_in_the_way_are_said_of_the_stage_that_waits_longest() -> None:
-    assert "stage 3 waits 720 ms for its own." in slow_links(0.06, blocks_sends=True).cost
-    assert "stand in the way" not in slow_links(0.06).cost
-
-
-def test_what_costs_nothing_is_said_to_take_as_long() -> None:
-    assert "as long as with healthy links" in slow_links(0.0).cost
-
-
-def test_delegated_sends_hold_nobody_up() -> None:
-    delegated = replace(PIPELINE, p2p_transport=P2PTransport.DELEGATED)
-    assert "stand in the way" not in link_timelines(delegated, job_with(late())).cost
 
 
 # ---------------------------------------------------------------- exchange by cluster
@@ -198,7 +135,7 @@ def recommended(bits_per_s: float) -> GradientSync:
 
 
 @pytest.mark.parametrize(("bits_per_s", "lossy"), [(10e9, False), (10e6, True)], ids=["10 Gbit/s", "10 Mbit/s"])
-def test_a_fast_network_is_told_to_sum_all_gradients_and_a_slow_one_to_send_less(
+def test_a_fast_network_is_told_to_sum_all_gradients_and_a_slow_one_to_send_fewer(
     bits_per_s: float, lossy: bool
 ) -> None:
     assert (recommended(bits_per_s) != GradientSync.FULL) == lossy
@@ -206,13 +143,7 @@ def test_a_fast_network_is_told_to_sum_all_gradients_and_a_slow_one_to_send_less
 
 # ---------------------------------------------------------------- routes
 THIN = Network(name="thin", tiers=(Tier(name="leaf", nodes_per_switch=2, oversubscription=4.0),))
-LAYOUT = Layout(
-    tensor_parallel_degree=8,
-    pipeline_parallel_degree=2,
-    data_parallel_shard_degree=4,
-    shard_level=ShardLevel.OPTIMIZER,
-    sequence_parallel=True,
-)
+LAYOUT = Layout.parse("zero4 tp8 pp2 1f1b mb1 sp")
 
 
 def routes_job(network: Network | None = THIN) -> Job:
@@ -223,11 +154,7 @@ def by_axis(layout: Layout, of: Job) -> dict[str, Route]:
     return {route.axis: route for route in routes(layout, of)}
 
 
-def test_without_a_network_groups_say_themselves_what_joins_them() -> None:
-    assert routes(LAYOUT, routes_job(None)) == ()
-
-
-def test_the_link_that_is_busy_longest_limits_each_axis() -> None:
+def test_the_busiest_link_limits_each_axis_and_the_others_are_busy_for_a_share() -> None:
     found, cluster = by_axis(LAYOUT, routes_job()), routes_job().cluster
     # shards lie on four nodes in a row, two below each leaf: half of their bytes go up, at a quarter of the rate
     # stages lie four nodes apart: whatever they send goes up
@@ -239,22 +166,17 @@ def test_the_link_that_is_busy_longest_limits_each_axis() -> None:
     port = cluster.inter_node_link.efficiency * cluster.inter_node_link.bandwidth_bytes_per_s
     assert found["pipeline"].bytes_per_s == pytest.approx(port / 4)
     assert found["shard"].bytes_per_s == pytest.approx(port / 2)
-
-
-def test_links_that_do_not_limit_are_busy_for_a_share_of_the_time() -> None:
     uses = {use.link: use.busy_share for use in by_axis(LAYOUT, routes_job())["shard"].links}
     assert uses["leaf uplinks"] == 1
     assert uses[routes_job().cluster.inter_node_link.name] == pytest.approx(0.5)
+    assert routes(LAYOUT, routes_job(None)) == ()
 
 
-def test_explanations_and_groups_of_ranks_name_the_limiting_link() -> None:
+def test_groups_and_explanations_name_limiting_links_wherever_ranks_are_dealt() -> None:
     assert "limited by leaf uplinks" in limit_of("pipeline_communication_s", LAYOUT, routes_job())
     assert "limited by" not in limit_of("tensor_communication_s", LAYOUT, routes_job())
     links = {group.axis: group.link for group in rank_groups(LAYOUT, routes_job(), 0).groups}
     assert (links["data"], links["pipeline"]) == ("leaf uplinks", "leaf uplinks")
-
-
-def test_ranks_that_are_dealt_in_turn_lie_on_the_nodes_that_they_are_dealt_to() -> None:
     dealt = Layout(pipeline_parallel_degree=8, data_parallel_replicate_degree=8, rank_placement=RankPlacement.CYCLIC)
     groups = rank_groups(dealt, routes_job(None), 11)
     assert groups.node == groups.node_of(11) == 3
@@ -264,7 +186,7 @@ def test_ranks_that_are_dealt_in_turn_lie_on_the_nodes_that_they_are_dealt_to() 
 
 
 # ---------------------------------------------------------------- arranging
-JOB = Job(model=llama_70b(), cluster=h100_cluster(), workload=Workload(seq_len=8192, global_batch_size=1024))
+JOB = big_job()
 
 
 @pytest.mark.parametrize(
@@ -297,38 +219,28 @@ def test_what_means_nothing_beside_the_other_choices_is_gone(given: str, expecte
     assert str(arranged(Layout.parse(f"{given}".replace(" rowwise", "")), JOB)) == str(Layout.parse(expected))
 
 
-def test_degrees_that_do_not_divide_the_ranks_are_left_to_the_rules() -> None:
-    layout = arranged(Layout.parse("tp8 pp3 1f1b mb1 flash bf16"), JOB)
-    assert "world-size" in [reason.rule for reason in reasons(layout, JOB)]
-
-
-def test_a_layout_that_is_arranged_is_so_already() -> None:
+def test_an_arranged_layout_stays_grouped_as_it_is_or_breaks_the_rule_of_ranks() -> None:
     layout = arranged(Layout.parse("dp2 fsdp4 tp8 mb1 flash bf16"), JOB)
     assert arranged(layout, JOB) == layout
-
-
-def test_sharding_among_fewer_ranks_makes_groups_of_them() -> None:
     layout = arranged(Layout.parse("fsdp8 tp8 mb1 flash bf16"), JOB)
     grouped = arranged(with_choice(layout, "data_parallel_shard_degree", 2), JOB)
     assert (grouped.data_parallel_replicate_degree, grouped.data_parallel_shard_degree) == (4, 2)
     assert grouped.shard_level is ShardLevel.PARAMETERS
+    layout = arranged(Layout.parse("tp8 pp3 1f1b mb1 flash bf16"), JOB)
+    assert "world-size" in [reason.rule for reason in reasons(layout, JOB)]
 
 
 @pytest.mark.parametrize("given", ["tp16 pp4 1f1b mb1 flash bf16", "tp8 pp3 1f1b mb5 flash bf16", "mb1 flash_3 fp32"])
 def test_a_layout_near_one_that_cannot_run_can(given: str) -> None:
     layout = arranged(Layout.parse(given), JOB)
     assert reasons(layout, JOB)
-    near = nearest_legal(layout, JOB)
-    assert near is not None
+    near = present(nearest_legal(layout, JOB))
     assert reasons(near, JOB) == ()
 
 
-def test_a_layout_that_can_run_is_nearest_to_itself() -> None:
+def test_the_nearest_legal_layout_changes_only_what_is_wrong() -> None:
     layout = arranged(Layout.parse("dp8 tp8 mb1 flash bf16"), JOB)
     assert nearest_legal(layout, JOB) == layout
-
-
-def test_only_the_degree_that_is_wrong_is_changed() -> None:
     near = nearest_legal(arranged(Layout.parse("tp16 pp2 1f1b mb2 recompute-full flash bf16"), JOB), JOB)
     assert str(near) == "dp4 tp8 pp2 1f1b mb2 recompute-full flash bf16"
 
@@ -338,12 +250,7 @@ A100_JOB = replace(big_job(8), cluster=load_cluster("a100:64"))
 
 
 def test_each_axis_of_several_ranks_is_told_by_size() -> None:
-    layout = Layout(
-        tensor_parallel_degree=8,
-        data_parallel_replicate_degree=2,
-        data_parallel_shard_degree=4,
-        shard_level=ShardLevel.PARAMETERS,
-    )
+    layout = Layout.parse("dp2 fsdp4 tp8 mb1")
     found = {ways.axis: ways for ways in nccl_ways(layout, A100_JOB)}
     assert [(name, ways.num_ranks, ways.num_nodes) for name, ways in found.items()] == [
         ("tensor", 8, 1),

@@ -2,25 +2,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.choices import P2PTransport, PipelineSchedule, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
 from autotuner.core.timeline import BlockKind, RankTimeline, StepTimeline
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
-from tests.builders import big_job
+from tests.builders import big_job, h100_cluster, llama_70b
 
-PIPELINE = Layout(
-    tensor_parallel_degree=8,
-    pipeline_parallel_degree=4,
-    data_parallel_shard_degree=2,
-    shard_level=ShardLevel.OPTIMIZER,
-    sequence_parallel=True,
-)
+PIPELINE = Layout.parse("zero2 tp8 pp4 1f1b mb1 sp")
 ONE_STAGE = replace(PIPELINE, pipeline_parallel_degree=1, data_parallel_shard_degree=8)
 SCHEDULES = (
     (PipelineSchedule.GPIPE, 1),
@@ -44,13 +40,22 @@ def of_micro_batches(count: int) -> Job:
 
 
 @pytest.mark.parametrize(("schedule", "stages_per_rank"), SCHEDULES)
-def test_a_step_takes_as_long_as_it_is_predicted_to(schedule: PipelineSchedule, stages_per_rank: int) -> None:
+def test_a_step_takes_as_long_as_predicted_in_one_action_of_a_rank_after_the_other(
+    schedule: PipelineSchedule, stages_per_rank: int
+) -> None:
     layout = scheduled(schedule, stages_per_rank)
     predicted = predicted_timeline(layout, big_job())
     assert predicted.predicted_s == predict_one(layout, big_job()).step_time.total_s
     # closed forms count unequal ranks as equal; DualPipeV's counts a forward and a backward beside it as one pass
     assert predicted.apart == pytest.approx(0.0, abs=3e-3 if schedule == PipelineSchedule.DUALPIPEV else 3e-4)
     assert predicted.timeline.step_s == pytest.approx((1 + predicted.apart) * predicted.predicted_s)
+    timeline = predicted_timeline(scheduled(schedule, stages_per_rank), big_job()).timeline
+    for rank in timeline.ranks:
+        blocks = list(rank.blocks)
+        assert all(before.end_s <= after.start_s + 1e-9 for before, after in pairwise(blocks))
+        assert rank.seconds.total_s == pytest.approx(timeline.step_s)  # floating-point addition
+        assert blocks[-1].kind is BlockKind.OPTIMIZER
+        assert blocks[-1].end_s <= timeline.step_s
 
 
 @pytest.mark.parametrize("level", list(ShardLevel))
@@ -63,7 +68,7 @@ def test_without_a_pipeline_a_step_takes_exactly_as_long_as_it_is_predicted_to(l
 
 
 @pytest.mark.parametrize(("schedule", "stages_per_rank"), SCHEDULES)
-def test_what_was_simulated_in_part_is_what_the_whole_step_would_be(
+def test_what_was_simulated_in_part_is_what_the_whole_would_be(
     schedule: PipelineSchedule, stages_per_rank: int
 ) -> None:
     layout, count = scheduled(schedule, stages_per_rank), 48
@@ -84,20 +89,7 @@ def last_passes(rank: RankTimeline) -> list[tuple[str, float]]:
     return passes[-3:]
 
 
-@pytest.mark.parametrize(("schedule", "stages_per_rank"), SCHEDULES)
-def test_ranks_do_one_thing_after_the_other_and_their_parts_sum_to_the_step(
-    schedule: PipelineSchedule, stages_per_rank: int
-) -> None:
-    timeline = predicted_timeline(scheduled(schedule, stages_per_rank), big_job()).timeline
-    for rank in timeline.ranks:
-        blocks = list(rank.blocks)
-        assert all(before.end_s <= after.start_s + 1e-9 for before, after in pairwise(blocks))
-        assert rank.seconds.total_s == pytest.approx(timeline.step_s)  # floating-point addition
-        assert blocks[-1].kind is BlockKind.OPTIMIZER
-        assert blocks[-1].end_s <= timeline.step_s
-
-
-def test_a_rank_shows_the_first_and_the_last_micro_batches_and_a_fold_says_how_many_lie_between() -> None:
+def test_folds_lie_between_the_first_and_the_last_micro_batches_of_forwards_and_backwards() -> None:
     timeline = predicted_timeline(PIPELINE, big_job()).timeline
     (fold,) = timeline.folds
     first = timeline.ranks[0]
@@ -107,15 +99,9 @@ def test_a_rank_shows_the_first_and_the_last_micro_batches_and_a_fold_says_how_m
     assert fold.num_micro_batches > 490
     assert sum(len(rank.actions) for rank in timeline.ranks) < 200
     assert [rank.rank for rank in timeline.ranks] == [0, 16, 32, 48]
-
-
-def test_gpipe_folds_its_forwards_and_its_backwards() -> None:
     timeline = predicted_timeline(scheduled(PipelineSchedule.GPIPE, 1), big_job()).timeline
     forwards, backwards = timeline.folds
     assert forwards.end_s < backwards.start_s
-
-
-def test_few_micro_batches_are_all_shown() -> None:
     timeline = predicted_timeline(PIPELINE, of_micro_batches(5)).timeline
     assert timeline.folds == ()
     for rank in timeline.ranks:
@@ -123,17 +109,19 @@ def test_few_micro_batches_are_all_shown() -> None:
         assert len(passes) == 2 * timeline.num_micro_batches == 10
 
 
-def test_weights_that_every_micro_batch_gathers_are_shown_with_each() -> None:
+def test_gathers_and_sends_that_block_are_shown_with_the_ranks_that_they_hold_up() -> None:
     timeline = predicted_timeline(replace(ONE_STAGE, shard_level=ShardLevel.PARAMETERS), big_job()).timeline
     assert timeline.ranks[0].actions[:5] == ("0F0", "0B0", "sync", "0F1", "0B1")
     assert timeline.ranks[0].actions[-1] == "optimizer"
-
-
-def test_a_stack_whose_sends_block_shows_them_behind_each_pass() -> None:
     job = big_job()
     blocking = replace(job, stack=replace(job.stack, blocks_sends=True))
     first = predicted_timeline(PIPELINE, blocking).timeline.ranks[0]
     assert first.actions[:3] == ("0F0", "send", "0F1")
+    inline = predicted_timeline(ZERO_BUBBLE, late_job(0.06)).timeline
+    delegated = predicted_timeline(replace(ZERO_BUBBLE, **DELEGATED), late_job(0.06)).timeline
+    blocked = [row.seconds.send_s for row in inline.ranks]
+    assert min(blocked[2:]) > 24 * 0.06  # each end of the link sends once per micro-batch
+    assert max(row.seconds.send_s for row in delegated.ranks) < min(blocked[2:])
 
 
 @pytest.mark.parametrize("count", [7, 15, 50])
@@ -163,3 +151,36 @@ def test_of_a_deep_pipeline_the_first_and_the_last_ranks_are_kept(schedule: Pipe
     assert sum(len(rank.actions) for rank in timeline.ranks) <= 3000
     whole = predicted_timeline(deep, big_job(), most_actions=10**6).timeline
     assert timeline.step_s == pytest.approx(whole.step_s, rel=5e-3)  # 1F1B's ranks are not quite in step by then
+
+
+# ---------------------------------------------------------------- slow links, delegated sends and planned schedules
+ZERO_BUBBLE = Layout.parse("tp8 pp4 zero_bubble mb1 sp")
+ADAPTIVE = replace(ZERO_BUBBLE, pipeline_schedule=PipelineSchedule.ADAPTIVE)
+DELEGATED: dict[str, Any] = {"p2p_transport": P2PTransport.DELEGATED, "num_delegates": 6}
+LAYOUTS = [
+    replace(ZERO_BUBBLE, pipeline_schedule=PipelineSchedule.ONE_F_ONE_B),
+    replace(ZERO_BUBBLE, pipeline_schedule=PipelineSchedule.GPIPE),
+    replace(ZERO_BUBBLE, pipeline_schedule=PipelineSchedule.ZBV, virtual_stages_per_rank=2),
+    ZERO_BUBBLE,
+    replace(ZERO_BUBBLE, **DELEGATED),
+    replace(ADAPTIVE, **DELEGATED),
+    ADAPTIVE,
+]
+
+
+def late_job(delay_s: float) -> Job:
+    links = (LinkHealth(ends=(2, 3), delay_s=delay_s),)
+    return Job(
+        model=llama_70b(num_layers=24),
+        cluster=h100_cluster(num_nodes=4, link_health=links),
+        workload=Workload(seq_len=1024, global_batch_size=24),
+    )
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.03, 0.06])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_the_picture_lies_by_the_prediction_on_any_link(layout: Layout, delay_s: float) -> None:
+    found = predicted_timeline(layout, late_job(delay_s))
+    # a plan within memory takes up to 5 % longer than the closed form; the others are the same simulation, beside
+    # closed forms of unequal stages
+    assert abs(found.apart) < 0.06

@@ -10,7 +10,7 @@ from autotuner.core.study import LEARNING_RATES, OptimizerSpace, OptimizerTrial,
 from autotuner.core.trial import FailureKind, TrialFailure, TrialState
 from autotuner.core.trial_spec import OptimizerName
 from autotuner.search.planning.optimizer_study import Pruning, Scale, StudyPlan, propose, starts_of
-from tests.builders import cpu_layout
+from tests.builders import cpu_layout, present
 from tests.studies import candidate, curve, reached_trial, study_request, study_trial
 
 
@@ -21,20 +21,13 @@ def asked(plan: StudyPlan) -> OptimizerTrial:
     return instruction
 
 
-def test_trials_are_numbered_in_the_order_in_which_they_are_asked_for() -> None:
+def test_trials_come_in_order_interrupted_ones_first_and_train_as_long_as_their_samples() -> None:
     plan = StudyPlan("os-test", study_request(), [])
     first = asked(plan)
     plan.ended(replace(first, curve=curve(6.0, 5.9)), pruned=None, failure=None)
     assert (first.number, first.id, asked(plan).number) == (0, "os-test-0000", 1)
-
-
-def test_an_interrupted_trial_is_tried_again_before_a_new_one() -> None:
     interrupted = study_trial(1, 6.0, state=TrialState.RUNNING)
     assert asked(StudyPlan("os-test", study_request(), [study_trial(0, 6.0, 5.9), interrupted])) == interrupted
-
-
-def test_a_trial_trains_for_as_many_steps_as_its_samples_last() -> None:
-    plan = StudyPlan("os-test", study_request(), [])
     trial = asked(plan)
     spec = plan.spec(trial)
     assert spec.optimizer == trial.candidate.optimizer
@@ -43,22 +36,17 @@ def test_a_trial_trains_for_as_many_steps_as_its_samples_last() -> None:
     assert spec.workload.global_batch_size == 16
 
 
-def test_time_and_hours_to_the_target_are_steps_times_the_median_step() -> None:
+def test_time_hours_and_cost_to_the_target_are_steps_times_the_median_step() -> None:
     plan = StudyPlan("os-test", study_request(), [])
     trial = replace(asked(plan), curve=curve(6.0, 5.0, 4.9, 4.8, step_time_s=0.5))
-    reached = plan.reached(trial)
-    assert reached is not None
+    reached = present(plan.reached(trial))
     assert (reached.num_steps, reached.num_samples, reached.time_s) == (3, 48, 1.5)
     assert reached.accelerator_hours == pytest.approx(1.5 * 2 / 3600)
     assert reached.cost is None  # the cluster has no price
-
-
-def test_cost_is_told_at_the_price_of_the_cluster() -> None:
     request = study_request()
     priced = replace(request.job, cluster=replace(request.job.cluster, price_per_accelerator_hour=3.0))
     plan = StudyPlan("os-test", replace(request, job=priced), [])
-    reached = plan.reached(replace(asked(plan), curve=curve(4.9, 4.9, 4.9)))
-    assert reached is not None
+    reached = present(plan.reached(replace(asked(plan), curve=curve(4.9, 4.9, 4.9))))
     assert reached.cost == pytest.approx(3.0 * reached.accelerator_hours)
 
 
@@ -81,7 +69,7 @@ def test_every_trial_says_how_it_ended(
     assert (ended.reached is not None) == (losses[-1] < 5.0)
 
 
-def test_a_study_ends_with_its_budget_and_fails_where_none_came_to_the_target() -> None:
+def test_a_study_ends_with_its_budget_or_hours_and_fails_where_none_came_to_the_target() -> None:
     reached = [reached_trial(number, 1.0, 1.0) for number in range(4)]
     missed = [study_trial(number, 6.0, 5.9) for number in range(4)]
     assert StudyPlan("os-test", study_request(), reached).next() == Finish(
@@ -90,9 +78,6 @@ def test_a_study_ends_with_its_budget_and_fails_where_none_came_to_the_target() 
     end = StudyPlan("os-test", study_request(), missed).next()
     assert isinstance(end, Finish)
     assert end.state is RunState.FAILED
-
-
-def test_accelerator_hours_end_a_study_before_its_trials() -> None:
     budget = StudyBudget(num_trials=9, accelerator_hours=1e-4)
     end = StudyPlan("os-test", study_request(budget=budget), [study_trial(0, 6.0, 5.9)]).next()
     assert isinstance(end, Finish)
@@ -119,32 +104,23 @@ def after(num_trials: int) -> list[OptimizerTrial]:
     return trials
 
 
-def test_each_optimizer_is_first_tried_in_the_middle_of_its_ranges() -> None:
+def test_candidates_begin_in_the_middle_of_their_ranges_and_go_on_with_the_soonest_optimizer() -> None:
+    """TPE draws at random ten times; of the twenty behind them more than half are of the one that won."""
     assert [trial.candidate.optimizer.name for trial in after(3)] == list(OptimizerName)
-
-
-def test_whoever_takes_a_study_over_proposes_what_the_worker_before_would_have() -> None:
-    trials = after(12)
-    assert propose(REQUEST, STARTS, trials) == propose(REQUEST, STARTS, trials)
-    assert propose(REQUEST, STARTS, trials[:11]) == trials[11].candidate
-
-
-def test_numbers_lie_in_the_ranges_of_their_optimizer() -> None:
     for trial in after(14):
         chosen = trial.candidate.optimizer
         rates = LEARNING_RATES[chosen.name]
         assert rates.low <= chosen.learning_rate <= rates.high
         assert 0.8 <= chosen.beta1 <= 0.95
         assert trial.candidate.global_batch_size in (16, 32)
-
-
-def test_later_candidates_are_of_the_optimizer_that_came_to_the_target_soonest() -> None:
-    """TPE draws at random ten times; of the twenty behind them more than half are of the one that won."""
     later = after(30)[10:]
     assert sum(trial.candidate.optimizer.name is OptimizerName.ADAMW for trial in later) > len(later) / 2
 
 
-def test_candidates_that_failed_or_missed_teach_too() -> None:
+def test_whoever_takes_a_study_over_proposes_the_same_and_failures_teach_too() -> None:
+    trials = after(12)
+    assert propose(REQUEST, STARTS, trials) == propose(REQUEST, STARTS, trials)
+    assert propose(REQUEST, STARTS, trials[:11]) == trials[11].candidate
     failed = study_trial(3, 6.0, 9.0, state=TrialState.FAILED)
     unstarted = study_trial(4, state=TrialState.FAILED)
     trials = [*after(3), failed, unstarted, study_trial(5, 6.0, 5.5)]
@@ -155,51 +131,33 @@ def test_candidates_that_failed_or_missed_teach_too() -> None:
 PRUNING_REQUEST = study_request()
 
 
-def test_a_candidate_ends_that_has_used_more_than_another_took_to_the_target() -> None:
+def test_a_candidate_ends_that_is_dearer_than_another_or_above_the_median_of_five() -> None:
     pruning = Pruning(PRUNING_REQUEST, [reached_trial(7, 4.0, 4.0 * 2 / 3600)])
     running = study_trial(8, 6.0, 5.9, 5.8)
     assert pruning.verdict(running) is None
     verdict = pruning.verdict(study_trial(8, 6.0, 5.9, 5.8, 5.7))
     assert verdict == "number 7 came to the target sooner and for less, after 4 s"
-
-
-def test_a_slower_candidate_goes_on_while_it_is_cheaper() -> None:
     on_one_rank = study_trial(8, 6.0, 5.9, 5.8, 5.7, 5.6, world_size=1)
     assert Pruning(PRUNING_REQUEST, [reached_trial(7, 4.0, 4.0 * 2 / 3600)]).verdict(on_one_rank) is None
-
-
-def test_a_candidate_above_the_median_of_five_others_ends() -> None:
     others = [study_trial(number, 6.0, 5.0 + number / 10, 5.0 + number / 10, 5.0) for number in range(5)]
     assert Pruning(PRUNING_REQUEST, others).verdict(study_trial(9, 6.0, 5.9, 5.9)) is not None
     assert Pruning(PRUNING_REQUEST, others).verdict(study_trial(9, 6.0, 5.1, 5.1)) is None
     assert Pruning(PRUNING_REQUEST, others[:4]).verdict(study_trial(9, 6.0, 5.9, 5.9)) is None
-
-
-def test_a_candidate_is_not_judged_while_it_warms_up() -> None:
     others = [study_trial(number, 6.0, 5.0, 5.0, 5.0) for number in range(5)]
     warming = study_trial(9, 6.0, 5.9, 5.9, candidate=candidate(warmup_steps=10))
     assert Pruning(PRUNING_REQUEST, others).verdict(warming) is None
 
 
 # ---------------------------------------------------------------- starts
-def test_batches_that_do_not_divide_are_left_out_with_the_rule_that_they_break() -> None:
+def test_what_cannot_be_tried_is_left_out_with_its_rule_and_an_empty_space_refused() -> None:
     space = OptimizerSpace(global_batch_sizes=(6, 16), data_parallel_degrees=(1, 2))
     starts = starts_of(study_request(space=space))
-    legal = (
-        Scale(global_batch_size=16, data_parallel_degree=1),
-        Scale(global_batch_size=16, data_parallel_degree=2),
-    )
+    legal = (Scale(global_batch_size=16, data_parallel_degree=1), Scale(global_batch_size=16, data_parallel_degree=2))
     assert starts.scales == dict.fromkeys(OptimizerName, legal)
     assert len(starts.refusals) == 2
-
-
-def test_lamb_is_left_out_with_its_reason_where_tensors_are_split() -> None:
     split = cpu_layout(tensor_parallel_degree=2, micro_batch_size=4)
     starts = starts_of(study_request(layout=split))
     assert OptimizerName.LAMB not in starts.scales
     assert starts.refusals[0].startswith("lamb: LAMB takes a step as long as")
-
-
-def test_a_space_of_which_nothing_can_be_tried_is_refused() -> None:
     with pytest.raises(InvalidInput, match="holds nothing that can be tried"):
         starts_of(study_request(space=OptimizerSpace(global_batch_sizes=(7,))))

@@ -23,32 +23,24 @@ from autotuner.search.planning.phases import (
     each_phase_its_own,
     plan_phases,
 )
+from tests.builders import present
 
 # ---------------------------------------------------------------- course
 INF = float("inf")
 
 
-def test_a_layout_changes_where_that_saves_more_than_the_switch_costs() -> None:
+def test_a_layout_changes_where_that_saves_more_than_the_switches_cost() -> None:
     phase_s = np.array([[1.0, 5.0], [5.0, 1.0]])
     assert cheapest_course(phase_s, 3.9) == (0, 1)
     assert cheapest_course(phase_s, 4.1) in ((0, 0), (1, 1))
-
-
-def test_a_short_phase_is_not_worth_two_switches() -> None:
     phase_s = np.array([[1.0, 5.0], [3.0, 1.0], [1.0, 5.0]])
     assert cheapest_course(phase_s, 1.5) == (0, 0, 0)
     assert each_phase_its_own(phase_s) == (0, 1, 0)
     assert course_s((0, 1, 0), phase_s, 1.5) == 6.0
-
-
-def test_what_runs_before_the_first_phase_stays_where_a_switch_costs_more() -> None:
     phase_s = np.array([[2.0, 1.0]])
     assert cheapest_course(phase_s, 1.5, start=0) == (0,)
     assert cheapest_course(phase_s, 0.5, start=0) == (1,)
     assert course_s((1,), phase_s, 0.5, start=0) == 1.5
-
-
-def test_what_cannot_run_in_a_phase_is_left_before_it() -> None:
     assert cheapest_course(np.array([[1.0, INF], [INF, 1.0]]), 100.0) == (0, 1)
     assert cheapest_course(np.array([[1.0, INF], [INF, INF]]), 1.0) is None
     assert each_phase_its_own(np.array([[1.0, INF], [INF, INF]])) is None
@@ -58,8 +50,7 @@ def test_what_cannot_run_in_a_phase_is_left_before_it() -> None:
 @pytest.mark.parametrize("start", [None, 2])
 def test_no_course_is_cheaper_than_the_one_that_is_found(seed: int, start: int | None) -> None:
     phase_s = np.random.default_rng(seed).uniform(0.0, 3.0, (4, 5))
-    found = cheapest_course(phase_s, 0.7, start)
-    assert found is not None
+    found = present(cheapest_course(phase_s, 0.7, start))
     every = [course_s(course, phase_s, 0.7, start) for course in product(range(5), repeat=4)]
     assert course_s(found, phase_s, 0.7, start) == pytest.approx(min(every))  # sums in another order
 
@@ -71,10 +62,7 @@ JOB = Job(
     workload=Workload(seq_len=8192, global_batch_size=256),
 )
 AXES = {"precision": (Precision.BF16,), "recompute": (Recompute.NONE,)}
-PHASES = (
-    JobPhase(name="main", token_share=0.8),
-    JobPhase(name="thin", token_share=0.2, bandwidth_bytes_per_s=1e9),
-)
+PHASES = (JobPhase(name="main", token_share=0.8), JobPhase(name="thin", token_share=0.2, bandwidth_bytes_per_s=1e9))
 
 
 def planned(phased: PhasedJob) -> PhasesPlan:
@@ -85,26 +73,30 @@ def of(num_tokens: float, *phases: JobPhase, switch: SwitchCost | None = None) -
     return PhasedJob(job=JOB, num_tokens=num_tokens, phases=phases or PHASES, switch=switch or SwitchCost())
 
 
-def test_each_phase_of_a_long_training_gets_a_layout_of_its_own() -> None:
+def test_a_phase_gets_a_layout_and_a_number_format_of_its_own_where_that_is_worth_it() -> None:
     plan = planned(of(1e12))
     assert plan.best.num_switches == 1
     assert plan.best == plan.greedy
-    assert plan.saved_s is not None
-    assert plan.saved_s > 0.0
+    assert present(plan.saved_s) > 0.0
     for choice, phase in zip(plan.best.choices, PHASES, strict=True):
         there = phase.job(JOB)
         assert not reasons(choice.layout, there)
         assert choice.step_s == predict_one(choice.layout, there).step_time.total_s
+    phases = (
+        JobPhase(name="main", token_share=0.9, precision=Precision.FP8),
+        JobPhase(name="cooldown", token_share=0.1, precision=Precision.BF16),
+    )
+    plan = planned(of(1e12, *phases))
+    assert [choice.layout.precision for choice in plan.best.choices] == [Precision.FP8, Precision.BF16]
+    assert plan.statics == ()
+    assert any(sentence.startswith("no layout can run in every phase") for sentence in plan.sentences)
 
 
-def test_a_short_training_stays_in_one_layout_and_says_why() -> None:
+def test_a_short_training_stays_in_one_layout_and_the_best_course_takes_no_longer() -> None:
     plan = planned(of(1e7))
     assert plan.best.num_switches == 0
     assert plan.best == plan.statics[0]
     assert any(sentence.startswith("staying in one layout is best") for sentence in plan.sentences)
-
-
-def test_the_best_course_takes_no_longer_than_staying_or_always_switching() -> None:
     for num_tokens in (1e8, 1e9, 1e10):
         plan = planned(of(num_tokens))
         assert plan.best.total_s <= min(plan.statics[0].total_s, plan.greedy.total_s)
@@ -123,24 +115,10 @@ def test_the_layout_that_runs_today_is_left_where_that_is_worth_a_switch() -> No
     assert leaves.best.choices[0].switch_s == leaves.switch_s
 
 
-def test_a_layout_of_other_ranks_cannot_be_what_runs_today() -> None:
+def test_what_cannot_be_planned_is_named() -> None:
     phased = of(1e9)
     with pytest.raises(InvalidInput, match=f"multiply to 5 ranks, the cluster has {phased.job.cluster.world_size}"):
         PhasesQuestion(phased=phased, current=Layout(tensor_parallel_degree=5))
-
-
-def test_a_phase_in_another_number_format_is_trained_in_it() -> None:
-    phases = (
-        JobPhase(name="main", token_share=0.9, precision=Precision.FP8),
-        JobPhase(name="cooldown", token_share=0.1, precision=Precision.BF16),
-    )
-    plan = planned(of(1e12, *phases))
-    assert [choice.layout.precision for choice in plan.best.choices] == [Precision.FP8, Precision.BF16]
-    assert plan.statics == ()
-    assert any(sentence.startswith("no layout can run in every phase") for sentence in plan.sentences)
-
-
-def test_a_phase_that_no_layout_fits_in_is_named() -> None:
     small = replace(JOB, cluster=load_cluster("h100:1"))
     phased = replace(of(1e9), job=replace(small, model=load_model("llama-3-70b")))
     with pytest.raises(InvalidInput, match=r"phases\.0 = 'main'.*fits in memory"):

@@ -41,6 +41,7 @@ from autotuner.search.planning.words import (
 )
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
+from tests.builders import present
 from tests.unit.search.planning.requests import DAY_S, FEW, request_of
 
 
@@ -62,28 +63,22 @@ def test_a_time_has_its_unit(text: str, seconds: float) -> None:
     assert read_duration_s("deadline", text) == seconds
 
 
-def test_a_time_without_a_unit_is_refused_with_one_that_has() -> None:
+def test_times_prices_and_lists_are_read_with_their_units() -> None:
     with pytest.raises(InvalidInput, match="60d"):
         read_duration_s("deadline", "60")
+    assert read_prices("price", ["h100=2.1", "b200 = $3"]) == {"h100": 2.1, "b200": 3.0}
+    with pytest.raises(InvalidInput, match=r"h200=2\.1"):
+        read_prices("price", ["h200"])
+    assert read_listed("a, b,") == ("a", "b")
+    assert read_numbers("sizes", "8,16.5") == (8.0, 16.5)
+    with pytest.raises(InvalidInput, match="must be a number"):
+        read_numbers("sizes", "8,x")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.2.3", "nan", "1e999", "2 trillion"])
 def test_what_is_no_amount_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="tokens"):
         read_amount("tokens", text)
-
-
-def test_prices_are_read_by_accelerator() -> None:
-    assert read_prices("price", ["h100=2.1", "b200 = $3"]) == {"h100": 2.1, "b200": 3.0}
-    with pytest.raises(InvalidInput, match=r"h200=2\.1"):
-        read_prices("price", ["h200"])
-
-
-def test_lists_have_commas() -> None:
-    assert read_listed("a, b,") == ("a", "b")
-    assert read_numbers("sizes", "8,16.5") == (8.0, 16.5)
-    with pytest.raises(InvalidInput, match="must be a number"):
-        read_numbers("sizes", "8,x")
 
 
 # ---------------------------------------------------------------- decision
@@ -113,62 +108,41 @@ def told(accelerator: str, noise: float = 1e-6) -> Told:
     return Told(accelerator=accelerator, rows=rows, noise=np.array([noise]))
 
 
-def test_what_is_measured_is_known_and_the_rest_is_as_before() -> None:
+def test_what_is_measured_is_known_up_to_its_noise_and_the_rest_is_as_before() -> None:
     after = belief(0.3, own=0.1).after(told("a"))
     # 1e-6 of noise and what a layout has for itself are left
     assert after.deviations == pytest.approx([0.1, np.hypot(0.3, 0.1)], rel=1e-4)
-
-
-def test_noise_as_large_as_the_error_leaves_half_the_variance() -> None:
     assert belief(0.3).after(told("a", noise=1.0)).deviations[0] == pytest.approx(0.3 / np.sqrt(2))
 
 
-def test_a_measurement_that_cannot_change_the_choice_is_worth_nothing() -> None:
+def test_a_measurement_saves_regret_two_save_more_and_neither_more_than_is_open() -> None:
     far = belief(0.05, log_hours=(np.log(100), np.log(300)))
     assert Decision(belief=far, loss=loss()).regret_saved(far.after(told("a"))) == pytest.approx(0.0, abs=1e-9)
-
-
-def test_of_two_equal_clusters_one_measurement_saves_what_the_normal_distribution_says() -> None:
     equal = belief(0.2)
     saved = Decision(belief=equal, loss=loss()).regret_saved(equal.after(told("a")))
     # E max(0, m - 1) of a log-normal m of mean 1 and deviation s is 2 cdf(s / 2) - 1: that of a call at the money
     expected = 10 * 100 * np.exp(0.02) * 0.07966
     assert saved == pytest.approx(expected, rel=0.06)  # three standard errors of 2,048 draws
-
-
-def test_what_is_left_open_is_worth_no_less_than_any_measurement() -> None:
     equal = belief(0.2, own=0.1)
     decision = Decision(belief=equal, loss=loss())
     assert decision.regret > decision.regret_saved(equal.after(told("a"))) > 0
-
-
-def test_both_measurements_save_more_than_one() -> None:
     equal = belief(0.2)
     decision, first = Decision(belief=equal, loss=loss()), equal.after(told("a"))
     assert decision.regret_saved(first.after(told("b"))) > decision.regret_saved(first)
 
 
-def test_a_broken_limit_costs_as_many_more_runs() -> None:
-    sure = belief(1e-6, log_hours=(np.log(100), np.log(120)))
-    losses = Decision(belief=sure, loss=loss(limit_h=110.0)).losses
-    assert losses == pytest.approx([1000.0, 1200.0 * 4], rel=1e-3)
-
-
-def test_a_cheaper_cluster_that_may_be_late_loses_to_one_that_never_is() -> None:
-    late = belief(0.3, log_hours=(np.log(100), np.log(50)))
-    assert Decision(belief=late, loss=loss(limit_h=105.0, prices=(10.0, 25.0))).best == 1
-    assert Decision(belief=late, loss=loss(prices=(10.0, 25.0))).best == 0
-
-
-def test_chances_to_keep_a_limit_are_those_of_the_log_normal_distribution() -> None:
+def test_chances_are_log_normal_and_broken_limits_cost_more_runs() -> None:
     chances = Decision(belief=belief(0.2), loss=loss(limit_h=100 * np.exp(0.2))).chances_kept
     assert chances == pytest.approx([0.8413, 0.8413], abs=1e-3)  # one deviation above the median
-
-
-def test_chances_to_be_the_best_sum_to_one_and_are_even_for_equals() -> None:
     chances = Decision(belief=belief(0.2), loss=loss()).chances_best()
     assert chances.sum() == pytest.approx(1.0)
     assert chances[0] == pytest.approx(0.5, abs=0.035)  # three standard errors of 2,048 draws
+    sure = belief(1e-6, log_hours=(np.log(100), np.log(120)))
+    losses = Decision(belief=sure, loss=loss(limit_h=110.0)).losses
+    assert losses == pytest.approx([1000.0, 1200.0 * 4], rel=1e-3)
+    late = belief(0.3, log_hours=(np.log(100), np.log(50)))
+    assert Decision(belief=late, loss=loss(limit_h=105.0, prices=(10.0, 25.0))).best == 1
+    assert Decision(belief=late, loss=loss(prices=(10.0, 25.0))).best == 0
 
 
 @pytest.mark.parametrize(
@@ -188,12 +162,9 @@ def test_a_goal_says_what_is_lost_and_up_to_when(goal: Goal, rates: list[float],
 
 
 # ---------------------------------------------------------------- goal
-def test_interruptions_take_a_tenth_of_the_time_of_llama_3_405b() -> None:
+def test_interruptions_take_a_tenth_of_the_time_of_llama_3_405b_and_less_of_smaller_runs() -> None:
     # the report says more than 90 %; the defaults are derived from exactly that
     assert Failures().goodput(16_384) == pytest.approx(0.9, abs=0.0005)
-
-
-def test_fewer_accelerators_are_interrupted_less() -> None:
     assert 0.99 < Failures().goodput(1024) < 1
     assert Failures(lost_s=0.0).goodput(10**6) == 1
 
@@ -231,37 +202,28 @@ def test_time_cost_and_energy_follow_from_the_best_layout_of_each_cluster(found:
         hours = run.time_s.median / 3600
         assert run.accelerator_hours.median == pytest.approx(hours * one.num_accelerators)
         assert run.cost.median == pytest.approx(hours * one.num_accelerators * one.price_per_accelerator_hour)
-        power = footprint_of(one.layout, job_of(one), prediction).power
-        assert run.energy_kwh is not None
-        assert power is not None
-        assert run.energy_kwh.median == pytest.approx(hours * power.total_w / 1000)
+        power = present(footprint_of(one.layout, job_of(one), prediction).power)
+        assert present(run.energy_kwh).median == pytest.approx(hours * power.total_w / 1000)
 
 
-def test_an_interval_is_at_least_that_of_the_step(found: Plan) -> None:
+def test_intervals_are_at_least_those_of_steps_and_nobody_beats_the_front_in_time_and_cost(found: Plan) -> None:
     for one in found.contenders:
         error, time_s = predict_one(one.layout, job_of(one)).relative_error, one.predicted.time_s
-        assert error is not None
-        assert time_s.high / time_s.median >= 1 + error
+        assert time_s.high / time_s.median >= 1 + present(error)
         assert time_s.low * time_s.high == pytest.approx(time_s.median**2)
-
-
-def test_nobody_beats_the_front_in_both_time_and_cost(found: Plan) -> None:
-    for one in found.contenders:
-        time_s, cost = one.predicted.time_s.median, one.predicted.cost.median
+        cost = one.predicted.cost.median
         beaten = any(
-            other.predicted.time_s.median < time_s and other.predicted.cost.median < cost for other in found.contenders
+            other.predicted.time_s.median < time_s.median and other.predicted.cost.median < cost
+            for other in found.contenders
         )
         assert one.is_on_front == (not beaten)
 
 
-def test_the_price_of_an_accelerator_turns_the_choice() -> None:
+def test_the_prices_of_accelerators_and_energy_turn_the_choice() -> None:
     cheap_h100 = planned(request_of(prices={"h100": 0.5, "b200": 9.0}))
     cheap_b200 = planned(request_of(prices={"h100": 9.0, "b200": 0.5}))
     assert cheap_h100.contenders[0].accelerator == "h100-sxm"
     assert cheap_b200.contenders[0].accelerator == "b200"
-
-
-def test_the_price_of_energy_turns_the_choice_to_who_draws_less() -> None:
     hours = {"h100": 1.0, "b200": 2.3}
     goal = Goal(num_tokens=1e11, deadline_s=400 * DAY_S)
     cheap, dear = (
@@ -278,16 +240,14 @@ def test_the_price_of_energy_turns_the_choice_to_who_draws_less() -> None:
 def test_more_of_something_buys_time_at_its_price(found: Plan) -> None:
     changes = {one.change: one for one in found.marginals}
     assert set(changes) >= {"twice the network", "40 GB more memory"}
-    network, present = changes["twice the network"], found.contenders[0]
-    assert network.predicted is not None
+    network, today = changes["twice the network"], found.contenders[0]
     assert network.saved_s >= 0  # the present layout may stay
-    assert network.price_per_hour == pytest.approx(0.1 * present.num_accelerators * present.price_per_accelerator_hour)
+    assert network.price_per_hour == pytest.approx(0.1 * today.num_accelerators * today.price_per_accelerator_hour)
     assert network.mfu_per_dollar == pytest.approx(network.mfu / network.price_per_hour)
-    worth = network.worth_per_accelerator_hour
-    assert worth is not None
-    hours = network.predicted.accelerator_hours.median
-    at_that_price = hours * (present.price_per_accelerator_hour + worth)
-    assert at_that_price == pytest.approx(present.predicted.cost.median)  # so much more, and the run costs the same
+    worth = present(network.worth_per_accelerator_hour)
+    hours = present(network.predicted).accelerator_hours.median
+    at_that_price = hours * (today.price_per_accelerator_hour + worth)
+    assert at_that_price == pytest.approx(today.predicted.cost.median)  # so much more, and the run costs the same
 
 
 def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_what_they_stand_for() -> None:
@@ -302,18 +262,12 @@ def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_what_they_s
     assert sum(one.saved for one in found.proofs) <= 1.05 * found.regret  # draws of 2,048, to a few percent
 
 
-def test_own_clusters_are_compared_beside_those_that_are_named() -> None:
+def test_own_clusters_are_compared_models_that_fit_nowhere_named_and_progress_told() -> None:
     own = replace(load_cluster("a100:16"), name="ours", price_per_accelerator_hour=0.4)
     found = planned(request_of(clusters=(own,), sizes=(16,)))
     assert "ours" in [one.cluster for one in found.contenders]
-
-
-def test_where_no_layout_fits_the_model_is_named() -> None:
     with pytest.raises(InvalidInput, match="llama-3-8b"):
         planned(request_of(accelerators=("rtx-4090",), sizes=(1,)))
-
-
-def test_progress_is_told_piece_by_piece() -> None:
     told: list[tuple[int, int]] = []
     plan(request_of(sizes=(8,)), Inline(), lambda done, known: told.append((done, known)))
     assert [done for done, _ in told] == list(range(1, len(told) + 1))
@@ -332,25 +286,19 @@ def too_many_layouts_of(monkeypatch: pytest.MonkeyPatch, limits: Mapping[int, in
     monkeypatch.setattr("autotuner.search.planning.layouts.best_predicted", refusing)
 
 
-def test_a_size_with_too_many_layouts_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_with_too_many_layouts_are_left_out_or_thinly_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     too_many_layouts_of(monkeypatch, {32: 0})
     found = planned(request_of(accelerators=("h100",)))
     assert [one.num_accelerators for one in found.contenders] == [16]
     assert "h100-sxm:32 was left out: 32 ranks split in more ways" in found.caveats
     with pytest.raises(InvalidInput, match="h100-sxm:32 was left out: 32 ranks split in more ways"):
         planned(request_of(accelerators=("h100",), sizes=(32,)))
-
-
-def test_a_leading_size_with_too_many_layouts_keeps_the_best_of_a_thin_space(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = {name: values for name, values in FEW.items() if name != "tensor_parallel_degree"}
     too_many_layouts_of(monkeypatch, {16: 4})
     found = planned(request_of(accelerators=("h100",), sizes=(16,), space=axes))
     assert [one.is_thorough for one in found.contenders] == [False]
     said = "on h100-sxm:16 a thin space of layouts was looked through: 16 ranks split in more ways"
     assert found.caveats.count(said) == 1
-
-
-def test_one_more_node_with_too_many_layouts_does_not_end_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     too_many_layouts_of(monkeypatch, {24: 0})
     found = planned(request_of(accelerators=("h100",), sizes=(16,)))
     (more, *_) = found.marginals
@@ -366,28 +314,22 @@ ASKED = replace(
 )
 
 
-def test_a_question_is_read_as_it_was_written_with_words_and_options_that_are_left_open() -> None:
+def test_a_question_is_read_as_it_was_written_and_equal_ones_have_equal_ids() -> None:
     read = codec.loads(PlanRequest, codec.dumps(ASKED))
     assert read == ASKED
     assert isinstance(read.space["recompute"][0], Recompute)
-
-
-def test_equal_questions_have_equal_ids_and_others_have_not() -> None:
     turned = replace(ASKED, prices={"b200": 4, "h100": 2})
     assert plan_id_of(turned) == plan_id_of(ASKED) == plan_id_of(codec.loads(PlanRequest, codec.dumps(ASKED)))
     assert plan_id_of(replace(ASKED, prices={"h100": 2.1, "b200": 4.0})) != plan_id_of(ASKED)
 
 
 # ---------------------------------------------------------------- whole clusters
-def test_what_nobody_named_is_what_anybody_can_rent() -> None:
+def test_clusters_are_rentable_hold_the_model_and_keep_the_deadline() -> None:
     names = rentable()
     assert {"h100-sxm", "h200", "b200", "mi300x", "gb200"} <= set(names)
     assert not {"cpu", "v100", "h800", "h20", "rtx-4090", "a10"} & set(names)
     for name in names:
         assert accelerator_facts(name)["price_per_accelerator_hour"].value > 0
-
-
-def test_sizes_hold_the_model_and_keep_the_deadline() -> None:
     goal = Goal(num_tokens=1e12, deadline_s=30 * DAY_S)
     found = [one.cluster for one in offers(request_of(goal=goal, accelerators=("h100",), sizes=()))]
     sizes = [cluster.world_size for cluster in found]
@@ -398,16 +340,13 @@ def test_sizes_hold_the_model_and_keep_the_deadline() -> None:
     assert flop / (sizes[0] / 2 * peak) > 0.65 * 30 * DAY_S  # half of it never was, in any published run
 
 
-def test_own_prices_and_tariffs_stand_in_the_place_of_the_catalogs() -> None:
+def test_prices_are_the_listed_ones_with_their_source_unless_others_are_given() -> None:
     request = request_of(accelerators=("h100",), sizes=(8,), prices={"h100": 2.0}, tariff={"energy_price_per_kwh": 0.1})
     (offer,) = offers(request)
     tariff = replace(load_cluster("h100:8").tariff, energy_price_per_kwh=0.1)  # what hosts draw stays the catalog's
     assert (offer.cluster.price_per_accelerator_hour, offer.cluster.tariff) == (2.0, tariff)
     (price,) = prices_of(request, [offer])
     assert (price.accelerator, price.per_hour, price.source) == ("h100-sxm", 2.0, "")
-
-
-def test_a_listed_price_has_its_source_and_date() -> None:
     request = request_of(accelerators=("h100",), sizes=(8,))
     (price,) = prices_of(request, offers(request))
     assert (price.per_hour, price.source, price.date) == (
@@ -417,16 +356,13 @@ def test_a_listed_price_has_its_source_and_date() -> None:
     )
 
 
-def test_hypothetical_clusters_have_another_network_or_memory_and_its_price() -> None:
+def test_hypothetical_clusters_have_another_network_or_memory_at_the_catalogs_price() -> None:
     cluster = load_cluster("h100:16")
     other = changed(cluster, ChangePrices(), network_factor=2.0, extra_bytes=40_000_000_000)
     assert other.inter_node_link.bandwidth_bytes_per_s == 2 * cluster.inter_node_link.bandwidth_bytes_per_s
     assert other.accelerator.memory_bytes == cluster.accelerator.memory_bytes + 40_000_000_000
     assert other.price_per_accelerator_hour == pytest.approx(3.95 * 1.1 + 40 * 0.009)
     assert other.name == "h100:16 2 x network +40 GB"
-
-
-def test_memory_is_priced_as_the_catalog_prices_that_of_an_h200_beside_an_h100() -> None:
     h100, h200 = (accelerator_facts(name) for name in ("h100", "h200"))
     more = h200["price_per_accelerator_hour"].value - h100["price_per_accelerator_hour"].value
     gigabytes = (h200["memory_bytes"].value - h100["memory_bytes"].value) / 1e9
@@ -435,19 +371,13 @@ def test_memory_is_priced_as_the_catalog_prices_that_of_an_h200_beside_an_h100()
     )  # rounded to a tenth of a cent
 
 
-def test_every_factor_meets_every_memory_and_size() -> None:
+def test_every_factor_meets_every_memory_and_size_and_what_has_no_answer_is_refused() -> None:
     found = offers(request_of(network_factors=(1.0, 2.0), extra_memory_bytes=(0, 10**10)))
     assert len(found) == 2 * 2 * 2 * 2
     assert sum(not offer.is_hypothetical for offer in found) == 4
-
-
-def test_a_deadline_that_no_cluster_keeps_is_refused_with_the_goal() -> None:
     goal = Goal(num_tokens=1e15, deadline_s=DAY_S)
     with pytest.raises(InvalidInput, match=r"1e\+15 tokens, 1 days"):
         offers(request_of(goal=goal, accelerators=("h100",), sizes=(), max_accelerators=64))
-
-
-def test_too_many_clusters_are_refused() -> None:
     with pytest.raises(InvalidInput, match="512"):
         offers(request_of(sizes=tuple(8 * size for size in range(1, 300))))
 

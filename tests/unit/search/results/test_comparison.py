@@ -7,11 +7,11 @@ import pytest
 
 from autotuner.core.job import Calibration
 from autotuner.core.layout import Layout
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import TrialState
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.results.comparison import Contender, side_by_side
 from autotuner.search.results.reached import Standing
-from tests.builders import big_job, breakdown, cpu_layout, failure, measurement, prediction, tiny_job
+from tests.builders import big_job, breakdown, cpu_layout, failure, measurement, prediction, present, tiny_job, trial
 
 JOB = tiny_job()
 
@@ -20,88 +20,58 @@ def ran(step_time_s: float = 1.0, error_s: float = 0.01, layout: Layout | None =
     """A trial that was measured."""
     layout = layout or cpu_layout(tensor_parallel_degree=2)
     rates = {"tokens_per_s": 512 / step_time_s, "mfu": 0.3 / step_time_s}
-    trial = Trial(
-        id="sw-x-0000",
-        sweep_id="sw-x",
-        number=0,
-        state=TrialState.COMPLETE,
-        layout=layout,
-        prediction=prediction(),
-        measurement=measurement(step_time_s=step_time_s, step_time_interval_s=error_s, **rates, **measured),
-    )
-    return Contender(layout=layout, job=JOB, prediction=prediction(), trial=trial)
+    reached = measurement(step_time_s=step_time_s, step_time_interval_s=error_s, **rates, **measured)
+    return Contender(layout=layout, job=JOB, prediction=prediction(), trial=trial(layout, measurement=reached))
 
 
 def predicted(layout: Layout) -> Contender:
     return Contender(layout=layout, job=JOB, prediction=predict_one(layout, JOB))
 
 
-def test_a_difference_beyond_the_noise_is_said_with_its_size() -> None:
+def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_on() -> None:
     found = side_by_side([ran(1.0), ran(1.1), ran(1.2)])
     assert found.heading == "A is 10.0 % faster than B and 20.0 % faster than C"
     assert found.said[0] == "Each difference is beyond the noise of equal runs"
     assert (found.fastest, found.slowest, found.beside[0]) == (0, 2, None)
-
-
-def test_the_heading_begins_with_the_fastest_wherever_it_stands() -> None:
     assert side_by_side([ran(1.1), ran(1.0)]).heading == "B is 10.0 % faster than A"
-
-
-def test_a_difference_within_the_noise_is_none() -> None:
     found = side_by_side([ran(1.0, 0.02), ran(1.01, 0.02)])
     assert found.heading == "A and B cannot be told apart"
     assert found.said[0] == "The difference is within the noise of equal runs"
-
-
-def test_some_are_told_from_the_fastest_and_some_are_not() -> None:
     found = side_by_side([ran(1.0, 0.02), ran(1.01, 0.02), ran(1.3, 0.02)])
     assert found.heading == "A is 30.0 % faster than C and cannot be told from B"
     assert found.said[0] == "1 of 2 differences are beyond the noise of equal runs"
 
 
-def test_what_equal_runs_differ_by_counts_where_a_ranking_knows_it() -> None:
+def test_what_was_not_measured_stands_there_with_its_prediction_and_its_noise() -> None:
     known = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.0, value=1.0, relative_error=0.1)
     slower = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.1, value=1 / 1.1, relative_error=0.1)
     found = side_by_side([replace(ran(1.0), standing=known), replace(ran(1.1), standing=slower)])
-    assert found.beside[1] is not None
-    assert not found.beside[1].is_beyond_noise
+    assert not present(found.beside[1]).is_beyond_noise
     assert found.figures[0].relative_error == pytest.approx(0.01)
+    died = ran()
+    trial = replace(present(died.trial), state=TrialState.FAILED, measurement=None, failure=failure())
+    found = side_by_side([ran(), replace(died, trial=trial)])
+    assert found.figures[1].source == "predicted"
 
 
-def test_a_layout_that_only_is_predicted_is_never_called_faster_without_saying_so() -> None:
+def test_a_layout_that_is_only_predicted_is_said_to_be() -> None:
     expected = replace(ran(), trial=None, prediction=prediction(relative_error=0.1))
     step_s = expected.prediction.step_time.total_s
     found = side_by_side([ran(step_s / 2, step_s / 200), expected])
     assert found.heading == "A is predicted 100.0 % faster than B"
     assert found.said[0].endswith("what predictions and runs may be off by")
     assert [one.source for one in found.figures] == ["measured", "predicted"]
-
-
-def test_two_that_were_measured_are_not_called_predicted_because_a_third_is() -> None:
-    expected = replace(ran(), trial=None, prediction=prediction(relative_error=0.1))
-    step_s = expected.prediction.step_time.total_s
     found = side_by_side([ran(step_s / 2, step_s / 200), ran(step_s, step_s / 100), expected])
     assert found.heading == "A is 100.0 % faster than B and is predicted 100.0 % faster than C"
 
 
-def test_a_trial_that_died_stands_there_with_its_prediction() -> None:
-    died = ran()
-    assert died.trial is not None
-    trial = replace(died.trial, state=TrialState.FAILED, measurement=None, failure=failure())
-    found = side_by_side([ran(), replace(died, trial=trial)])
-    assert found.figures[1].source == "predicted"
-
-
-def test_options_that_differ_are_named_and_the_data_degree_is_one_of_them() -> None:
+def test_options_that_differ_are_named_and_predicted_parts_shift_to_the_fastest() -> None:
     by_tensor, by_data = cpu_layout(tensor_parallel_degree=2), cpu_layout(data_parallel_replicate_degree=2)
     assert side_by_side([predicted(by_tensor), predicted(by_data)]).options == (
         "data_parallel_degree",
         "tensor_parallel_degree",
     )
     assert side_by_side([predicted(by_data), predicted(by_data)]).options == ()
-
-
-def test_predicted_parts_stand_in_one_order_and_shifts_lead_from_the_slowest_to_the_fastest() -> None:
     found = side_by_side(
         [predicted(cpu_layout(tensor_parallel_degree=2)), predicted(cpu_layout(data_parallel_replicate_degree=2))]
     )
@@ -110,19 +80,18 @@ def test_predicted_parts_stand_in_one_order_and_shifts_lead_from_the_slowest_to_
     assert found.parts_are == "predicted"
     for parts, step_s in zip(found.parts, found.predicted_s, strict=True):
         assert sum(part.seconds for part in parts) == pytest.approx(step_s)
-    assert found.slowest is not None
-    moved = found.predicted_s[found.fastest] - found.predicted_s[found.slowest]
+    moved = found.predicted_s[found.fastest] - found.predicted_s[present(found.slowest)]
     assert sum(shift.seconds for shift in found.shifts) == pytest.approx(moved)
     assert "a predicted step of" in found.said[1]
 
 
-def test_measured_parts_are_compared_in_kinds_that_all_profilers_tell() -> None:
+def test_measured_parts_are_compared_and_shifted_in_kinds_that_all_tell() -> None:
     found = side_by_side([ran(breakdown=breakdown()), ran(breakdown=breakdown())])
     assert found.parts_are == "measured"
     assert sum(part.seconds for part in found.parts[0]) == pytest.approx(breakdown().step_s)
-
-
-def test_shifts_are_of_measured_parts_whatever_the_predictions_say() -> None:
+    found = side_by_side([ran(breakdown=breakdown()), ran()])
+    assert [part.name for part in found.parts[0]] == ["forward and backward", "waiting for gradients", "optimizer"]
+    assert found.parts_are == "measured"
     slow, fast = ran(1.1, breakdown=breakdown(optimizer_s=0.2)), ran(1.0, breakdown=breakdown(optimizer_s=0.1))
     blamed = prediction(step_time=replace(prediction().step_time, matrix_s=50.0))
     found = side_by_side([slow, replace(fast, prediction=blamed)])
@@ -130,21 +99,12 @@ def test_shifts_are_of_measured_parts_whatever_the_predictions_say() -> None:
     assert found.shifts[0].name == "optimizer"
 
 
-def test_phases_are_compared_where_not_every_step_was_profiled() -> None:
-    found = side_by_side([ran(breakdown=breakdown()), ran()])
-    assert [part.name for part in found.parts[0]] == ["forward and backward", "waiting for gradients", "optimizer"]
-    assert found.parts_are == "measured"
-
-
-def test_predicted_parts_are_of_one_state_of_learning() -> None:
+def test_predicted_parts_are_of_one_job_and_state_of_learning_or_compared_by_mfu() -> None:
     learnt = replace(JOB, calibration=Calibration(factor=3.0, deviation=0.1, num_runs=4))
     layout = cpu_layout(tensor_parallel_degree=2)
     before, after = (Contender(layout=layout, job=job, prediction=predict_one(layout, job)) for job in (JOB, learnt))
     found = side_by_side([before, after])
     assert found.steps_s[0] == found.steps_s[1] == pytest.approx(after.prediction.step_time.total_s)  # another order
-
-
-def test_layouts_of_different_jobs_are_compared_by_mfu() -> None:
     big = big_job()
     layout = Layout(data_parallel_shard_degree=big.cluster.world_size)
     other = Contender(layout=layout, job=big, prediction=prediction(mfu=0.1))

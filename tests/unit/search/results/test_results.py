@@ -10,16 +10,14 @@ from autotuner.core.comparison import Challenge
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.measurement import PhaseTimes
 from autotuner.core.objective import Metric, Objective
-from autotuner.core.sweep import Prospects
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES, axis_named, varied
 from autotuner.search.results.failures import Shared, failures
 from autotuner.search.results.sensitivity import choices, grid, shares_explained, two_that_matter
 from autotuner.search.results.sweep_answer import Answer, Rival, answer
-from tests.builders import big_job, memory, prediction, small_trial, step_time, sweep_request
+from tests.builders import big_job, memory, prediction, present, sweep_request
 from tests.unit.search.results.test_sweep_front import drawing
 from tests.unit.search.results.trials import BASE, died, ran
 
@@ -28,12 +26,18 @@ REQUEST = sweep_request(job=big_job())
 TOTAL_S = prediction().step_time.total_s
 
 
-def test_before_the_first_measurement_nothing_is_said() -> None:
+def test_first_runs_and_peaks_are_held_to_what_was_predicted_of_them() -> None:
     found = accuracy(REQUEST, [died(0, BASE)])
     assert (found.trials, found.median_error, found.sentences) == ((), None, ())
+    assert len(accuracy(REQUEST, [ran(0, BASE, 1.0), ran(1, BASE, 1.1, repeats=0)]).trials) == 1
+    memory = prediction().memory
+    peak = int(1.1 * (memory.total_bytes - memory.allowance_bytes))
+    found = accuracy(REQUEST, [ran(0, BASE, 1.0, measured={"peak_bytes": (peak,)})])
+    assert found.memory_error == pytest.approx(0.1, rel=1e-4)  # whole bytes
+    assert accuracy(REQUEST, [ran(0, BASE, 1.0, measured={"peak_bytes": ()})]).memory_error is None
 
 
-def test_step_times_inside_their_interval_are_counted() -> None:
+def test_step_times_are_held_to_the_interval_of_their_prediction_where_it_has_one() -> None:
     trials = [ran(number, BASE, factor * TOTAL_S) for number, factor in enumerate((1.0, 1.09, 0.92, 1.2))]
     found = accuracy(REQUEST, trials)
     assert (found.num_within, found.num_intervals) == (3, 4)
@@ -44,27 +48,9 @@ def test_step_times_inside_their_interval_are_counted() -> None:
         "3 of 4 step times lie within the 80 % interval of their prediction",
         "half of the step times are off by less than 9 %; in the median they are 4.5 % longer than predicted",
     )
-
-
-def test_predictions_without_an_interval_are_only_measured_against() -> None:
     found = accuracy(REQUEST, [ran(0, BASE, TOTAL_S, prediction=prediction(relative_error=None))])
     assert (found.num_intervals, found.trials[0].is_within) == (0, None)
     assert found.sentences[0].startswith("half of the step times are off by less than 0 %")
-
-
-def test_repeats_are_left_out() -> None:
-    assert len(accuracy(REQUEST, [ran(0, BASE, 1.0), ran(1, BASE, 1.1, repeats=0)]).trials) == 1
-
-
-def test_peaks_are_held_to_what_an_allocator_sees() -> None:
-    memory = prediction().memory
-    peak = int(1.1 * (memory.total_bytes - memory.allowance_bytes))
-    found = accuracy(REQUEST, [ran(0, BASE, 1.0, measured={"peak_bytes": (peak,)})])
-    assert found.memory_error == pytest.approx(0.1, rel=1e-4)  # whole bytes
-
-
-def test_nobody_tells_peaks_where_a_trainer_reports_none() -> None:
-    assert accuracy(REQUEST, [ran(0, BASE, 1.0, measured={"peak_bytes": ()})]).memory_error is None
 
 
 # ---------------------------------------------------------------- answer
@@ -78,57 +64,51 @@ def of(*trials: object, **changes: object) -> Answer:
     return found
 
 
-def test_without_a_ranked_trial_there_is_no_answer() -> None:
-    assert answer(REQUEST, []) is None
-    assert answer(REQUEST, [died(0, BASE)]) is None
-
-
-def test_the_fastest_is_the_answer_with_its_interval_and_its_memory() -> None:
+def test_the_fastest_is_the_answer_with_its_interval_its_memory_and_its_price() -> None:
     found = of(ran(0, FULL, 1.3), ran(1, BASE, 1.0))
     assert (found.best.number, found.best.source, found.best.layout) == (1, "measured", BASE)
     assert found.best.relative_error == pytest.approx(0.002)
     assert found.best.confidence == 0.95
     assert (found.best.peak_bytes, found.best.limit_bytes) == (10_000_000, 80e9)
     assert found.best.price_per_million_tokens is None
-
-
-def test_a_million_tokens_cost_what_all_accelerators_cost_meanwhile() -> None:
     job = big_job()
     priced = replace(job, cluster=replace(job.cluster, price_per_accelerator_hour=3.6))
     found = of(ran(0, BASE, 1.0), job=priced)
     assert found.best.price_per_million_tokens == pytest.approx(64 * 0.001 * 1000)  # 1,000 token/s on 64 of them
+    found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
+    assert found.sentence == (f"{BASE}: 40.0 ± 0.1 % MFU, measured, 1 ktoken/s; +30.0 ± 3.6 % over rank 2")
 
 
-def test_what_is_beaten_is_said_with_what_differs_and_by_how_much() -> None:
+def test_what_is_beaten_is_said_with_what_differs_and_without_a_trial_nothing_is() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
     (rival,) = found.beaten
     assert (rival.rival, rival.said, rival.change) == (Rival.NEXT, "rank 2", "recompute full → none")
     assert rival.gain == pytest.approx(0.3)
     assert 0 < rival.gain_error < 0.06  # runs of one layout are taken to differ by 1 %, of which two count
     assert not rival.is_tie
+    assert answer(REQUEST, []) is None
+    assert answer(REQUEST, [died(0, BASE)]) is None
 
 
-def test_what_runs_today_comes_first_however_far_behind_it_is() -> None:
+def test_an_answer_tells_what_runs_today_its_gate_and_whether_it_was_simulated() -> None:
     others = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(4)]
     found = of(*others, ran(9, SMALL, 2.0), challenge=Challenge(incumbent=SMALL))
     assert (found.beaten[0].said, found.beaten[0].rank) == ("what runs today", 5)
     assert not found.is_in_use
-    assert found.why is not None
-    assert found.why.than == "what runs today"
-
-
-def test_the_best_may_be_what_runs_today() -> None:
+    assert present(found.why).than == "what runs today"
     assert of(ran(0, BASE, 1.0), challenge=Challenge(incumbent=BASE)).is_in_use
+    assert of(ran(0, replace(BASE, precision=Precision.FP8), 1.0)).gate is GateOutcome.NOT_GATED
+    assert of(ran(0, BASE, 1.0)).gate is None
+    found = of(ran(0, BASE, 1.0, measured={"is_simulated": True}))
+    assert found.best.source == "simulated"
+    assert "MFU, simulated" in found.sentence
 
 
-def test_the_best_without_each_choice_is_told_once_where_it_lacks_several() -> None:
+def test_the_best_without_each_choice_is_told_once_and_of_many_choices_the_first() -> None:
     near = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(3)]
     found = of(*near, ran(5, replace(SMALL, recompute=Recompute.FULL), 1.5))
     (without,) = [one for one in found.beaten if one.rival is Rival.WITHOUT]
     assert without.said == "rank 4, the best with a different tp or pp or recompute"
-
-
-def test_of_many_choices_that_a_layout_lacks_the_first_are_named_and_the_rest_counted() -> None:
     near = [ran(number, replace(BASE, fused_norm=number > 0), 1 + number / 100) for number in range(2)]
     other = replace(SMALL, recompute=Recompute.FULL, micro_batch_size=2, fused_norm=False)
     found = of(*near, ran(5, replace(BASE, loss_parallel=False), 1.4), ran(6, other, 1.5))
@@ -136,16 +116,13 @@ def test_of_many_choices_that_a_layout_lacks_the_first_are_named_and_the_rest_co
     assert len(found.beaten[-1].without) == 4
 
 
-def test_a_tie_is_named_and_takes_from_the_certainty() -> None:
+def test_a_tie_is_named_with_what_differs_and_takes_from_the_certainty() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, SMALL, 1.005), ran(2, FULL, 1.5))
     (tie,) = found.certainty.ties
     assert (tie.rank, tie.change) == (2, "tensor 4 → 2, pipeline 2 → 4")
     assert found.certainty.probability_best + tie.probability_best == pytest.approx(1.0, abs=1e-6)  # the third is far
     assert found.why is not None
     assert (found.why.than, found.why.is_tie) == ("rank 3", False)  # of a tie there is little to explain
-
-
-def test_of_a_tie_that_differs_in_much_only_the_number_of_choices_is_said() -> None:
     far = replace(SMALL, micro_batch_size=2, recompute=Recompute.FULL)
     found = of(ran(0, BASE, 1.0), ran(1, far, 1.001))
     assert found.certainty.sentences[1] == "it is tied with rank 2 (4 choices differ; its chance is 47 %)"
@@ -153,97 +130,14 @@ def test_of_a_tie_that_differs_in_much_only_the_number_of_choices_is_said() -> N
     assert near.certainty.sentences[1] == (
         "it is tied with ranks 2–3; the closest is rank 2 (recompute none → full; its chance is 33 %)"
     )
+    assert of(ran(0, BASE, 1.0), ran(1, FULL, 1.001)).sentence.endswith("1 ktoken/s; tied with rank 2")
 
 
-def test_an_expected_gain_that_no_trial_can_show_is_not_written_out() -> None:
-    prospects = Prospects(num_candidates=9, num_fitting=3, expected_gain=2.6e-8)
-    found = answer(REQUEST, [ran(0, BASE, 1.0)], prospects)
-    assert found is not None
-    assert found.certainty.sentences[-1] == "no gain is expected from more trials"
-
-
-def test_repeats_count_for_the_layout_that_they_repeat() -> None:
+def test_ranks_by_repeats_and_by_what_the_sweep_maximises_decide_whatever_is_faster() -> None:
     trials = [ran(0, BASE, 1.0), ran(1, FULL, 1.01), *(ran(n, BASE, 1.08, repeats=0) for n in (2, 3, 4))]
     found = of(*trials)
     assert found.certainty.num_ranked == 2
     assert found.beaten[0].gain < 0  # by the mean of its four runs the first is the slower one
-
-
-def test_how_much_of_the_space_was_tried_is_said_where_it_is_known() -> None:
-    trials = [ran(0, BASE, 1.0), died(1, FULL)]
-    found = answer(REQUEST, trials, Prospects(num_candidates=36_417, num_fitting=802, expected_gain=0.007))
-    assert found is not None
-    assert found.certainty.sentences == (
-        "it is the only layout with a rank so far",
-        "802 of 36,417 legal layouts are predicted to fit in memory, and 2 were tried",
-        "one more trial is expected to raise the best value by 0.7 %",
-    )
-    assert of(*trials).certainty.sentences == ("it is the only layout with a rank so far",)
-
-
-def test_the_parts_of_the_predicted_steps_say_why() -> None:
-    slow = prediction(step_time=replace(step_time(), recompute_s=0.4))
-    found = of(ran(0, BASE, 1.0, prediction=prediction()), ran(1, FULL, 1.3, prediction=slow))
-    assert found.why is not None
-    assert found.why.sentences == (
-        "its step is predicted to spend 400 ms less on recomputation",
-        "recomputation of rank 2: recompute full: the forward pass runs again in the backward pass, to save memory",
-    )
-
-
-def test_measured_parts_say_why_where_both_trials_have_some() -> None:
-    slow = prediction(step_time=replace(step_time(), optimizer_s=0.5))
-    fast_phases, slow_phases = (
-        PhaseTimes(forward_backward_s=passes_s, gradient_sync_s=0.02, optimizer_s=0.008) for passes_s in (0.97, 1.27)
-    )
-    found = of(
-        ran(0, BASE, 1.0, measured={"phases": fast_phases}),
-        ran(1, FULL, 1.3, measured={"phases": slow_phases}, prediction=slow),
-    )
-    assert found.why is not None
-    assert found.why.sentences[0] == "its measured step spends 300 ms less on forward and backward"
-
-
-def test_measured_parts_that_say_the_opposite_of_what_was_found_are_no_reason() -> None:
-    fast_phases, slow_phases = (
-        PhaseTimes(forward_backward_s=passes_s, gradient_sync_s=0.02, optimizer_s=0.008) for passes_s in (1.27, 0.97)
-    )
-    found = of(ran(0, BASE, 1.0, measured={"phases": fast_phases}), ran(1, FULL, 1.3, measured={"phases": slow_phases}))
-    assert found.why is not None
-    opposite = "by their sum the gain is −23.1 %, by the whole step +30.0 %"
-    assert found.why.sentences[0] == f"the measured parts of their steps do not explain it: {opposite}"
-
-
-def test_predictions_that_do_not_tell_the_gain_are_said_to() -> None:
-    found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
-    assert found.why is not None
-    assert found.why.sentences == (
-        "no part of the step is predicted to differ by 1 % of it",
-        "predicted was a gain of +0.0 %; +30.0 % was found",
-    )
-
-
-def test_a_tie_is_called_one_in_the_answer() -> None:
-    assert of(ran(0, BASE, 1.0), ran(1, FULL, 1.001)).sentence.endswith("1 ktoken/s; tied with rank 2")
-
-
-def test_a_layout_that_changes_the_mathematics_says_what_its_loss_gate_says() -> None:
-    assert of(ran(0, replace(BASE, precision=Precision.FP8), 1.0)).gate is GateOutcome.NOT_GATED
-    assert of(ran(0, BASE, 1.0)).gate is None
-
-
-def test_the_answer_is_one_sentence() -> None:
-    found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
-    assert found.sentence == (f"{BASE}: 40.0 ± 0.1 % MFU, measured, 1 ktoken/s; +30.0 ± 3.6 % over rank 2")
-
-
-def test_simulated_trials_say_so() -> None:
-    found = of(ran(0, BASE, 1.0, measured={"is_simulated": True}))
-    assert found.best.source == "simulated"
-    assert "MFU, simulated" in found.sentence
-
-
-def test_a_gain_is_of_what_the_sweep_ranks_by_whatever_is_faster() -> None:
     frugal, fast = drawing(0, 1.1, 1000), drawing(1, 1.0, 4000)
     objective = Objective(metric=Metric.TOKENS_PER_JOULE)
     (beaten,) = of(fast, frugal, objective=objective).beaten
@@ -252,14 +146,11 @@ def test_a_gain_is_of_what_the_sweep_ranks_by_whatever_is_faster() -> None:
 
 
 # ---------------------------------------------------------------- axis
-def test_every_field_of_a_layout_is_on_some_axis() -> None:
+def test_every_field_and_every_value_of_a_choice_has_its_place_on_an_axis() -> None:
     told_by_dp_and_sharding = {"data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level"}
     by_letters = {"tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree"}
     by_letters |= {"expert_parallel_degree", "micro_batch_size"}
     assert set(OPTIONS) - told_by_dp_and_sharding - by_letters == set(list(AXES)[7:])
-
-
-def test_every_value_of_a_choice_has_its_place() -> None:
     for name, axis in AXES.items():
         if name in OPTIONS and not OPTIONS[name].is_number:
             values = [axis.read(replace(BASE, **{name: value})) for value in OPTIONS[name].values]  # type: ignore[arg-type]
@@ -283,16 +174,13 @@ def test_a_choice_is_said_with_its_value(name: str, said: str) -> None:
     assert axis.said(axis.read(BASE)) == said
 
 
-def test_replicas_that_are_sharded_in_groups_differ_from_those_that_are_sharded_whole() -> None:
+def test_values_and_choices_are_told_from_the_plainest_with_groups_of_shards_apart() -> None:
     whole = replace(
         BASE, data_parallel_replicate_degree=1, data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS
     )
     groups = replace(whole, data_parallel_replicate_degree=2, data_parallel_shard_degree=4)
     assert [axis.name for axis in varied([whole, groups])] == ["sharding"]
     assert (axis_named("sharding").read(whole), axis_named("sharding").read(groups)) == ("FSDP", "FSDP in groups")
-
-
-def test_values_come_from_the_plainest_and_numbers_from_the_least() -> None:
     full = replace(BASE, recompute=Recompute.FULL)
     assert axis_named("recompute").in_order(["none", axis_named("recompute").read(full)]) == ("full", "none")
     assert axis_named("mb").in_order([16, 2, 4, 2]) == (2, 4, 16)
@@ -309,12 +197,22 @@ def crossed() -> list[Trial]:
     return [ran(n, layout, cost * (1 + layout.micro_batch_size / 100)) for n, (layout, cost) in enumerate(trials)]
 
 
-def test_what_explains_most_comes_first() -> None:
+def test_choices_come_by_what_they_explain_of_many_layouts_with_levels_and_effects() -> None:
     found = choices(REQUEST, crossed())
     assert found.num_ranked == 12
     assert [one.name for one in found.importance][-1] == "mb"
     assert found.explained == pytest.approx(1.0, abs=0.01)  # the effects multiply, so their logarithms add up
     assert all(0 <= share <= 1 for one in found.importance for share in (one.alone, one.beyond_others, one.share))
+    (size,) = [one for one in choices(REQUEST, crossed()).importance if one.name == "mb"]
+    assert [(level.value, level.num_ranked) for level in size.levels] == [(1, 4), (2, 4), (4, 4)]
+    assert [level.best_value for level in size.levels] == pytest.approx([0.4 / 1.01, 0.4 / 1.02, 0.4 / 1.04])
+    assert found.effects[0].statement.startswith("recompute full → none: +60.0 % throughput in the median of 3 pairs")
+    assert all(one.num_pairs for one in found.effects)
+    found = choices(REQUEST, crossed()[:5])
+    assert found.explained is None
+    assert {one.share for one in found.importance} == {0.0}
+    found = choices(REQUEST, [died(0, Layout())])
+    assert (found.num_ranked, found.explained, found.importance, found.effects) == (0, None, (), ())
 
 
 def test_degrees_that_move_together_explain_alone_and_nothing_beyond_each_other() -> None:
@@ -329,100 +227,56 @@ def test_degrees_that_move_together_explain_alone_and_nothing_beyond_each_other(
         assert shares[name] == pytest.approx((0.996, 0.0), abs=1e-3)  # micro-batches leave the rest
 
 
-def test_levels_tell_the_best_of_each_value_in_order() -> None:
-    (size,) = [one for one in choices(REQUEST, crossed()).importance if one.name == "mb"]
-    assert [(level.value, level.num_ranked) for level in size.levels] == [(1, 4), (2, 4), (4, 4)]
-    assert [level.best_value for level in size.levels] == pytest.approx([0.4 / 1.01, 0.4 / 1.02, 0.4 / 1.04])
-
-
-def test_of_few_layouts_nothing_is_said_to_explain_anything() -> None:
-    found = choices(REQUEST, crossed()[:5])
-    assert found.explained is None
-    assert {one.share for one in found.importance} == {0.0}
-
-
-def test_effects_are_those_of_pairs_the_largest_first() -> None:
-    found = choices(REQUEST, crossed())
-    assert found.effects[0].statement.startswith("recompute full → none: +60.0 % throughput in the median of 3 pairs")
-    assert all(one.num_pairs for one in found.effects)
-
-
-def test_without_trials_nothing_mattered() -> None:
-    found = choices(REQUEST, [died(0, Layout())])
-    assert (found.num_ranked, found.explained, found.importance, found.effects) == (0, None, (), ())
-
-
-def test_an_effect_beside_noise_is_found_and_noise_alone_explains_nothing() -> None:
+def test_effects_beside_noise_are_found_where_there_are_more_values_than_effects() -> None:
     rng = np.random.default_rng(0)
     matters, noise = rng.integers(0, 2, (2, 400)).astype(np.float64)
     shares = shares_explained([matters[:, None], noise[:, None]], matters + rng.normal(0, 0.5, 400))
     assert shares.alone[0] == pytest.approx(0.5, abs=0.1)  # both have a variance of one quarter
     assert shares.alone[1] < 0.03
     assert shares.together == pytest.approx(shares.alone[0], abs=0.02)
-
-
-def test_as_many_effects_as_values_explain_nothing() -> None:
     shares = shares_explained([np.eye(5)], np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     assert shares.together is None
-
-
-def test_equal_values_leave_nothing_to_explain() -> None:
     shares = shares_explained([np.array([[0.0], [1.0], [0.0]])], np.ones(3))
     assert shares.alone == (0.0,)
 
 
 # ---------------------------------------------------------------- grid
-def test_each_cell_has_the_best_of_its_trials() -> None:
+def test_a_cell_has_the_best_of_its_trials_or_tells_what_failed_from_what_was_not_tried() -> None:
     found = grid(REQUEST, [ran(0, FULL, 1.3), ran(1, FULL, 1.2), ran(2, BASE, 1.0)], "recompute", "mb")
     assert (found.rows, found.columns) == (("full", "none"), (1,))
     ((full,), (none,)) = found.cells
     assert (full.number, full.num_ranked) == (1, 2)
     assert full.mfu == pytest.approx(0.4 / 1.2)
     assert none.number == 2
-
-
-def test_cells_without_a_result_tell_what_failed_from_what_was_not_tried() -> None:
     large = replace(FULL, micro_batch_size=2)
     found = grid(REQUEST, [ran(0, BASE, 1.0), died(1, large)], "recompute", "mb")
     ((untried, failed), (ranked, _)) = found.cells
     assert (untried.trial_id, untried.num_failed) == (None, 0)
-    assert (failed.value, failed.trial_id, failed.num_failed) == (None, "sw-1-0001", 1)
+    assert (failed.value, failed.trial_id, failed.num_failed) == (None, "sw-test-0001", 1)
     assert ranked.num_ranked == 1
 
 
-def test_replicas_count_as_one_degree_and_sharding_as_one_choice() -> None:
+def test_choices_of_a_grid_exist_count_replicas_once_and_begin_with_those_that_matter() -> None:
     sharded = replace(
         BASE, data_parallel_replicate_degree=2, data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS
     )
     found = grid(REQUEST, [ran(0, BASE, 1.0), ran(1, sharded, 1.1)], "sharding", "dp")
     assert (found.rows, found.columns) == (("none", "FSDP in groups"), (8,))
     assert found.names == ("sharding",)
-
-
-def test_a_choice_that_there_is_none_of_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidInput, match="must be one of tp, pp, dp"):
         grid(REQUEST, [], "zp", "tp")
-
-
-def test_the_two_choices_to_begin_with_are_those_that_matter_in_the_order_of_the_columns() -> None:
     layouts = [BASE, FULL, replace(BASE, micro_batch_size=2)]
     assert two_that_matter((), layouts) == ("mb", "recompute")
     assert two_that_matter((), []) == ("tp", "pp")
 
 
 # ---------------------------------------------------------------- failures
-def test_without_a_death_there_is_no_group() -> None:
+def test_deaths_are_grouped_by_kind_and_by_what_was_said_but_for_numbers() -> None:
     assert failures(REQUEST, [ran(0, BASE, 1.0)]) == ()
-
-
-def test_deaths_of_one_kind_are_one_group_and_the_largest_comes_first() -> None:
     deaths = [died(0, BASE, FailureKind.TIMEOUT), *(died(n, replace(BASE, micro_batch_size=n)) for n in (1, 2, 4))]
     found = failures(REQUEST, deaths)
     assert [(group.cause, len(group.trials)) for group in found] == [("out of memory", 3), ("timed out", 1)]
     assert [one.number for one in found[0].trials] == [1, 2, 4]
-
-
-def test_crashes_are_told_apart_by_what_was_said_but_for_numbers() -> None:
     said = ("rank 3 died with signal 9", "rank 17 died with signal 9", "no such file")
     deaths = [died(n, BASE, FailureKind.CRASH, message=text) for n, text in enumerate(said)]
     assert [len(group.trials) for group in failures(REQUEST, deaths)] == [2, 1]
@@ -434,59 +288,22 @@ def test_what_a_group_shares_is_what_chance_would_not_give_it() -> None:
     (group,) = failures(REQUEST, [*large, *small])
     assert group.shared == (Shared(said="mb 8", num_failed=4, num_ran=0),)
     assert group.num_ran == 6
-
-
-def test_two_deaths_beside_two_runs_share_nothing_that_chance_would_not_give() -> None:
     large = [died(n, replace(BASE, micro_batch_size=8)) for n in range(2)]
     (group,) = failures(REQUEST, [*large, *(ran(10 + n, BASE, 1.0) for n in range(2))])
     assert group.shared == ()
 
 
-def test_memory_says_what_was_needed_and_how_often_that_was_a_surprise() -> None:
-    needs = [prediction(memory=memory(activations_bytes=size), fits=size < 80e9) for size in (79e9, 90e9)]
-    (group,) = failures(REQUEST, [replace(died(n, BASE), prediction=need) for n, need in enumerate(needs)])
-    assert group.deciding == "predicted to need 79 GB to 90 GB of 80 GB; 1 of 2 were predicted to fit"
-
-
-def test_the_way_out_of_too_little_memory_is_the_nearest_layout_that_ran() -> None:
+def test_the_way_out_of_too_little_memory_is_the_nearest_layout_that_ran_or_what_is_missing() -> None:
     far = replace(FULL, tensor_parallel_degree=8, pipeline_parallel_degree=1, micro_batch_size=2)
     (group,) = failures(REQUEST, [died(0, BASE), ran(1, far, 0.9), ran(2, FULL, 1.3)])
     assert group.way_out.change == "recompute none → full"
     assert group.way_out.sentence == "trial 2 ran with recompute none → full, in 10 MB"
-
-
-def test_a_repeat_is_no_way_out_of_its_own() -> None:
     (group,) = failures(REQUEST, [died(0, BASE), ran(1, FULL, 1.3), ran(2, FULL, 1.2, repeats=1)])
     assert (group.way_out.number, group.num_ran) == (1, 1)
-
-
-def test_where_nothing_ran_the_way_out_says_what_is_missing() -> None:
     need = prediction(memory=memory(activations_bytes=100e9), fits=False)
     (group,) = failures(REQUEST, [replace(died(0, BASE), prediction=need)])
     assert group.way_out.sentence.startswith("nothing of the sweep ran; the least of them,")
     assert "lacks 20 GB" in group.way_out.sentence
-
-
-def test_a_timeout_of_long_steps_says_what_they_need() -> None:
-    slow = replace(died(0, BASE, FailureKind.TIMEOUT), prediction=prediction(step_time=step_time(matrix_s=100.0)))
-    (group,) = failures(REQUEST, [slow])
-    expected = "no end after 5 min; the fewest steps of the slowest of them are predicted to take 13 min 23 s"
-    assert group.deciding == expected
-    assert group.way_out.sentence == "set the timeout_s of trials to 1,606, or take fewer steps"
-
-
-def test_a_timeout_of_short_steps_is_a_hang() -> None:
-    (group,) = failures(REQUEST, [died(0, BASE, FailureKind.TIMEOUT)])
-    assert "something hangs" in group.way_out.sentence
-
-
-def test_of_small_trials_that_timed_out_no_step_was_predicted() -> None:
-    small = replace(died(0, BASE, FailureKind.TIMEOUT), scaled=small_trial())
-    (group,) = failures(REQUEST, [small])
-    assert (group.deciding, group.way_out.sentence) == (
-        "no end after 5 min",
-        "give trials more time, or take fewer steps",
-    )
 
 
 def test_a_layout_that_ran_elsewhere_in_the_sweep_may_run_again() -> None:

@@ -12,14 +12,15 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective, Weight
-from autotuner.core.trial import TrialState
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.asides import Inline
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.trial_query import TableQuery, conditions_said
-from autotuner.search.results.trial_table import COLUMNS, USUAL, as_csv, cells_of, ranked_rows, untried_rows
+from autotuner.search.results.trial_table import COLUMNS, USUAL, TableRow, as_csv, cells_of, ranked_rows, untried_rows
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.store.cache import KeptTrials
 from autotuner.store.sql import memory_store
+from tests import builders
 from tests.api.service import StoreDriver
 from tests.builders import (
     cpu_cluster,
@@ -32,8 +33,25 @@ from tests.builders import (
     sweep_request,
     tiny_job,
 )
-from tests.unit.search.results.rows import rows, trial, untried
 from tests.unit.search.sweeps.challenged import challenge, challenged
+
+
+def trial(number: int, words: str, **measured: Any) -> Trial:
+    """A complete trial of the layout in these words."""
+    told = {"prediction": prediction(relative_error=0.1), "measurement": measurement(**measured)}
+    return builders.trial(Layout.parse(words), number, **told)
+
+
+def rows(*trials: Trial) -> tuple[TableRow, ...]:
+    """Their ranking."""
+    return ranked_rows(sweep_request(), trials)
+
+
+def untried(words: str = "tp2 mb1", **predicted: Any) -> TableRow:
+    """A layout that no trial tried."""
+    layout: Layout = Layout.parse(words)
+    return TableRow(layout=layout, prediction=prediction(**predicted))
+
 
 # ---------------------------------------------------------------- condition
 ROWS = (
@@ -148,13 +166,26 @@ def test_rows_can_be_sorted_by_every_column(name: str) -> None:
     assert len(TableQuery.read(sort=name).rows(every)) == len(TableQuery.read(sort=f"-{name}").rows(every)) == 4
 
 
-def test_columns_are_those_that_are_named_in_that_order() -> None:
+def test_columns_are_named_figures_with_their_error_and_read_back_from_csv() -> None:
     assert [column.name for column in TableQuery.read(columns="mfu,TP,memory,tp").columns] == [
         "mfu",
         "tp",
         "peak_bytes",
     ]
     assert TableQuery.read(columns=" , ").columns == USUAL
+    (row,) = rows(trial(0, "tp2 mb1", mfu=0.4, step_time_s=1.0, step_time_interval_s=0.05))
+    columns = TableQuery.read(columns="mfu,tp").columns
+    assert {name: value(row) for name, value in cells_of(columns)} == {
+        "mfu": 0.4,
+        "mfu_error": pytest.approx(0.02),
+        "tp": 2,
+    }
+    columns = TableQuery.read(columns="rank,tp,mfu,memory,recompute").columns
+    written = list(csv.DictReader(io.StringIO(as_csv((*QUERY_ROWS, untried()), columns))))
+    assert [line["recompute"] for line in written] == ["selective", "full", "none", "none"]
+    assert float(written[1]["mfu"]) == 0.40
+    assert (written[0]["peak_bytes"], written[1]["peak_bytes"], written[3]["rank"]) == ("", "5.0", "")
+    assert written[2]["layout"] == str(QUERY_ROWS[2].layout)
 
 
 @pytest.mark.parametrize("field", ["sort", "columns"])
@@ -164,66 +195,35 @@ def test_a_column_that_there_is_not_is_refused_with_the_nearest(field: str) -> N
     assert refused.value.field == field
 
 
-def test_a_figure_has_its_error_beside_it() -> None:
-    (row,) = rows(trial(0, "tp2 mb1", mfu=0.4, step_time_s=1.0, step_time_interval_s=0.05))
-    columns = TableQuery.read(columns="mfu,tp").columns
-    assert {name: value(row) for name, value in cells_of(columns)} == {
-        "mfu": 0.4,
-        "mfu_error": pytest.approx(0.02),
-        "tp": 2,
-    }
-
-
-def test_a_table_as_csv_is_read_back_whole() -> None:
-    columns = TableQuery.read(columns="rank,tp,mfu,memory,recompute").columns
-    written = list(csv.DictReader(io.StringIO(as_csv((*QUERY_ROWS, untried()), columns))))
-    assert [line["recompute"] for line in written] == ["selective", "full", "none", "none"]
-    assert float(written[1]["mfu"]) == 0.40
-    assert (written[0]["peak_bytes"], written[1]["peak_bytes"], written[3]["rank"]) == ("", "5.0", "")
-    assert written[2]["layout"] == str(QUERY_ROWS[2].layout)
-
-
 # ---------------------------------------------------------------- row
-def test_rows_are_ranked_by_what_the_sweep_maximises() -> None:
+def test_rows_are_the_ranked_trials_by_what_the_sweep_maximises() -> None:
     ranked = rows(trial(0, "tp2 mb1", mfu=0.2), trial(1, "tp2 mb2", mfu=0.4))
     assert [(row.rank, row.trial.number) for row in ranked if row.trial] == [(1, 1), (2, 0)]
     assert [row.source for row in ranked] == ["measured", "measured"]
     assert sum(row.standing.probability_best for row in ranked if row.standing) == pytest.approx(1)
-
-
-def test_what_failed_and_what_runs_again_has_no_row() -> None:
     failed = replace(trial(1, "tp2 mb2"), state=TrialState.FAILED, measurement=None, failure=failure())
     again = replace(trial(2, "tp2 mb1"), repeats=0)
     assert len(rows(trial(0, "tp2 mb1"), failed, again)) == 1
 
 
-def test_an_error_is_that_of_the_measured_median() -> None:
+def test_a_row_has_the_error_of_its_source_and_a_price_where_the_cluster_has_one() -> None:
     (row,) = rows(trial(0, "tp2 mb1", step_time_s=2.0, step_time_interval_s=0.04))
     assert row.step_error == pytest.approx(0.02)
-
-
-def test_an_estimate_is_called_one_and_has_its_own_error() -> None:
     small = replace(trial(0, "tp2 mb1"), scaled=small_trial(), estimate=estimate())
     (row,) = rows(small)
     assert (row.source, row.step_error, row.peak_bytes) == ("estimated", 0.125, 12e6)
-
-
-def test_tokens_have_a_price_where_the_cluster_has_one() -> None:
     cluster = cpu_cluster(price_per_accelerator_hour=3.6)
     (row,) = ranked_rows(sweep_request(job=tiny_job(cluster=cluster)), [trial(0, "tp2 mb1", tokens_per_s=1000.0)])
     assert row.price_per_million_tokens == pytest.approx(2 * 3.6 / 3600 / 1000 * 1e6)
     assert untried().price_per_million_tokens is None
 
 
-def test_untried_rows_leave_out_what_any_trial_tried_and_call_figures_predicted() -> None:
+def test_untried_rows_are_what_no_trial_tried_and_values_are_reached_or_predicted() -> None:
     both = [PredictedLayout(layout=Layout.parse(words), prediction=prediction()) for words in ("tp2 mb1", "tp2 mb2")]
     (row,) = untried_rows(sweep_request(), both, [trial(0, "tp2 mb1")])
     assert str(row.layout) == "tp2 mb2 flash bf16"
     assert (row.source, row.rank, row.peak_bytes, row.step_error) == ("predicted", None, None, None)
     assert row.tokens_per_s == row.prediction.tokens_per_s
-
-
-def test_a_row_says_what_the_sweep_maximises_as_reached_or_as_predicted() -> None:
     profile = (Weight(metric=Metric.TOKENS_PER_S, weight=1), Weight(metric=Metric.SIMPLICITY, weight=2))
     request = sweep_request(objective=Objective(profile=profile))
     one = Footprint(power=None, price_per_hour=0, co2_kg_per_hour=0, complexity=1)
@@ -233,9 +233,6 @@ def test_a_row_says_what_the_sweep_maximises_as_reached_or_as_predicted() -> Non
     (untried_row,) = untried_rows(request, [expected], [])
     tokens = request.job.workload.tokens_per_step
     assert untried_row.value == pytest.approx(tokens / expected.prediction.step_time.total_s * 0.5**2)
-
-
-def test_what_beside_speed_nobody_knows_has_no_value() -> None:
     profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.SIMPLICITY, weight=1))
     request = sweep_request(objective=Objective(profile=profile))
     (row,) = untried_rows(request, [PredictedLayout(layout=Layout.parse("tp2 mb2"), prediction=prediction())], [])
@@ -254,7 +251,7 @@ class Counted(Inline):
         return function(*args, **kwargs)
 
 
-def test_a_space_is_predicted_once_however_trials_change() -> None:
+def test_untried_rows_are_predicted_once_and_only_for_sweeps_that_search() -> None:
     driver = StoreDriver(store=memory_store())
     sweep, asides = driver.sweep(), Counted()
     tables, kept = SweepTables(asides), KeptTrials(driver.store)
@@ -263,6 +260,10 @@ def test_a_space_is_predicted_once_however_trials_change() -> None:
     left = tables.untried(sweep, kept.of(sweep.id))
     assert asides.asked == 1
     assert [row.layout for row in left] == [row.layout for row in every[1:]]
+    driver = StoreDriver(store=memory_store())
+    request = challenged(challenge(searches=False))
+    sweep = driver.sweep(request)
+    assert SweepTables(Counted()).untried(sweep, KeptTrials(driver.store).of(sweep.id)) == ()
 
 
 def test_ranked_rows_follow_the_trials() -> None:
@@ -275,10 +276,3 @@ def test_ranked_rows_follow_the_trials() -> None:
     ranked = tables.ranked(sweep, kept.of(sweep.id))
     assert [row.trial.number for row in ranked if row.trial] == [1, 0]
     assert tables.ranked(sweep, kept.of(sweep.id)) is ranked
-
-
-def test_a_sweep_that_searches_nothing_has_no_untried_layouts() -> None:
-    driver = StoreDriver(store=memory_store())
-    request = challenged(challenge(searches=False))
-    sweep = driver.sweep(request)
-    assert SweepTables(Counted()).untried(sweep, KeptTrials(driver.store).of(sweep.id)) == ()

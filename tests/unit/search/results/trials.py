@@ -7,6 +7,7 @@ from typing import Any
 
 from autotuner.core.layout import Layout
 from autotuner.core.trial import FailureKind, Trial, TrialState
+from tests import builders
 from tests.builders import failure, measurement, prediction
 
 BASE = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, data_parallel_replicate_degree=8)
@@ -14,16 +15,7 @@ BASE = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, data_paralle
 
 
 def trial(number: int, layout: Layout, state: TrialState, **changes: Any) -> Trial:
-    made = Trial(
-        id=f"sw-1-{number:04}",
-        sweep_id="sw-1",
-        number=number,
-        state=state,
-        layout=layout,
-        prediction=prediction(relative_error=0.1),
-        attempts=1,
-    )
-    return replace(made, **changes)
+    return builders.trial(layout, number, **{"state": state, "prediction": prediction(relative_error=0.1), **changes})
 
 
 def ran(number: int, layout: Layout, step_time_s: float, *, measured: Any = None, **changes: Any) -> Trial:

@@ -10,7 +10,7 @@ import pytest
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
-from autotuner.core.choices import Precision, Recompute, ShardLevel
+from autotuner.core.choices import Precision, Recompute
 from autotuner.core.columns import Floats, Integers
 from autotuner.core.job import Calibration, Job
 from autotuner.core.layout import Layout
@@ -23,7 +23,7 @@ from autotuner.costmodel.uncertainty import PARTS
 from autotuner.search.sampler.calibration import Learnt, interval_scale
 from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
-from tests.builders import big_job
+from tests.builders import big_job, present
 
 # ---------------------------------------------------------------- factors
 JOB = big_job()
@@ -65,21 +65,21 @@ def slow_tensor(step_time: StepTime) -> float:
     return step_time.total_s + step_time.tensor_communication_s
 
 
-def test_a_part_that_takes_longer_in_other_jobs_is_found_and_the_others_stay() -> None:
+def test_a_part_that_takes_longer_is_found_with_less_doubt_and_predicts_jobs_left_out() -> None:
     found = after([(job, runs(job, slow_tensor)) for job in OTHERS])
     logs = found.mean * factor_deviations(JOB)
     assert logs[TENSOR] == pytest.approx(np.log(2), rel=0.25)
     assert np.abs(np.delete(logs, TENSOR)).max() < 0.1
-
-
-def test_runs_leave_less_doubt_about_the_parts_that_they_spend_time_on() -> None:
     left = np.diag(after([(job, runs(job, slow_tensor)) for job in OTHERS]).covariance)
     context = list(PARTS).index("context_communication_s")
     assert left[TENSOR] < 0.5
     assert left[context] == pytest.approx(1.0)  # none of them had context ranks
+    found = after([(job, runs(job, slow_tensor)) for job in OTHERS])
+    assert np.abs(found.left_out_errors).max() < np.abs(found.errors).max() / 3
+    assert set(found.jobs.tolist()) == {1, 2, 3}
 
 
-def test_half_of_the_runs_of_one_job_may_go_wrong_without_moving_what_others_say() -> None:
+def test_trials_that_went_wrong_or_were_disturbed_hardly_move_what_is_learnt() -> None:
     def sometimes(layout: Layout) -> float:
         seconds = predict_one(layout, OTHERS[0]).step_time.total_s
         return seconds * (4.0 if layout.recompute is Recompute.FULL else 1.0)
@@ -88,12 +88,11 @@ def test_half_of_the_runs_of_one_job_may_go_wrong_without_moving_what_others_say
     healthy = [(job, runs(job, lambda step_time: step_time.total_s)) for job in OTHERS[1:]]
     found = after([(OTHERS[0], broken), *healthy])
     assert np.abs(found.mean * factor_deviations(JOB)).max() < 0.1
-
-
-def test_a_job_that_is_left_out_is_predicted_from_the_others() -> None:
-    found = after([(job, runs(job, slow_tensor)) for job in OTHERS])
-    assert np.abs(found.left_out_errors).max() < np.abs(found.errors).max() / 3
-    assert set(found.jobs.tolist()) == {1, 2, 3}
+    disturbed = [run(SHARDED, 0.51, 0.04, 0.0102, foreign=0.74), run(WHOLE, 0.48, 0.033, 0.0126, foreign=0.74)]
+    weighed = known(Learnt(disturbed))
+    believed = known(Learnt([replace(trial, foreign_share=0.0) for trial in disturbed]))
+    assert weighed.factor < 1.1 < believed.factor
+    assert weighed.deviation > 2 * believed.deviation
 
 
 # ---------------------------------------------------------------- What stored trials teach about the next jobs
@@ -130,48 +129,31 @@ def taken(job: Job) -> float:
     return predict_one(layout, job).step_time.total_s / typical.step_time.total_s
 
 
-def test_without_trials_the_job_stays_as_it_is() -> None:
+def test_trials_of_a_platform_teach_its_speed_and_those_of_its_trainer_most() -> None:
     assert Learnt([]).calibrated(LEARNT_JOB) == LEARNT_JOB
-
-
-def test_trials_of_another_model_on_the_platform_teach_its_speed() -> None:
     assert 1.0 < taken(Learnt([past(1.3, job=SMALL)]).calibrated(LEARNT_JOB)) < 1.3
-
-
-def test_trials_of_another_trainer_teach_less_than_a_trainer_s_own() -> None:
     learnt = Learnt([past(1.3, trainer="theirs")])
     assert 1.0 < taken(learnt.calibrated(LEARNT_JOB)) < taken(learnt.calibrated(LEARNT_JOB, "theirs")) < 1.3
 
 
-def test_what_a_job_was_calibrated_by_before_is_not_counted_again() -> None:
+def test_lessons_count_trials_and_sweeps_and_nothing_twice() -> None:
     learnt = Learnt([past(1.3, job=SMALL)])
     once = learnt.calibrated(LEARNT_JOB)
     assert learnt.calibrated(once) == once
     before = replace(SMALL, calibration=Calibration(factor=2.0, deviation=0.1, num_runs=1))
     known = replace(past(1.3, job=SMALL), job=before)
     assert Learnt([known]).calibrated(LEARNT_JOB) == once
-
-
-def test_a_lesson_names_the_platform_and_counts_trials_and_sweeps() -> None:
     learnt = Learnt([past(1.3, at=1.0), past(1.2, micro_batch=2, sweep="t", at=2.0), past(1.0, trainer="theirs")])
     ours, theirs = learnt.lessons()
     assert (ours.num_trials, ours.num_sweeps, ours.last_finished_at) == (2, 2, 2.0)
     assert ours.platform.stack == "nemo"
-    assert ours.calibration is not None
-    assert ours.calibration.factor > 1.0
+    assert present(ours.calibration).factor > 1.0
     assert theirs.platform.trainer == "theirs"
-
-
-def test_of_trials_that_all_ran_out_of_memory_no_speed_is_learnt() -> None:
     (lesson,) = Learnt([replace(past(1.0), step_time_s=None)]).lessons()
     assert lesson.calibration is None
-
-
-def test_a_calibration_says_from_how_many_trials_and_sweeps_it_is() -> None:
     trials = [past(1.2, sweep="a"), past(1.2, micro_batch=2, sweep="a"), past(1.2, sweep="b")]
-    known = Learnt([*trials, past(1.2, sweep="c", trainer="theirs")]).calibrated(LEARNT_JOB).calibration
-    assert known is not None
-    assert (known.num_runs, known.num_trials, known.num_sweeps) == (4, 4, 3)
+    counted = present(Learnt([*trials, past(1.2, sweep="c", trainer="theirs")]).calibrated(LEARNT_JOB).calibration)
+    assert (counted.num_runs, counted.num_trials, counted.num_sweeps) == (4, 4, 3)
 
 
 # ---------------------------------------------------------------- trials whose parts were measured
@@ -181,9 +163,7 @@ CORES = Job(
     workload=Workload(seq_len=128, global_batch_size=16),
 )
 WHOLE = Layout(data_parallel_replicate_degree=2, micro_batch_size=8, precision=Precision.FP32)
-SHARDED = Layout(
-    data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, micro_batch_size=4, precision=Precision.FP32
-)
+SHARDED = Layout.parse("zero2 mb4 flash fp32")
 NARROW = replace(WHOLE, precision=Precision.BF16)
 NARROW_SHARDED = replace(SHARDED, precision=Precision.BF16)
 
@@ -234,18 +214,8 @@ def test_no_part_is_blamed_for_what_was_measured_of_another() -> None:
     assert by_parts.total_s > 1.0  # 0.4 before
 
 
-def test_a_trial_that_others_disturbed_hardly_moves_what_is_learnt() -> None:
-    disturbed = [run(SHARDED, 0.51, 0.04, 0.0102, foreign=0.74), run(WHOLE, 0.48, 0.033, 0.0126, foreign=0.74)]
-    weighed = known(Learnt(disturbed))
-    believed = known(Learnt([replace(trial, foreign_share=0.0) for trial in disturbed]))
-    assert weighed.factor < 1.1 < believed.factor
-    assert weighed.deviation > 2 * believed.deviation
-
-
 def known(learnt: Learnt) -> Calibration:
-    calibration = learnt.calibrated(CORES).calibration
-    assert calibration is not None
-    return calibration
+    return present(learnt.calibrated(CORES).calibration)
 
 
 # ---------------------------------------------------------------- spread
@@ -263,9 +233,6 @@ def test_intervals_become_as_wide_as_the_errors_of_many_jobs(times_wider: float)
     assert interval_scale(*drawn(times_wider)) == pytest.approx(times_wider, rel=0.06)  # 2000 draws, and the claim
 
 
-def test_one_job_says_little_of_how_wide_intervals_must_be() -> None:
+def test_one_job_says_little_of_how_wide_intervals_are_and_many_right_ones_narrow_them() -> None:
     assert 1.0 < interval_scale(*drawn(4.0, 1)) < interval_scale(*drawn(4.0, 4)) < 4.0
-
-
-def test_predictions_that_proved_right_narrow_intervals_a_little() -> None:
     assert 0.69 < interval_scale(*drawn(0.1)) < 0.72

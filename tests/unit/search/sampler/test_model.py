@@ -39,8 +39,15 @@ def gain(mean: float, deviation: float) -> float:
     return float(np.exp(log_expected_gain(np.array([mean]), np.array([deviation])))[0])
 
 
-def test_the_gain_of_a_certain_improvement_is_the_improvement() -> None:
+def test_beyond_the_table_gains_and_probabilities_go_on() -> None:
     assert gain(0.3, 0.0) == pytest.approx(0.3)
+    means = -np.linspace(1.0, 60.0, 500)
+    assert (np.diff(log_expected_gain(means, np.ones(500))) < 0).all()
+    below, above = np.array([-12.0 - 1e-9, -12.0 + 1e-9]), np.array([8.0 - 1e-9, 8.0 + 1e-9])
+    # the left tail leaves out terms of 3 / u^2
+    assert np.diff(log_expected_gain(below, np.ones(2)))[0] == pytest.approx(0.0, abs=3 / 144)
+    assert np.diff(log_expected_gain(above, np.ones(2)))[0] == pytest.approx(0.0, abs=1e-6)
+    assert np.isfinite(log_probability(np.array([-1e3]), np.array([0.1])))[0]
 
 
 @pytest.mark.parametrize("u", [-3.0, -1.0, 0.0, 0.5, 2.0])
@@ -51,26 +58,10 @@ def test_the_gain_is_the_expected_positive_part_of_a_normal_variable(u: float) -
     assert gain(0.1 * u, 0.1) == pytest.approx(0.1 * expected, rel=1e-5)  # the table's step squared
 
 
-def test_the_larger_of_two_hopeless_means_still_gains_more() -> None:
-    means = -np.linspace(1.0, 60.0, 500)
-    assert (np.diff(log_expected_gain(means, np.ones(500))) < 0).all()
-
-
-def test_the_tails_continue_the_table() -> None:
-    below, above = np.array([-12.0 - 1e-9, -12.0 + 1e-9]), np.array([8.0 - 1e-9, 8.0 + 1e-9])
-    # the left tail leaves out terms of 3 / u^2
-    assert np.diff(log_expected_gain(below, np.ones(2)))[0] == pytest.approx(0.0, abs=3 / 144)
-    assert np.diff(log_expected_gain(above, np.ones(2)))[0] == pytest.approx(0.0, abs=1e-6)
-
-
 @pytest.mark.parametrize("u", [-2.0, -0.5, 0.0, 1.0, 3.0])
 def test_probabilities_are_normal_within_one_percent(u: float) -> None:
     probability = math.exp(log_probability(np.array([0.1 * u]), np.array([0.1]))[0])
     assert probability == pytest.approx(math.erfc(-u / math.sqrt(2)) / 2, abs=0.0096)  # the logistic curve's worst
-
-
-def test_a_probability_that_rounds_to_nothing_still_has_a_logarithm() -> None:
-    assert np.isfinite(log_probability(np.array([-1e3]), np.array([0.1])))[0]
 
 
 # ---------------------------------------------------------------- task similarity
@@ -87,11 +78,14 @@ def shared(one: Job, other: Job, factor: str) -> float:
     return float(found.factors[TIME_FACTORS.index(factor), 0, 1])
 
 
-def test_a_job_shares_everything_with_itself() -> None:
+def test_a_job_shares_everything_with_itself_unless_two_trainers_ran_it() -> None:
     found = TaskSimilarity.between([job()], TIME_FACTORS, TIME_TRANSFER)
     assert found.factors.shape == (len(TIME_FACTORS), 1, 1)
     assert (found.factors == 1).all()
     assert (found.residual == 1).all()
+    assert has_same_hardware(job(32), job(1))
+    found = TaskSimilarity.between([job(), job()], TIME_FACTORS, TIME_TRANSFER, [None, "theirs"])
+    assert found.residual[0, 1] < 0.5
 
 
 @pytest.mark.parametrize("other", [job(2), job(2, 8192), job(63)])
@@ -105,23 +99,16 @@ def test_a_small_job_on_the_same_hardware_shares_most_of_each_factor(factor: str
     assert shared(job(32), job(2), factor) > 0.5
 
 
-def test_other_links_share_less_of_what_they_carry_and_all_of_the_rest() -> None:
+def test_other_hardware_shares_less_of_what_it_carries_out_and_all_of_the_rest() -> None:
     slow = Link(name="slow", bandwidth_bytes_per_s=1e9, latency_s=1e-5)
     other = job(inter_node_link=slow)
     assert shared(job(), other, "data_communication_s") < shared(job(), job(2), "data_communication_s")
     assert shared(job(), other, "matrix_s") == shared(job(), job(2), "matrix_s")
     assert not has_same_hardware(job(), other)
-
-
-def test_another_accelerator_shares_less_of_what_it_computes() -> None:
     other = job(accelerator=h100(name="h200"))
     for factor in ("matrix_s", COMMON):
         assert shared(job(), other, factor) < shared(job(), job(2), factor)
     assert shared(job(), other, "data_communication_s") == shared(job(), job(2), "data_communication_s")
-
-
-def test_fewer_accelerators_of_a_kind_are_the_same_hardware() -> None:
-    assert has_same_hardware(job(32), job(1))
 
 
 @pytest.mark.parametrize(("factors", "transfer"), [(TIME_FACTORS, TIME_TRANSFER), (MEMORY_FACTORS, MEMORY_TRANSFER)])
@@ -141,19 +128,21 @@ def test_another_trainer_shares_less_of_everything(factor: str) -> None:
     assert found.factors[TIME_FACTORS.index(factor), 0, 1] < shared(job(32), job(2), factor)
 
 
-def test_one_job_that_two_trainers_ran_is_two() -> None:
-    found = TaskSimilarity.between([job(), job()], TIME_FACTORS, TIME_TRANSFER, [None, "theirs"])
-    assert found.residual[0, 1] < 0.5
-
-
 # ---------------------------------------------------------------- layout kernel
 def columns(*layouts: Layout) -> LayoutColumns:
     return LayoutColumns.from_layouts(layouts)
 
 
-def test_a_layout_is_wholly_alike_only_to_itself() -> None:
+def test_layouts_are_wholly_alike_only_to_themselves_and_similarity_is_a_covariance() -> None:
     alike = layout_similarity(LAYOUTS, LAYOUTS)
     assert ((alike == 1.0) == np.eye(len(LAYOUTS), dtype=bool)).all()
+    smallest = np.linalg.eigvalsh(layout_similarity(LAYOUTS, LAYOUTS)).min()
+    assert smallest > -1e-12  # none is negative but for rounding
+    assert layout_similarity(LAYOUTS, columns()).shape == (len(LAYOUTS), 0)
+    (alike,) = layout_similarity(
+        columns(Layout()), columns(Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL))
+    )
+    assert alike[0] == alike[1]
 
 
 @pytest.mark.parametrize(
@@ -175,22 +164,6 @@ def test_every_doubling_and_every_changed_choice_makes_layouts_less_alike(near: 
     assert 0 < alike[1] < alike[0] < 1
 
 
-def test_a_changed_choice_counts_the_same_whatever_the_two_values_are() -> None:
-    (alike,) = layout_similarity(
-        columns(Layout()), columns(Layout(recompute=Recompute.SELECTIVE), Layout(recompute=Recompute.FULL))
-    )
-    assert alike[0] == alike[1]
-
-
-def test_similarity_is_a_covariance() -> None:
-    smallest = np.linalg.eigvalsh(layout_similarity(LAYOUTS, LAYOUTS)).min()
-    assert smallest > -1e-12  # none is negative but for rounding
-
-
-def test_with_nothing_to_compare_to_there_is_no_similarity() -> None:
-    assert layout_similarity(LAYOUTS, columns()).shape == (len(LAYOUTS), 0)
-
-
 # ---------------------------------------------------------------- memory prior
 LIMIT = 1e9
 PEAKS = np.linspace(0.5e9, 1.5e9, len(LAYOUTS))
@@ -204,47 +177,35 @@ def fit_probability(trials: dict[int, MemoryTrial]) -> np.ndarray:
     return np.exp(log_probability(math.log(LIMIT) - estimate.mean, np.sqrt(estimate.variance)))
 
 
-def test_before_any_trial_the_chance_falls_with_the_predicted_peak_and_is_even_at_the_limit() -> None:
+def test_chances_to_fit_follow_peaks_fall_with_failures_and_rise_with_successes_at_the_edge() -> None:
     chance = fit_probability({})
     assert chance[0] > 0.99
     assert chance[-1] < 0.01
     assert chance[EDGE] == pytest.approx(0.5, abs=0.1)  # no row lies exactly at the limit
-
-
-def test_the_usual_error_of_a_peak_is_the_published_one() -> None:
     deviations = np.sqrt(PRIOR.points(np.arange(len(LAYOUTS))).variance)
     assert np.median(deviations) == pytest.approx(MEMORY_DEVIATION, rel=0.35)  # layouts differ in what they hold
-
-
-def test_every_out_of_memory_lowers_the_chances_of_the_others() -> None:
     near = slice(EDGE - 10, EDGE + 10)
     first, second = fit_probability({EDGE: RAN_OUT}), fit_probability({EDGE: RAN_OUT, EDGE - 3: RAN_OUT})
     assert (first[near] < fit_probability({})[near]).all()
     assert (second[near] < first[near]).all()
-
-
-def test_a_success_at_the_edge_raises_the_chances_of_the_others() -> None:
-    near = slice(EDGE - 10, EDGE + 10)
+    assert fit_probability({0: RAN_OUT})[EDGE] < 0.1  # it was even
     assert (fit_probability({EDGE: FITS})[near] > fit_probability({})[near]).all()
-
-
-def test_a_success_far_below_the_limit_teaches_nothing() -> None:
     assert fit_probability({0: FITS}) == pytest.approx(fit_probability({}), abs=1e-3)  # a chance of 1e-8 was excluded
 
 
-def test_a_failure_that_nobody_expected_is_believed() -> None:
-    assert fit_probability({0: RAN_OUT})[EDGE] < 0.1  # it was even
-
-
-def test_the_order_of_the_trials_hardly_matters() -> None:
+def test_a_peak_is_known_once_measured_and_prior_errors_surprise_by_one_each() -> None:
     trials = {EDGE: RAN_OUT, EDGE - 8: FITS, EDGE + 6: FITS, EDGE - 2: RAN_OUT}
     forwards, backwards = fit_probability(trials), fit_probability(dict(reversed(trials.items())))
     assert forwards == pytest.approx(backwards, abs=0.05)  # one pass of filtering is not exact
-
-
-def test_a_measured_peak_is_known_from_then_on() -> None:
     estimate = learn_peaks(PRIOR, LIMIT, {EDGE: MemoryTrial(fits=True, peak_bytes=0.8e9)}).at(np.array([EDGE]))
     assert math.exp(estimate.mean[0]) == pytest.approx(0.8e9, rel=0.03)  # known to 2 %, pulled towards 1e9
+    belief, generator = prior(), np.random.default_rng(0)
+    errors = generator.multivariate_normal(
+        np.zeros(len(ROWS)), belief.covariance(belief.points(ROWS), belief.points(ROWS))
+    )
+    posterior = condition(belief, ROWS, belief.log_predicted + errors, np.full(len(ROWS), 1e-12))
+    # a chi-square variable: its deviation is sqrt(2 / rows) of its mean, allowed three times
+    assert posterior.surprise / len(ROWS) == pytest.approx(1.0, abs=3 * np.sqrt(2 / len(ROWS)))
 
 
 def test_one_observation_moves_the_belief_to_the_moments_of_the_cut_off_normal() -> None:
@@ -284,26 +245,22 @@ def observed(belief: Prior, rows: list[int], errors: list[float], noise: float =
     return estimate.mean - belief.log_predicted, estimate.variance
 
 
-def test_without_observations_every_prediction_stands_with_its_error() -> None:
+def test_a_row_is_known_by_its_observations_up_to_their_noise() -> None:
     corrections, variance = observed(prior(), [], [])
     assert not corrections.any()
     assert variance == pytest.approx(np.full(len(ROWS), 0.5**2 + 0.1**2))
-
-
-def test_an_observed_row_is_known_up_to_the_noise() -> None:
     corrections, variance = observed(prior(), [3], [0.7])
     assert corrections[3] == pytest.approx(0.7, abs=1e-3)  # the prior pulls by noise^2 / variance
     assert variance[3] == pytest.approx(1e-8, rel=0.01)
+    corrections, _ = observed(prior(), [5, 5], [0.2, 0.4], noise=0.01)
+    assert corrections[5] == pytest.approx(0.3, abs=1e-3)  # the prior pulls by noise^2 / variance
 
 
-def test_what_one_row_shows_carries_over_to_rows_that_spend_on_the_same_part_and_to_no_other() -> None:
+def test_what_a_row_shows_carries_over_to_equal_parts_and_to_rows_that_are_alike() -> None:
     corrections, _ = observed(prior(residual_correlation=0.0), [0], [0.4])
     half = len(ROWS) // 2
     assert (corrections[1:half] > 0.3).all()  # 0.5^2 of a variance of 0.5^2 + 0.1^2 is the part's: 0.385
     assert corrections[half:] == pytest.approx(0.0)
-
-
-def test_of_rows_with_equal_parts_the_more_alike_is_corrected_more() -> None:
     corrections, _ = observed(prior(deviations=np.zeros(2)), [0], [0.1])
     whole, factors = (
         belief.covariance(belief.points(ROWS[:1]), belief.points(ROWS))[0] for belief in (prior(), prior(residual=0.0))
@@ -313,68 +270,37 @@ def test_of_rows_with_equal_parts_the_more_alike_is_corrected_more() -> None:
     assert corrections[order[1]] > 2 * corrections[order[-1]] > 0
 
 
-def test_a_row_observed_twice_counts_with_both_observations() -> None:
-    corrections, _ = observed(prior(), [5, 5], [0.2, 0.4], noise=0.01)
-    assert corrections[5] == pytest.approx(0.3, abs=1e-3)  # the prior pulls by noise^2 / variance
-
-
-def test_conditioning_is_that_of_the_joint_normal_distribution() -> None:
+def test_conditioning_is_that_of_the_joint_normal_distribution_and_nearly_so_at_all_rows() -> None:
     belief, rows, errors = prior(), [2, 11, 30], np.array([0.3, -0.2, 0.1])
     joint = belief.covariance(belief.points(ROWS), belief.points(ROWS))
     gain = joint[:, rows] @ np.linalg.inv(joint[np.ix_(rows, rows)] + 1e-8 * np.eye(3))
     corrections, variance = observed(belief, rows, errors.tolist())
     assert corrections == pytest.approx(gain @ errors)
     assert variance == pytest.approx(np.diag(joint - gain @ joint[rows]), abs=1e-12)  # of 0.26, after cancellation
-
-
-def test_approximately_is_exact_where_rows_share_no_residual_but_for_the_observed_ones() -> None:
     belief = prior(residual_correlation=0.0)
-    rows = np.array([0, 7])
-    posterior = condition(belief, rows, belief.log_predicted[rows] + 0.2, np.full(2, 1e-4))
-    rough, exact, others = posterior.at_all_rows(), posterior.at(ROWS), np.setdiff1d(ROWS, rows)
+    known = np.array([0, 7])
+    posterior = condition(belief, known, belief.log_predicted[known] + 0.2, np.full(2, 1e-4))
+    rough, exact, others = posterior.at_all_rows(), posterior.at(ROWS), np.setdiff1d(ROWS, known)
     assert rough.mean[others] == pytest.approx(exact.mean[others])
     assert rough.variance[others] == pytest.approx(exact.variance[others])
 
 
-def test_errors_as_large_as_the_prior_expects_surprise_by_one_each() -> None:
-    belief, generator = prior(), np.random.default_rng(0)
-    errors = generator.multivariate_normal(
-        np.zeros(len(ROWS)), belief.covariance(belief.points(ROWS), belief.points(ROWS))
-    )
-    posterior = condition(belief, ROWS, belief.log_predicted + errors, np.full(len(ROWS), 1e-12))
-    # a chi-square variable: its deviation is sqrt(2 / rows) of its mean, allowed three times
-    assert posterior.surprise / len(ROWS) == pytest.approx(1.0, abs=3 * np.sqrt(2 / len(ROWS)))
-
-
 # ---------------------------------------------------------------- stand ins
-def test_a_small_trial_has_the_prediction_of_its_own_job_and_the_layout_that_it_stands_for() -> None:
+def test_a_stand_in_has_its_own_job_its_peak_and_the_speed_of_its_cluster() -> None:
     points = StandIns(TARGET).times([(LARGE_LAYOUT, STAND_IN)]).points
     assert points.log_predicted[0] == pytest.approx(math.log(predict_one(SMALL_LAYOUT, SMALL).step_time.total_s))
     assert points.layouts.row(0) == LARGE_LAYOUT
     assert points.tasks.tolist() == [1]
-
-
-def test_equal_small_jobs_are_one_job_and_that_of_the_table_is_the_first() -> None:
     itself = replace(STAND_IN, job=TARGET, layout=LARGE_LAYOUT)
     points = StandIns(TARGET).times([(LARGE_LAYOUT, one) for one in (STAND_IN, itself, STAND_IN)]).points
     assert points.tasks.tolist() == [1, 0, 1]
-
-
-def test_what_is_known_of_a_clusters_speed_holds_for_a_part_of_it() -> None:
     known = replace(TARGET, calibration=Calibration(factor=1.3, deviation=0.02, num_runs=9))
     slower = StandIns(known).times([(LARGE_LAYOUT, STAND_IN)]).points.log_predicted
     usual = StandIns(TARGET).times([(LARGE_LAYOUT, STAND_IN)]).points.log_predicted
     assert slower - usual == pytest.approx(math.log(1.3))
-
-
-def test_what_is_known_of_a_clusters_speed_says_nothing_of_other_hardware() -> None:
-    known = replace(TARGET, calibration=Calibration(factor=1.3, deviation=0.02, num_runs=9))
     elsewhere = replace(STAND_IN, job=replace(SMALL, cluster=replace(SMALL.cluster, accelerator=h100(name="h200"))))
-    points = [StandIns(job).times([(LARGE_LAYOUT, elsewhere)]).points.log_predicted for job in (known, TARGET)]
-    assert np.array_equal(points[0], points[1])
-
-
-def test_a_measured_peak_is_compared_with_what_was_predicted_to_be_measured() -> None:
+    logs = [StandIns(job).times([(LARGE_LAYOUT, elsewhere)]).points.log_predicted for job in (known, TARGET)]
+    assert np.array_equal(logs[0], logs[1])
     memory = predict_one(SMALL_LAYOUT, SMALL).memory
     stand_ins = StandIns(TARGET)
     assert stand_ins.allowance_bytes(STAND_IN) == pytest.approx(memory.allowance_bytes)
@@ -393,22 +319,13 @@ def believed_mean(errors: list[float]) -> float:
     return float(ROBUST_COMMON[0] @ np.linalg.solve(ROBUST_COMMON + np.diag(noise), np.array(errors)))
 
 
-def test_a_run_that_went_wrong_counts_less_than_the_others() -> None:
+def test_a_run_that_went_wrong_hardly_counts_unless_it_was_faster_where_faults_slow_down() -> None:
     noise = student_noise(ROBUST_COMMON, np.array([0.1] * 8 + [1.5]), OWN)
     assert noise[-1] > 100 * noise[0]
-
-
-def test_four_of_nine_runs_that_went_wrong_hardly_move_what_is_believed() -> None:
     assert abs(believed_mean([0.1] * 5 + [1.5] * 4) - 0.1) < 0.03
-
-
-def test_errors_of_usual_size_count_about_as_their_own_variance_says() -> None:
     noise = student_noise(ROBUST_COMMON, np.array([0.07, 0.1, 0.13] * 3), OWN)
     assert (noise > OWN / 2).all()
     assert (noise < 2 * OWN).all()
-
-
-def test_a_run_that_was_much_faster_is_believed_where_faults_only_slow_down() -> None:
     errors = np.array([0.1] * 7 + [-1.0, 1.5])
     noise = student_noise(ROBUST_COMMON, errors, OWN, only_above=True)
     assert noise[-2] < 2 * OWN[0]

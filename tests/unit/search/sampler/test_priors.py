@@ -14,26 +14,25 @@ PRIOR = time_prior(BIG_LAYOUTS, PREDICTIONS, time_error(BIG_JOB))
 SEEN = range(0, len(BIG_LAYOUTS), len(BIG_LAYOUTS) // 12)
 
 
-def test_the_prior_spread_is_that_of_the_error_it_is_made_of() -> None:
-    variance = PRIOR.points(np.arange(len(BIG_LAYOUTS))).variance
-    assert variance == pytest.approx(log_variance(PREDICTIONS.step_time, time_error(BIG_JOB)))  # rounding
-
-
-def test_a_first_trial_already_tells_how_slow_the_cluster_is() -> None:
+def test_how_slow_the_cluster_is_is_learnt_from_a_first_trial_and_the_order_stands() -> None:
     first = learn_times(PRIOR, {0: 1.3 * float(PREDICTED_S[0])})
     ratio = np.exp(first.at(np.arange(len(BIG_LAYOUTS))).mean) / PREDICTED_S
     assert np.median(ratio) > 1.1
     assert ratio.max() < 1.31  # what that trial showed, and its residual
-
-
-def test_when_every_layout_is_half_as_fast_their_order_stands() -> None:
     slow = learn_times(PRIOR, {row: 2.0 * float(PREDICTED_S[row]) for row in SEEN})
     errors = np.exp(slow.at(np.arange(len(BIG_LAYOUTS))).mean) / (2.0 * PREDICTED_S) - 1
     assert np.median(np.abs(errors)) < 0.05  # it was 0.5; parts take some of the blame
 
 
-def test_without_measurements_the_predictions_stand() -> None:
+def test_predictions_stand_with_their_errors_until_they_prove_wrong() -> None:
     assert np.exp(learn_times(PRIOR, {}).at(np.arange(len(BIG_LAYOUTS))).mean) == pytest.approx(PREDICTED_S)
+    variance = PRIOR.points(np.arange(len(BIG_LAYOUTS))).variance
+    assert variance == pytest.approx(log_variance(PREDICTIONS.step_time, time_error(BIG_JOB)))  # rounding
+    assert scale_inflation(learn_times(PRIOR, {})) == 1.0
+    right = learn_times(PRIOR, {row: float(PREDICTED_S[row]) for row in SEEN})
+    wrong = learn_times(PRIOR, {row: float(PREDICTED_S[row]) * (4.0 if row % 2 else 0.25) for row in SEEN})
+    assert scale_inflation(right) == 1.0
+    assert scale_inflation(wrong) > 1.5
 
 
 def test_a_part_that_is_slower_than_predicted_is_learnt_from_a_dozen_layouts() -> None:
@@ -45,14 +44,3 @@ def test_a_part_that_is_slower_than_predicted_is_learnt_from_a_dozen_layouts() -
     heavy = communication_s > 0.1 * PREDICTED_S
     before, after = (np.abs(np.log(guess / truth_s))[heavy].mean() for guess in (PREDICTED_S, learnt_s))
     assert after < before / 3  # what is left is the linearisation's: shares change as the part grows
-
-
-def test_predictions_that_prove_wrong_are_trusted_less_and_those_that_prove_right_as_before() -> None:
-    right = learn_times(PRIOR, {row: float(PREDICTED_S[row]) for row in SEEN})
-    wrong = learn_times(PRIOR, {row: float(PREDICTED_S[row]) * (4.0 if row % 2 else 0.25) for row in SEEN})
-    assert scale_inflation(right) == 1.0
-    assert scale_inflation(wrong) > 1.5
-
-
-def test_before_any_measurement_the_prior_is_taken_at_its_word() -> None:
-    assert scale_inflation(learn_times(PRIOR, {})) == 1.0

@@ -11,7 +11,9 @@ from autotuner.core.objective import WORTHWHILE_GAIN
 from autotuner.search.sampler.model import Prior
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.priors import MemoryTrial
-from autotuner.search.sampler.propose import EVEN_CHANCE, Beliefs, Proposal, propose
+from autotuner.search.sampler.propose import EVEN_CHANCE, Beliefs, LongShot, MemoryBelief, Proposal, propose
+from autotuner.search.sweeps.instructions import long_shot_in_words, memory_in_words
+from tests.builders import present
 from tests.unit.search.tables import LAYOUTS
 
 NOTHING = Evidence(tried=frozenset(), pending=(), step_time_s={}, memory={}, best_value=None)
@@ -40,9 +42,7 @@ def beliefs(*, step_time_s: np.ndarray | None = None, peak_bytes: np.ndarray | N
 
 
 def proposed(belief: Beliefs, evidence: Evidence = NOTHING, *, cost_exponent: float = 0.0) -> Proposal:
-    proposal = propose(belief, evidence, cost_exponent=cost_exponent, tie_breaker=np.random.default_rng(0))
-    assert proposal is not None
-    return proposal
+    return present(propose(belief, evidence, cost_exponent=cost_exponent, tie_breaker=np.random.default_rng(0)))
 
 
 def after(step_time_s: dict[int, float], pending: tuple[int, ...] = ()) -> Evidence:
@@ -55,15 +55,12 @@ def after(step_time_s: dict[int, float], pending: tuple[int, ...] = ()) -> Evide
     )
 
 
-def test_before_the_first_measurement_the_fastest_that_will_probably_fit_is_tried() -> None:
+def test_before_the_first_measurement_the_fastest_that_will_probably_fit_or_the_likeliest_is_tried() -> None:
     seconds, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
     seconds[:3], peaks[:3] = (1.0, 1.4, 1.5), (1.1e9, 0.99e9, 1e8)  # probably not, probably, surely
     proposal = proposed(beliefs(step_time_s=seconds, peak_bytes=peaks))
     assert (proposal.row, proposal.expected_gain) == (1, math.inf)
     assert 0.5 < proposal.fit_probability < 0.6
-
-
-def test_where_nothing_will_probably_fit_the_likeliest_is_tried_first() -> None:
     peaks = np.full(NUM_ROWS, 1.2e9)
     peaks[7] = 1.05e9
     assert proposed(beliefs(peak_bytes=peaks)).row == 7
@@ -92,31 +89,22 @@ def test_the_expected_gain_is_that_of_a_normal_log_time_below_the_best() -> None
     assert proposed(belief, evidence).expected_gain == pytest.approx(gain, rel=0.02)  # 200,000 samples
 
 
-def test_a_layout_that_cannot_fit_gains_nothing_however_fast_it_is() -> None:
+def test_what_cannot_fit_is_not_proposed_however_fast_it_is() -> None:
     seconds, peaks = np.full(NUM_ROWS, 1.0), np.full(NUM_ROWS, 1e8)
     seconds[5], peaks[5] = 0.01, 2e9
     assert proposed(beliefs(step_time_s=seconds, peak_bytes=peaks)).row != 5
-
-
-def test_nothing_is_proposed_where_nothing_can_fit() -> None:
     none = beliefs(peak_bytes=np.full(NUM_ROWS, 2e9))
     assert propose(none, NOTHING, cost_exponent=0.0, tie_breaker=np.random.default_rng(0)) is None
 
 
-def test_a_pending_trial_sends_the_next_one_elsewhere() -> None:
+def test_pending_trials_send_the_next_elsewhere_and_raise_no_bar_if_they_run_out() -> None:
     belief = replace(beliefs(step_time_s=np.ones(NUM_ROWS)), times=quantity(np.ones(NUM_ROWS), deviation=0.2))
     points = belief.times.points(np.arange(NUM_ROWS))
     alike = belief.times.covariance(points.take(np.array([0])), points)[0]
     row = proposed(belief, after({NUM_ROWS - 1: 1.0}, pending=(0,))).row
     assert row != 0
     assert alike[row] < np.median(alike)
-
-
-def test_pending_trials_are_no_measurement() -> None:
     assert proposed(beliefs(), after({}, pending=(0,))).expected_gain == math.inf
-
-
-def test_a_pending_trial_that_will_probably_run_out_of_memory_raises_no_bar() -> None:
     seconds, peaks = np.full(NUM_ROWS, 1.0), np.full(NUM_ROWS, 1e8)
     seconds[0], peaks[0] = 0.1, 1.1e9
     belief = beliefs(step_time_s=seconds, peak_bytes=peaks)
@@ -125,18 +113,15 @@ def test_a_pending_trial_that_will_probably_run_out_of_memory_raises_no_bar() ->
     assert beside.expected_gain > 0.01
 
 
-def test_where_cost_counts_the_cheaper_of_two_layouts_of_equal_mfu_is_tried() -> None:
+def test_mfu_counts_and_not_the_step_and_where_cost_counts_the_cheaper_of_equals() -> None:
+    worth_per_step = np.full(NUM_ROWS, 0.4)
+    worth_per_step[0] = 0.2  # a format of twice the peak: row 0 is the fastest, and uses less of what it could
+    assert proposed(replace(beliefs(), worth_per_step=worth_per_step)).row == 1
     seconds = np.full(NUM_ROWS, 10.0)
     seconds[:2] = 1.0, 2.0
     belief = replace(beliefs(step_time_s=seconds), worth_per_step=0.4 * seconds)  # the slow one has half the peak
     belief.worth_per_step[2:] = 0.04
     assert {proposed(belief, cost_exponent=1.0).row for _ in range(5)} == {0}
-
-
-def test_a_higher_mfu_counts_and_not_a_shorter_step_where_precisions_differ() -> None:
-    worth_per_step = np.full(NUM_ROWS, 0.4)
-    worth_per_step[0] = 0.2  # a format of twice the peak: row 0 is the fastest, and uses less of what it could
-    assert proposed(replace(beliefs(), worth_per_step=worth_per_step)).row == 1
 
 
 def test_of_a_large_table_the_best_row_is_found_wherever_it_is() -> None:
@@ -160,21 +145,14 @@ def long_shot_beside(seconds: float, likely_s: float) -> Proposal:
     return proposed(belief, after(dict.fromkeys(range(2, NUM_ROWS), 2.0)))
 
 
-def test_a_long_shot_that_gains_little_waits_for_what_is_likely_to_fit() -> None:
+def test_a_long_shot_is_tried_for_a_worthwhile_gain_or_last_of_all_and_says_so() -> None:
     proposal = long_shot_beside(seconds=1.99, likely_s=2.6)
     assert (proposal.row, proposal.long_shot) == (1, None)
-
-
-def test_a_long_shot_that_gains_a_hundredth_and_more_than_the_likely_is_tried_first_and_says_so() -> None:
     proposal = long_shot_beside(seconds=1.0, likely_s=1.9)
     assert proposal.row == 0
     assert proposal.long_shot is not None
     assert proposal.long_shot.fit_probability == proposal.fit_probability < EVEN_CHANCE
-    assert proposal.long_shot.likely_gain is not None
-    assert proposal.long_shot.expected_gain > max(WORTHWHILE_GAIN, proposal.long_shot.likely_gain)
-
-
-def test_a_long_shot_is_tried_last_of_all_and_says_that_nothing_likelier_is_left() -> None:
+    assert proposal.long_shot.expected_gain > max(WORTHWHILE_GAIN, present(proposal.long_shot.likely_gain))
     times, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
     times[0], peaks[0] = 1.99, 1.05e9
     belief = beliefs(step_time_s=times, peak_bytes=peaks)
@@ -184,9 +162,7 @@ def test_a_long_shot_is_tried_last_of_all_and_says_that_nothing_likelier_is_left
 
 
 @pytest.mark.parametrize(("num_lost", "row"), [(0, 0), (1, 1)])
-def test_once_more_than_a_twentieth_of_the_trials_ran_out_of_memory_surer_layouts_go_first(
-    num_lost: int, row: int
-) -> None:
+def test_once_more_than_a_twentieth_of_trials_ran_out_of_memory_surer_layouts_go_first(num_lost: int, row: int) -> None:
     times, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
     times[:2], peaks[0], peaks[2] = (2.0, 2.6), 0.96e9, 1.2e9
     evidence = after({3: 2.0, 4: 2.0})
@@ -195,3 +171,21 @@ def test_once_more_than_a_twentieth_of_the_trials_ran_out_of_memory_surer_layout
     belief = replace(beliefs(peak_bytes=peaks), times=quantity(times, deviation=0.02))
     proposal = proposed(belief, known)
     assert (proposal.row, proposal.long_shot) == (row, None)
+
+
+# ---------------------------------------------------------------- what a search says about memory
+def test_long_shots_and_beliefs_are_said_with_their_figures() -> None:
+    shot = LongShot(fit_probability=0.312, expected_gain=0.0314, likely_gain=0.0121)
+    assert long_shot_in_words(shot, "best MFU") == (
+        "only 31 % likely to fit in memory, and tried since it is expected to raise the best MFU by 3.1 % "
+        "all the same; a layout with an even chance by 1.2 % at most"
+    )
+    shot = LongShot(fit_probability=0.312, expected_gain=math.inf, likely_gain=None)
+    assert long_shot_in_words(shot, "best MFU") == (
+        "only 31 % likely to fit in memory, and tried since no untried layout has an even chance"
+    )
+    belief = MemoryBelief(factor=1.0623, low=0.951, high=1.174, num_untried=16_700, num_likely=7312)
+    assert memory_in_words(belief) == (
+        "peaks are now believed to be 1.06 x the predicted ones, 8 of 10 layouts within 0.95 to 1.17 x; "
+        "7,312 of 16,700 untried layouts have at least an even chance to fit"
+    )

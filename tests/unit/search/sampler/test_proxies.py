@@ -21,15 +21,20 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.search.sampler.proxies import SmallTrials, small_trials
 from autotuner.search.sampler.proxy import fewer_layers, scaled
 from autotuner.search.space.legal import legal_layouts
-from tests.builders import big_job, cpu_cluster, h100, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
+from tests.builders import (
+    big_job,
+    cpu_cluster,
+    h100,
+    h100_cluster,
+    llama_70b,
+    present,
+    tiny_job,
+    tiny_model,
+    tiny_space,
+)
 
 # ---------------------------------------------------------------- measured parts
-PIPELINE = Layout(
-    data_parallel_shard_degree=8,
-    tensor_parallel_degree=4,
-    pipeline_parallel_degree=2,
-    shard_level=ShardLevel.OPTIMIZER,
-)
+PIPELINE = Layout.parse("zero8 tp4 pp2 1f1b mb1")
 
 
 def measured(layout: Layout, num_nodes: int = 2) -> set[str]:
@@ -38,54 +43,26 @@ def measured(layout: Layout, num_nodes: int = 2) -> set[str]:
     return set(trial.measured_parts)
 
 
-def test_what_a_rank_takes_by_itself_is_measured() -> None:
+def test_what_ranks_groups_and_pipelines_take_is_measured_unless_they_lie_otherwise() -> None:
     assert {"matrix_s", "attention_s", "pointwise_s", "recompute_s"} <= measured(PIPELINE)
-
-
-def test_groups_of_as_many_ranks_are_measured_and_smaller_ones_modelled() -> None:
     found = measured(PIPELINE)
     assert {"tensor_communication_s", "bubble_s"} <= found
     assert not {"data_communication_s", "optimizer_s"} & found
-
-
-def test_a_shorter_pipeline_waits_otherwise() -> None:
+    assert not {"context_communication_s", "expert_communication_s"} & measured(PIPELINE)
+    assert "optimizer_s" in measured(Layout(data_parallel_replicate_degree=64))
     deep = replace(PIPELINE, pipeline_parallel_degree=4, data_parallel_shard_degree=4)
     found = measured(deep)
     assert "bubble_s" not in found
     assert "matrix_s" in found
-
-
-def test_stages_that_come_to_lie_in_one_node_send_over_another_link() -> None:
     assert "pipeline_communication_s" in measured(PIPELINE)
     assert "pipeline_communication_s" not in measured(PIPELINE, num_nodes=1)
-
-
-def test_groups_that_there_are_none_of_are_not_named() -> None:
-    assert not {"context_communication_s", "expert_communication_s"} & measured(PIPELINE)
-
-
-def test_replicas_of_plain_data_parallelism_update_as_much() -> None:
-    assert "optimizer_s" in measured(Layout(data_parallel_replicate_degree=64))
 
 
 # ---------------------------------------------------------------- smaller
 TWO_NODES = h100_cluster(2)
 
-FSDP = Layout(
-    data_parallel_shard_degree=16,
-    tensor_parallel_degree=4,
-    shard_level=ShardLevel.PARAMETERS,
-    reshard_after_forward=True,
-    micro_batch_size=2,
-)
-SMALLER_PIPELINE = Layout(
-    data_parallel_replicate_degree=4,
-    tensor_parallel_degree=4,
-    pipeline_parallel_degree=4,
-    pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
-    virtual_stages_per_rank=5,
-    sequence_parallel=True,
-)
+FSDP = Layout.parse("fsdp16 tp4 mb2 reshard")
+SMALLER_PIPELINE = Layout.parse("dp4 tp4 pp4 v5 interleaved_1f1b mb1 sp")
 
 
 def trial_of(layout: Layout, job: Job | None = None, **asked: int) -> ScaledTrial:
@@ -101,13 +78,26 @@ def sparse_job(num_dense_layers: int = 3) -> Job:
     return replace(big_job(), model=llama_70b(num_layers=64, experts=experts))
 
 
-def test_shards_shrink_and_everything_else_stays() -> None:
+def test_shards_and_pipelines_shrink_and_stages_and_one_expert_group_stay_whole() -> None:
     trial = trial_of(FSDP)
     assert trial.layout == replace(FSDP, data_parallel_shard_degree=4)
     assert trial.num_layers == big_job().model.num_layers
+    layout = Layout(data_parallel_shard_degree=64, expert_parallel_degree=8, shard_level=ShardLevel.PARAMETERS)
+    trial = trial_of(layout, sparse_job())
+    assert trial.layout.expert_parallel_degree == 8
+    assert trial.layout.data_parallel_shard_degree == 16
+    trial = trial_of(SMALLER_PIPELINE)
+    assert (trial.layout.pipeline_parallel_degree, trial.layout.virtual_stages_per_rank) == (2, 5)
+    assert trial.num_layers == 80 // 4 * 2
+    assert trial_of(SMALLER_PIPELINE).layout.data_parallel_replicate_degree == 2
 
 
-def test_a_replica_runs_as_many_micro_batches() -> None:
+def test_a_trial_keeps_every_rule_and_as_many_micro_batches_on_its_part_of_the_cluster() -> None:
+    for layout in (FSDP, SMALLER_PIPELINE):
+        trial = trial_of(layout)
+        job = trial.job(big_job(), TWO_NODES)
+        assert job.cluster.world_size == trial.num_ranks <= 16
+        assert not reasons(trial.layout, job)
     job = big_job()
     for layout in (FSDP, SMALLER_PIPELINE):
         trial = trial_of(layout)
@@ -115,25 +105,7 @@ def test_a_replica_runs_as_many_micro_batches() -> None:
         assert small.workload.num_micro_batches(trial.layout) == job.workload.num_micro_batches(layout)
 
 
-def test_a_pipeline_keeps_its_stages_and_loses_ranks() -> None:
-    trial = trial_of(SMALLER_PIPELINE)
-    assert (trial.layout.pipeline_parallel_degree, trial.layout.virtual_stages_per_rank) == (2, 5)
-    assert trial.num_layers == 80 // 4 * 2
-
-
-def test_replicas_stay_at_two_where_the_pipeline_can_give_way() -> None:
-    assert trial_of(SMALLER_PIPELINE).layout.data_parallel_replicate_degree == 2
-
-
-def test_a_trial_keeps_every_rule_on_its_part_of_the_cluster() -> None:
-    for layout in (FSDP, SMALLER_PIPELINE):
-        trial = trial_of(layout)
-        job = trial.job(big_job(), TWO_NODES)
-        assert job.cluster.world_size == trial.num_ranks <= 16
-        assert not reasons(trial.layout, job)
-
-
-def test_a_schedule_goes_with_its_last_pipeline_rank() -> None:
+def test_what_a_pipeline_or_shards_would_share_goes_with_their_last_rank() -> None:
     wide = replace(
         SMALLER_PIPELINE, tensor_parallel_degree=8, context_parallel_degree=2, data_parallel_replicate_degree=1
     )
@@ -141,9 +113,6 @@ def test_a_schedule_goes_with_its_last_pipeline_rank() -> None:
     assert trial.layout.pipeline_parallel_degree == trial.layout.virtual_stages_per_rank == 1
     assert trial.layout.pipeline_schedule is PipelineSchedule.ONE_F_ONE_B
     assert trial.num_layers == 20  # what one rank holds
-
-
-def test_what_shards_would_share_goes_with_the_last_shard() -> None:
     wide = replace(FSDP, tensor_parallel_degree=8, context_parallel_degree=2, data_parallel_shard_degree=4)
     assert trial_of(wide).layout.shard_level is ShardLevel.PARAMETERS  # context ranks share on
     lone = replace(FSDP, tensor_parallel_degree=8, data_parallel_shard_degree=8)
@@ -153,42 +122,24 @@ def test_what_shards_would_share_goes_with_the_last_shard() -> None:
     assert not found.layout.reshard_after_forward
 
 
-def test_one_expert_group_stays_whole() -> None:
-    layout = Layout(data_parallel_shard_degree=64, expert_parallel_degree=8, shard_level=ShardLevel.PARAMETERS)
-    trial = trial_of(layout, sparse_job())
-    assert trial.layout.expert_parallel_degree == 8
-    assert trial.layout.data_parallel_shard_degree == 16
-
-
-def test_groups_that_outgrow_the_cluster_are_refused_by_name() -> None:
-    layout = Layout(
-        data_parallel_shard_degree=8,
-        tensor_parallel_degree=8,
-        expert_parallel_degree=64,
-        shard_level=ShardLevel.PARAMETERS,
-    )
+def test_a_trial_takes_part_of_a_node_or_whole_nodes_and_larger_groups_are_refused() -> None:
+    three_nodes = replace(h100_cluster(3))
+    trial = scaled(big_job(), FSDP, three_nodes)
+    assert isinstance(trial, ScaledTrial)
+    cluster = trial.job(big_job(), three_nodes).cluster
+    assert (cluster.num_nodes, cluster.accelerators_per_node) == (2, 8)
+    layout = Layout.parse("fsdp8 tp8 ep64 mb1")
     found = scaled(sparse_job(), layout, TWO_NODES)
     assert isinstance(found, Reason)
     assert found.field == "expert_parallel_degree"
     assert "8 tensor and 64 expert ranks take 64, and it has 16" in found.message
-
-
-def test_tensor_groups_larger_than_a_node_are_refused() -> None:
     nodes_of_four = replace(h100_cluster(4), accelerators_per_node=4)
     found = scaled(big_job(), replace(FSDP, tensor_parallel_degree=8, data_parallel_shard_degree=8), nodes_of_four)
     assert isinstance(found, Reason)
     assert found.field == "tensor_parallel_degree"
 
 
-def test_a_trial_takes_part_of_a_node_or_whole_nodes() -> None:
-    three_nodes = replace(h100_cluster(3))
-    trial = scaled(big_job(), FSDP, three_nodes)
-    assert isinstance(trial, ScaledTrial)
-    cluster = trial.job(big_job(), three_nodes).cluster
-    assert (cluster.num_nodes, cluster.accelerators_per_node) == (2, 8)
-
-
-def test_ends_that_give_layers_away_do_so_in_a_shorter_pipeline() -> None:
+def test_ends_dense_layers_and_recomputed_ones_keep_their_share_of_fewer_layers() -> None:
     layout = replace(
         SMALLER_PIPELINE,
         pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
@@ -200,27 +151,21 @@ def test_ends_that_give_layers_away_do_so_in_a_shorter_pipeline() -> None:
     trial = trial_of(layout)
     few = stage_sizes(trial.num_layers, 2, 0, 1)
     assert (few[0], few[-1]) == (whole[0], whole[-1])
-
-
-def test_leading_dense_layers_stay_where_the_first_stage_holds_more() -> None:
     layout = Layout(data_parallel_replicate_degree=8, pipeline_parallel_degree=8)
     trial = trial_of(layout, sparse_job(num_dense_layers=3))
     assert trial.num_dense_layers == 3
     assert trial.job(sparse_job(), TWO_NODES).model.num_sparse_layers == trial.num_layers - 3
-
-
-def test_without_a_pipeline_dense_layers_keep_their_share() -> None:
     layout = Layout(data_parallel_replicate_degree=64)
     assert trial_of(layout, sparse_job(num_dense_layers=16), layers=16).num_dense_layers == 4
+    layout = replace(FSDP, recompute=Recompute.FULL, recompute_every=2)
+    assert fewer_layers(big_job(), layout, 10) == 6
+    assert fewer_layers(big_job(), layout, 2) is None
 
 
-def test_a_rank_may_hold_fewer_layers() -> None:
+def test_a_rank_may_hold_fewer_layers_or_the_whole_model_its_pipeline() -> None:
     trial = trial_of(FSDP, layers=20)
     assert trial.num_layers == 20
     assert not trial.measured_parts
-
-
-def test_a_whole_model_keeps_its_pipeline() -> None:
     found = scaled(big_job(), SMALLER_PIPELINE, TWO_NODES, whole_model=True)
     assert isinstance(found, ScaledTrial)
     assert found.layout == replace(SMALLER_PIPELINE, data_parallel_replicate_degree=1)
@@ -230,12 +175,6 @@ def test_a_whole_model_keeps_its_pipeline() -> None:
 @pytest.mark.parametrize(("layers", "fewer"), [(20, 10), (5, 2), (2, 1), (1, None)])
 def test_layers_are_halved(layers: int, fewer: int | None) -> None:
     assert fewer_layers(big_job(), FSDP, layers) == fewer
-
-
-def test_every_other_layer_still_recomputes_where_layers_are_left_out() -> None:
-    layout = replace(FSDP, recompute=Recompute.FULL, recompute_every=2)
-    assert fewer_layers(big_job(), layout, 10) == 6
-    assert fewer_layers(big_job(), layout, 2) is None
 
 
 # ---------------------------------------------------------------- table
@@ -256,12 +195,18 @@ def of_cores() -> SmallTrials:
     return small_trials(job, legal_layouts(job, tiny_space(), TRIED), cpu_cluster(2), TRIED)
 
 
-def test_every_trial_keeps_the_rules_of_trials_on_its_own_ranks() -> None:
+def test_trials_of_a_table_keep_the_rules_of_trials_and_fit_with_fewer_layers() -> None:
     trials = of_cores()
     assert len(trials) > 50
     for row in range(len(trials)):
         trial = trials.trial_of(trials.layouts.row(row))
         assert not reasons(trial.layout, trial.job(trials.job, trials.cluster), TRIED)
+    trials = of_big_job(h100_cluster(2))
+    for row in range(0, len(trials), len(trials) // 40):
+        layout = trials.layouts.row(row)
+        trial = trials.trial_of(layout)
+        small = predict_one(trial.layout, trial.job(trials.job, trials.cluster))
+        assert present(small.fit_probability) >= 0.5
 
 
 def test_layouts_share_trials() -> None:
@@ -281,39 +226,23 @@ def test_layouts_share_trials() -> None:
     assert len(np.unique(trials.which)) == len({(t.layout, t.num_layers, t.global_batch_size) for t in own}) < len(own)
 
 
-def test_layouts_whose_groups_outgrow_the_cluster_are_counted_with_their_reason() -> None:
+def test_layouts_without_a_trial_are_counted_with_their_reason() -> None:
     trials = of_cores()
     every = legal_layouts(trials.job, tiny_space(), TRIED)
     assert trials.num_refused == len(every) - len(trials)
     assert "4 tensor ranks do not divide the 2 of its nodes" in trials.refused[0][0]
     assert not (trials.layouts.tensor_parallel_degree > 2).any()
-
-
-def test_trials_run_fewer_layers_where_fewer_ranks_would_not_hold_all() -> None:
-    trials = of_big_job(h100_cluster(2))
-    for row in range(0, len(trials), len(trials) // 40):
-        layout = trials.layouts.row(row)
-        trial = trials.trial_of(layout)
-        small = predict_one(trial.layout, trial.job(trials.job, trials.cluster))
-        assert small.fit_probability is not None
-        assert small.fit_probability >= 0.5
-
-
-def test_without_room_for_a_single_layer_there_is_no_trial() -> None:
     small_cards = replace(h100_cluster(2), accelerator=h100(memory_bytes=8 * 10**9))
     trials = of_big_job(small_cards)
     assert any("no trial fits in 8 GB" in why for why, _ in trials.refused)
     assert len(trials) < len(of_big_job(h100_cluster(2)))
 
 
-def test_an_empty_table_has_no_trials() -> None:
-    job = big_job()
-    none = legal_layouts(job, None, TRIED).take(slice(0, 0))
-    assert len(small_trials(job, none, h100_cluster(2), TRIED)) == 0
-
-
-def test_a_layout_of_the_table_is_found_by_its_value() -> None:
+def test_a_table_finds_the_trial_of_a_layout_by_its_value_and_may_be_empty() -> None:
     trials = of_cores()
     plain = replace(trials.layouts.row(0))
     assert isinstance(plain, Layout)
     assert trials.trial_of(plain).num_ranks <= 2
+    job = big_job()
+    none = legal_layouts(job, None, TRIED).take(slice(0, 0))
+    assert len(small_trials(job, none, h100_cluster(2), TRIED)) == 0

@@ -42,7 +42,7 @@ from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.priors import MemoryTrial
 from autotuner.search.sampler.propose import FrontWorths, Proposal, log_expected_entry, propose
 from autotuner.search.sampler.transfer import StandIn
-from tests.builders import h100_cluster, llama_70b
+from tests.builders import h100_cluster, llama_70b, present
 from tests.unit.search.sampler.test_propose import NOTHING, NUM_ROWS, after, beliefs
 from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS, JOB, LAYOUTS, predictions, sampler
 
@@ -79,22 +79,23 @@ def small_trial(slower: float, *, fits: bool | None = True) -> SmallTrial:
     return SmallTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, step_time_s=step_time_s, fits=fits)
 
 
-def test_without_a_small_trial_the_estimate_is_the_prediction_with_its_interval() -> None:
+def test_without_small_trials_estimates_are_predictions_and_those_of_many_are_those_of_each() -> None:
     predicted, estimate = predict_one(LARGE_LAYOUT, TARGET), full_size(LARGE_LAYOUT, TARGET, [])
     assert estimate.step_time_s == pytest.approx(predicted.step_time.total_s)
     assert estimate.relative_error == pytest.approx(predicted.relative_error)
     assert estimate.fit_probability == pytest.approx(predicted.fit_probability)
     assert estimate.peak_bytes == pytest.approx(predicted.memory.total_bytes)
     assert not estimate.measured_parts
+    layouts, trials = [LARGE_LAYOUT, layout(replicas=16, pipeline=4)], [small_trial(1.2), small_trial(1.1)]
+    together = FullSize(TARGET).estimates(layouts, trials)
+    for one, estimate in zip(layouts, together, strict=True):
+        assert full_size(one, TARGET, trials).step_time_s == pytest.approx(estimate.step_time_s)
 
 
-def test_a_small_trial_that_was_slower_makes_the_full_size_slower_and_its_interval_narrower() -> None:
+def test_a_small_trial_narrows_the_full_size_and_one_of_the_very_layout_is_an_observation() -> None:
     before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [small_trial(1.2)])
     assert before.step_time_s < after.step_time_s < 1.2 * before.step_time_s
     assert after.relative_error < before.relative_error
-
-
-def test_a_small_trial_of_the_very_job_and_layout_is_an_ordinary_observation() -> None:
     measured_s = 1.3 * predict_one(LARGE_LAYOUT, TARGET).step_time.total_s
     itself = StandIn(job=TARGET, layout=LARGE_LAYOUT)
     trial = SmallTrial(stands_for=LARGE_LAYOUT, stand_in=itself, step_time_s=measured_s)
@@ -103,43 +104,30 @@ def test_a_small_trial_of_the_very_job_and_layout_is_an_ordinary_observation() -
     assert estimate.relative_error < 0.015
 
 
-def test_every_part_of_the_step_is_said_to_be_measured_or_modelled() -> None:
+def test_parts_of_the_step_are_measured_by_a_small_trial_of_this_layout_alone() -> None:
     trial = replace(small_trial(1.0), measured_parts=("matrix_s", "attention_s", "expert_communication_s"))
     estimate = full_size(LARGE_LAYOUT, TARGET, [trial])
     assert estimate.measured_parts == ("matrix_s", "attention_s")  # it has no experts
     assert {"data_communication_s", "bubble_s"} <= {*estimate.modelled_parts}
     assert not {*estimate.measured_parts} & {*estimate.modelled_parts}
     assert 0.5 < estimate.measured_share < 1.0
-
-
-def test_a_small_trial_of_another_layout_measures_no_part_and_still_teaches() -> None:
     other, trial = layout(replicas=8, pipeline=4, tensor=8), replace(small_trial(1.2), measured_parts=("matrix_s",))
     estimate = full_size(other, TARGET, [trial])
     assert estimate.measured_share == 0.0
     assert estimate.step_time_s > predict_one(other, TARGET).step_time.total_s
 
 
-def test_a_small_trial_that_ran_out_of_memory_lowers_the_chance_of_the_full_size() -> None:
+def test_a_small_trial_moves_the_memory_of_the_full_size() -> None:
     trial = SmallTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=False)
     before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [trial])
     assert after.peak_bytes > before.peak_bytes
     assert after.fit_probability < before.fit_probability
     assert math.isclose(after.step_time_s, before.step_time_s)
-
-
-def test_a_measured_peak_of_a_small_trial_moves_that_of_the_full_size() -> None:
     small = predict_one(SMALL_LAYOUT, SMALL).memory
     peak_bytes = 0.8 * (small.total_bytes - small.allowance_bytes)
     trial = SmallTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=True, peak_bytes=peak_bytes)
     before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [trial])
     assert 0.8 * before.peak_bytes < after.peak_bytes < before.peak_bytes
-
-
-def test_estimates_of_many_layouts_are_those_of_each() -> None:
-    layouts, trials = [LARGE_LAYOUT, layout(replicas=16, pipeline=4)], [small_trial(1.2), small_trial(1.1)]
-    together = FullSize(TARGET).estimates(layouts, trials)
-    for one, estimate in zip(layouts, together, strict=True):
-        assert full_size(one, TARGET, trials).step_time_s == pytest.approx(estimate.step_time_s)
 
 
 # ---------------------------------------------------------------- layout sampler
@@ -177,12 +165,9 @@ def as_predicted(layout: Layout) -> float:
     return float(SLOW_S[ROW_OF[layout]])
 
 
-def test_the_first_proposal_is_the_best_predicted_layout_if_all_surely_fit() -> None:
+def test_the_first_proposal_is_the_best_predicted_layout_that_probably_fits() -> None:
     proposer = sampler()
     assert layout_of(study_of(proposer).ask(proposer.distributions)) == LAYOUTS.row(0)
-
-
-def test_a_layout_that_probably_runs_out_is_not_tried_before_one_that_is_little_slower() -> None:
     peaks = np.full(len(LAYOUTS), 1e8)
     peaks[0] = 2.2e9  # a tenth above the limit
     proposer = sampler(peak_bytes=peaks)
@@ -190,9 +175,7 @@ def test_a_layout_that_probably_runs_out_is_not_tried_before_one_that_is_little_
 
 
 @pytest.mark.parametrize(("head_start", "first"), [(1.05, 0), (1.005, 1)])
-def test_a_layout_at_the_edge_of_memory_is_tried_first_where_it_is_clearly_faster(
-    head_start: float, first: int
-) -> None:
+def test_a_layout_at_the_edge_of_memory_is_tried_first_where_it_is_clearly_fast(head_start: float, first: int) -> None:
     peaks, seconds = np.full(len(LAYOUTS), 1e8), SLOW_S.copy()
     peaks[0] = 1.99e9  # just below the limit: a little better than an even chance
     seconds[0] = seconds[1] / head_start
@@ -200,19 +183,23 @@ def test_a_layout_at_the_edge_of_memory_is_tried_first_where_it_is_clearly_faste
     assert layout_of(study_of(proposer).ask(proposer.distributions)) == LAYOUTS.row(first)
 
 
-def test_every_proposal_is_legal_and_none_is_repeated() -> None:
+def test_every_proposal_is_legal_and_new_until_every_row_was_tried() -> None:
     proposer = sampler()
     tried = run(study_of(proposer), proposer, 20, lambda layout: 1.0)
     assert len(set(tried)) == 20
     assert not any(reasons(layout, JOB, (*RULES, *TRIAL_RULES)) for layout in tried)
+    proposer = sampler()
+    study = study_of(proposer)
+    run(study, proposer, len(LAYOUTS), lambda layout: 1.0)
+    assert proposer.propose(study.get_trials()) is None
+    assert proposer.remaining_gain(study) == 0.0
+    with pytest.raises(ValueError, match="no layout is left"):
+        study.ask(proposer.distributions)
 
 
-def test_the_same_seed_and_answers_give_the_same_proposals() -> None:
+def test_the_seed_decides_between_equally_good_layouts_and_gives_the_same_proposals_again() -> None:
     traces = [run(study_of(p), p, 10, lambda x: 1.0 + x.micro_batch_size) for p in (sampler(), sampler())]
     assert traces[0] == traces[1]
-
-
-def test_the_seed_decides_between_layouts_that_are_equally_good() -> None:
     equal = np.ones(len(LAYOUTS))
     first = {run(study_of(p), p, 1, as_predicted)[0] for p in (sampler(step_time_s=equal, seed=s) for s in range(10))}
     assert len(first) > 1
@@ -221,20 +208,16 @@ def test_the_seed_decides_between_layouts_that_are_equally_good() -> None:
 def test_rows_that_are_ruled_out_leave_the_seed_of_ties_as_it_was() -> None:
     proposer = sampler(step_time_s=np.ones(len(LAYOUTS)), seed=3)
     proposer.rule_out(np.arange(5))
-    proposal = proposer.propose([])
-    assert proposal is not None
+    proposal = present(proposer.propose([]))
     assert proposal.row == np.random.default_rng([3, 0]).choice(np.arange(5, len(LAYOUTS)))
 
 
-def test_after_an_out_of_memory_the_next_proposal_is_predicted_to_need_less() -> None:
+def test_layouts_that_ran_out_of_memory_or_were_slow_are_avoided_from_then_on() -> None:
     peaks = np.linspace(1.9e9, 0.1e9, len(LAYOUTS))
     proposer = sampler(peak_bytes=peaks)
     study = study_of(proposer)
     died, following = run(study, proposer, 2, lambda layout: None)
     assert peaks[ROW_OF[following]] < peaks[ROW_OF[died]]
-
-
-def test_what_was_measured_slow_is_avoided_from_then_on() -> None:
     proposer = sampler()
     study = study_of(proposer)
     slow = LAYOUTS.row(0).tensor_parallel_degree
@@ -242,15 +225,10 @@ def test_what_was_measured_slow_is_avoided_from_then_on() -> None:
     assert sum(layout.tensor_parallel_degree == slow for layout in tried[4:]) < 2
 
 
-def test_proposals_asked_for_at_the_same_time_differ() -> None:
+def test_proposals_asked_for_before_optuna_stores_them_differ() -> None:
     proposer = sampler()
     study = study_of(proposer)
     assert len({layout_of(study.ask(proposer.distributions)) for _ in range(6)}) == 6
-
-
-def test_a_layout_proposed_to_a_trial_that_optuna_has_not_stored_yet_is_not_proposed_to_another() -> None:
-    proposer = sampler()
-    study = study_of(proposer)
     first, second = (study.ask() for _ in range(2))
     assert first.relative_params != second.relative_params
 
@@ -277,7 +255,7 @@ def test_a_sampler_can_be_saved_and_goes_on_where_it_was() -> None:
     assert restored.propose(study.get_trials()) == proposer.propose(study.get_trials())
 
 
-def test_a_proposal_is_worked_out_once_for_the_same_trials() -> None:
+def test_a_proposal_is_worked_out_once_for_the_same_trials_and_enqueued_ones_count() -> None:
     proposer = sampler()
     study = study_of(proposer)
     run(study, proposer, 2, as_predicted)
@@ -285,34 +263,16 @@ def test_a_proposal_is_worked_out_once_for_the_same_trials() -> None:
     assert proposal is proposer.propose(study.get_trials())
     run(study, proposer, 1, as_predicted)
     assert proposal is not proposer.propose(study.get_trials())
-
-
-def test_a_layout_enqueued_by_hand_counts_as_tried() -> None:
     proposer = sampler()
     study = study_of(proposer)
     study.enqueue_trial(params_of(LAYOUTS.row(0)))
-    proposal = proposer.propose(study.get_trials())
-    assert proposal is not None
+    proposal = present(proposer.propose(study.get_trials()))
     assert proposal.row != 0
 
 
-def test_when_every_row_was_tried_nothing_is_proposed() -> None:
-    proposer = sampler()
-    study = study_of(proposer)
-    run(study, proposer, len(LAYOUTS), lambda layout: 1.0)
-    assert proposer.propose(study.get_trials()) is None
-    assert proposer.remaining_gain(study) == 0.0
-    with pytest.raises(ValueError, match="no layout is left"):
-        study.ask(proposer.distributions)
-
-
-def test_before_the_first_measurement_there_is_everything_to_gain() -> None:
+def test_the_remaining_gain_is_everything_at_first_and_falls() -> None:
     proposer = sampler()
     assert proposer.remaining_gain(study_of(proposer)) == float("inf")
-
-
-def test_the_remaining_gain_falls_as_the_best_layouts_are_tried() -> None:
-    proposer = sampler()
     study = study_of(proposer)
     gains = []
     for _ in range(3):
@@ -321,7 +281,7 @@ def test_the_remaining_gain_falls_as_the_best_layouts_are_tried() -> None:
     assert gains[0] > gains[1] > gains[2] > 0
 
 
-def test_an_optimization_ends_when_less_is_left_to_gain_than_asked_for() -> None:
+def test_an_optimization_ends_when_less_is_left_to_gain_than_asked_for_or_all_was_tried() -> None:
     proposer = sampler(min_gain=0.01)
     study = study_of(proposer)
 
@@ -332,9 +292,6 @@ def test_an_optimization_ends_when_less_is_left_to_gain_than_asked_for() -> None
     study.optimize(objective, n_trials=len(LAYOUTS), callbacks=[proposer.stop_when_done])
     assert 1 <= len(study.trials) < len(LAYOUTS)
     assert proposer.remaining_gain(study) < 0.01
-
-
-def test_an_optimization_that_is_never_to_stop_early_ends_when_every_layout_was_tried() -> None:
     proposer = sampler(min_gain=0.0)
     study = study_of(proposer)
     study.optimize(
@@ -345,23 +302,14 @@ def test_an_optimization_that_is_never_to_stop_early_ends_when_every_layout_was_
     assert len(study.trials) == len(LAYOUTS)
 
 
-def test_a_study_that_minimises_is_refused() -> None:
+def test_what_a_sampler_cannot_work_with_is_refused() -> None:
     proposer = sampler()
     with pytest.raises(InvalidInput, match="maximize"):
         optuna.create_study(direction="minimize", sampler=proposer).ask(proposer.distributions)
-
-
-def test_predictions_of_another_table_are_refused() -> None:
     with pytest.raises(InvalidInput, match="as many as layouts"):
         LayoutSampler(LAYOUTS.take(slice(1, None)), predictions(), job=JOB)
-
-
-def test_a_negative_threshold_is_refused() -> None:
     with pytest.raises(InvalidInput, match="min_gain"):
         LayoutSampler(LAYOUTS, predictions(), job=JOB, min_gain=-0.1)
-
-
-def test_a_negative_cost_exponent_is_refused() -> None:
     with pytest.raises(InvalidInput, match="cost_exponent"):
         LayoutSampler(LAYOUTS, predictions(), job=JOB, cost_exponent=-0.1)
 
@@ -399,15 +347,15 @@ def trial(
     )
 
 
-def test_a_finished_trial_tells_its_step_time_that_it_fits_and_its_mfu() -> None:
+def test_a_finished_trial_tells_its_step_time_that_it_fits_its_peak_and_its_mfu() -> None:
     evidence = read(trial(1, value=7.0, told={STEP_TIME_S: 4.0}))
     assert evidence.step_time_s == {1: 4.0}
     assert evidence.memory == {1: MemoryTrial(fits=True)}
     assert evidence.best_value == 0.5
-
-
-def test_without_a_step_time_the_value_is_the_mfu() -> None:
     assert read(trial(1, value=0.25)).step_time_s == {1: 8.0}
+    evidence = read(trial(0, value=0.5, told={PEAK_BYTES: 90}))
+    assert evidence.memory == {0: MemoryTrial(fits=True, peak_bytes=100.0)}
+    assert read(trial(0, value=0.2), trial(1, value=0.4), trial(2, value=0.3)).best_value == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("value", [0.0, -0.1, math.inf])
@@ -423,14 +371,17 @@ def test_times_and_sizes_must_be_positive_numbers(name: str, number: float) -> N
         read(trial(0, value=0.5, told={name: number}))
 
 
-def test_a_pruned_trial_tells_its_step_time_but_is_not_the_best() -> None:
+def test_failed_and_pruned_trials_count_as_tried_and_pruned_ones_tell_their_step_time() -> None:
     evidence = read(trial(0, TrialState.PRUNED, told={STEP_TIME_S: 4.0}))
     assert (evidence.step_time_s, evidence.best_value) == ({0: 4.0}, None)
     assert evidence.memory == {0: MemoryTrial(fits=True)}
-
-
-def test_a_pruned_trial_without_a_step_time_is_read_by_the_mfu_it_reported() -> None:
     assert read(trial(1, TrialState.PRUNED, reported={0: 0.2, 1: 0.5, 2: 0.5})).step_time_s == {1: 4.0}
+    evidence = read(trial(0, TrialState.FAIL))
+    assert evidence == Evidence(tried=frozenset({0}), pending=(), step_time_s={}, memory={}, best_value=None)
+    assert read(trial(3, value=0.5)).tried == {2, 3}
+    params = params_of(Layout(micro_batch_size=16))
+    assert not read(create_trial(value=0.5, params=params, distributions=spaces_of(params))).tried
+    assert not read(create_trial(value=0.5)).tried
 
 
 @pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED])
@@ -439,35 +390,11 @@ def test_a_trial_that_ran_out_of_memory_tells_just_that(state: TrialState) -> No
     assert (evidence.memory, evidence.step_time_s) == ({0: MemoryTrial(fits=False)}, {})
 
 
-def test_a_trial_that_died_of_something_else_only_counts_as_tried() -> None:
-    evidence = read(trial(0, TrialState.FAIL))
-    assert evidence == Evidence(tried=frozenset({0}), pending=(), step_time_s={}, memory={}, best_value=None)
-
-
-def test_a_measured_peak_is_made_comparable_with_the_predicted_one() -> None:
-    evidence = read(trial(0, value=0.5, told={PEAK_BYTES: 90}))
-    assert evidence.memory == {0: MemoryTrial(fits=True, peak_bytes=100.0)}
-
-
 @pytest.mark.parametrize("state", [TrialState.RUNNING, TrialState.WAITING])
 def test_a_trial_that_has_not_ended_is_pending(state: TrialState) -> None:
     evidence = read(trial(1, state))
     assert evidence.pending == (1,)
     assert evidence.tried == {1}
-
-
-def test_a_layout_that_occurs_twice_is_tried_in_both_rows() -> None:
-    assert read(trial(3, value=0.5)).tried == {2, 3}
-
-
-def test_the_best_is_the_highest_mfu_of_all_that_finished() -> None:
-    assert read(trial(0, value=0.2), trial(1, value=0.4), trial(2, value=0.3)).best_value == pytest.approx(0.4)
-
-
-def test_parameters_that_are_no_row_of_the_table_tell_nothing() -> None:
-    params = params_of(Layout(micro_batch_size=16))
-    assert not read(create_trial(value=0.5, params=params, distributions=spaces_of(params))).tried
-    assert not read(create_trial(value=0.5)).tried
 
 
 # ---------------------------------------------------------------- front worths
@@ -480,31 +407,20 @@ WORTHS = FrontWorths(
 
 def proposed(evidence: Evidence, worths: FrontWorths = WORTHS) -> Proposal:
     belief = replace(beliefs(), front=worths)
-    proposal = propose(belief, evidence, cost_exponent=0.0, tie_breaker=np.random.default_rng(0))
-    assert proposal is not None
-    return proposal
+    return present(propose(belief, evidence, cost_exponent=0.0, tie_breaker=np.random.default_rng(0)))
 
 
 def ended(step_time_s: dict[int, float], pending: tuple[int, ...] = ()) -> Evidence:
     return replace(after(step_time_s, pending), completed=frozenset(step_time_s))
 
 
-def test_the_first_row_is_the_best_by_the_value_that_ranks() -> None:
+def test_the_front_is_tried_from_the_best_on_and_gains_less_the_more_is_known() -> None:
     assert proposed(NOTHING).row == 0
-
-
-def test_after_the_fastest_the_row_comes_that_adds_the_most_though_it_is_slower() -> None:
     proposal = proposed(ended({0: 1.0}))
     assert 0.3 < SIMPLICITY[proposal.row] < 0.9  # where the product of both logarithms is largest, not at an end
     assert proposal.expected_gain > 1  # the fastest is the least simple: it dominates hardly anything
-
-
-def test_the_more_is_known_of_the_front_the_less_is_expected_to_be_gained() -> None:
     ends = {0: 1.0, NUM_ROWS - 1: 2.0}
     assert 0 < proposed(ended({**ends, NUM_ROWS // 2: 1.5})).expected_gain < proposed(ended(ends)).expected_gain
-
-
-def test_a_pending_trial_counts_as_measured_at_what_it_is_expected_to_show() -> None:
     first = proposed(ended({0: 1.0}))
     second = proposed(ended({0: 1.0}, pending=(first.row,)))
     assert second.row != first.row
@@ -534,8 +450,7 @@ def test_worths_of_rows_are_the_logarithms_of_their_values() -> None:
     worths = FrontWorths.of(metrics, BIG_JOB, footprints, 50)
     values = np.exp(worths.values(np.arange(50), np.log(predictions.step_time.total_s)))
     assert values[:, 0] == pytest.approx(predictions.mfu)
-    assert footprints.power is not None
-    energy_j = predictions.step_time.total_s * footprints.power.total_w
+    energy_j = predictions.step_time.total_s * present(footprints.power).total_w
     assert values[:, 1] == pytest.approx(BIG_JOB.workload.tokens_per_step / energy_j)
     assert values[:, 2] == pytest.approx(1 / (1 + footprints.complexity))
 

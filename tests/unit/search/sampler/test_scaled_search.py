@@ -23,7 +23,7 @@ from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.proxies import small_trials
 from autotuner.search.sampler.transfer import StandIn
 from autotuner.search.space.legal import legal_layouts
-from tests.builders import big_job, h100_cluster
+from tests.builders import big_job, h100_cluster, present
 
 FEW = h100_cluster(2)
 JOB = replace(big_job(16), workload=Workload(seq_len=4096, global_batch_size=128))
@@ -77,8 +77,7 @@ def trial(
 
 
 def proposed(proposer: LayoutSampler, trials: Sequence[FrozenTrial]) -> int:
-    proposal = proposer.propose(trials)
-    assert proposal is not None
+    proposal = present(proposer.propose(trials))
     return proposal.row
 
 
@@ -91,54 +90,34 @@ def searched(proposer: LayoutSampler, num_trials: int, slower_tensor: float) -> 
     return rows
 
 
-def test_small_trials_lead_to_the_layout_that_is_best_at_full_size() -> None:
+def test_small_trials_lead_to_the_best_layout_at_full_size_and_none_is_asked_for_twice() -> None:
     truth = true_s(slower_tensor=6.0)
     assert truth[np.argmin(PREDICTED_S)] > 1.1 * truth.min()  # what is predicted to be best is not
     rows = searched(sampler(), 8, slower_tensor=6.0)
     assert truth[rows].min() < 1.02 * truth.min()
-
-
-def test_no_small_trial_is_asked_for_twice_for_one_layout() -> None:
     rows = searched(sampler(), 8, slower_tensor=1.0)
     assert len({*rows}) == len(rows)
 
 
-def test_small_trials_that_run_at_the_same_time_differ() -> None:
-    proposer = sampler()
-    done = trial(proposer, 0, {STEP_TIME_S: small_s(0)})
-    first = proposed(proposer, [done])
-    assert proposed(proposer, [done, trial(proposer, first, {}, TrialState.RUNNING)]) != first
-
-
-def test_small_trials_that_were_as_predicted_leave_less_to_gain() -> None:
+def test_small_trials_that_were_as_predicted_leave_less_to_gain_and_at_once_differ() -> None:
     proposer, order = sampler(), np.argsort(PREDICTED_S)[:4].tolist()
     trials = [trial(proposer, row, {STEP_TIME_S: small_s(row)}) for row in order]
     gains = [proposer.propose(trials[:count]) for count in (1, 2, 4)]
     values = [gain.expected_gain for gain in gains if gain]
     assert values == sorted(values, reverse=True)
     assert 0 < values[-1] < 0.2
+    proposer = sampler()
+    done = trial(proposer, 0, {STEP_TIME_S: small_s(0)})
+    first = proposed(proposer, [done])
+    assert proposed(proposer, [done, trial(proposer, first, {}, TrialState.RUNNING)]) != first
 
 
-def test_the_value_of_a_small_trial_is_not_taken_for_that_of_its_layout() -> None:
+def test_the_value_of_a_small_trial_is_not_that_of_its_layout_and_full_ones_count_more() -> None:
     proposer = sampler()
     untold = trial(proposer, 0, {})
-    proposal = proposer.propose([untold])
-    assert proposal is not None
+    proposal = present(proposer.propose([untold]))
     assert proposal.expected_gain == np.inf
     assert proposal.row != 0
-
-
-def test_a_small_trial_that_ran_out_of_memory_lowers_the_chance_of_the_layouts_like_it() -> None:
-    needed = np.sort(PREDICTIONS.memory.total_bytes)
-    proposer = sampler(limit_bytes=float(needed[len(needed) // 2]))
-    before = proposer.propose([])
-    assert before is not None
-    after = proposer.propose([trial(proposer, before.row, {OUT_OF_MEMORY: True}, TrialState.FAIL)])
-    assert after is not None
-    assert PREDICTIONS.memory.total_bytes[after.row] < PREDICTIONS.memory.total_bytes[before.row]
-
-
-def test_a_trial_at_full_size_counts_as_measured_among_small_ones() -> None:
     proposer, best = sampler(), int(np.argmin(PREDICTED_S))
     small = trial(proposer, best, {STEP_TIME_S: small_s(best)})
     full = trial(proposer, best, {STEP_TIME_S: float(PREDICTED_S[best]), FULL_SIZE: True})
@@ -146,6 +125,14 @@ def test_a_trial_at_full_size_counts_as_measured_among_small_ones() -> None:
     assert after_small is not None
     assert after_full is not None
     assert after_full.expected_gain < after_small.expected_gain  # the best is known, and so is its residual
+
+
+def test_a_small_trial_that_ran_out_of_memory_lowers_the_chance_of_the_layouts_like_it() -> None:
+    needed = np.sort(PREDICTIONS.memory.total_bytes)
+    proposer = sampler(limit_bytes=float(needed[len(needed) // 2]))
+    before = present(proposer.propose([]))
+    after = present(proposer.propose([trial(proposer, before.row, {OUT_OF_MEMORY: True}, TrialState.FAIL)]))
+    assert PREDICTIONS.memory.total_bytes[after.row] < PREDICTIONS.memory.total_bytes[before.row]
 
 
 def test_a_sampler_that_scales_down_can_be_saved() -> None:

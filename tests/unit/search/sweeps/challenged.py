@@ -19,7 +19,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from bench.fake_launcher import plain_measurement
-from tests.builders import cpu_layout, failure, measurement, sweep_request
+from tests.builders import cpu_layout, failure, measurement, sweep_request, trial
 
 INCUMBENT = cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2)
 OUTSIDE = replace(INCUMBENT, micro_batch_size=1, recompute=Recompute.FULL, fused_norm=False)  # of the searched space
@@ -106,18 +106,8 @@ class Machine:
         return self._trial(order, state=TrialState.QUEUED, started_at=None, finished_at=None)
 
     def _trial(self, order: RunTrial, **changes: object) -> Trial:
-        base = Trial(
-            id=f"sw-test-{order.number:04d}",
-            sweep_id="sw-test",
-            number=order.number,
-            state=TrialState.COMPLETE,
-            layout=order.layout,
-            prediction=order.prediction,
-            attempts=1,
-            started_at=self.now,
-            repeats=order.repeats,
-        )
-        return replace(base, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+        began = {"prediction": order.prediction, "attempts": 1, "started_at": self.now, "repeats": order.repeats}
+        return trial(order.layout, order.number, **began | changes)
 
     def _outcome(self, order: RunTrial) -> dict[str, Any]:
         rate = self._speed(order.layout)

@@ -22,7 +22,7 @@ from autotuner.store.sql import Store, memory_store
 from autotuner.store.trial_changes import new_trial
 from bench.fake_launcher import FakeLauncher
 from bench.sweeping import sweep_worker
-from tests.builders import cpu_layout, prediction, sweep_request
+from tests.builders import cpu_layout, prediction, present, sweep_request
 from tests.unit.runs.test_sweep_trials import mixed_precision_request
 
 JOB = EngineJob(engine="slurm", name="job", handle="4711", submitted_at=1.0)
@@ -93,24 +93,16 @@ def test_a_gate_whose_nodes_are_lost_each_time_gates_nothing_and_the_sweep_ends(
     assert gated.gate.accelerator_hours == pytest.approx(3 * gated.layout.world_size / 3600)
 
 
-def test_a_trial_is_started_three_times_and_not_again() -> None:
+def test_what_a_trial_was_given_up_for_is_said_unless_its_job_goes_on() -> None:
     assert given_up(queued(attempts=2)) is None
-    interrupted = given_up(queued(attempts=3))
-    assert interrupted is not None
+    interrupted = present(given_up(queued(attempts=3)))
     assert (interrupted.kind, interrupted.message) == (
         FailureKind.INTERRUPTED,
         "interrupted 3 times; the service dies when it runs",
     )
-
-
-def test_a_service_that_died_after_the_third_loss_still_says_that_nodes_were_lost() -> None:
-    lost = given_up(queued(attempts=3, jobs=(LOST,)))
-    assert lost is not None
+    lost = present(given_up(queued(attempts=3, jobs=(LOST,))))
     assert lost.kind is FailureKind.INFRASTRUCTURE
     assert lost.message.endswith("the last time: node2 does not answer")
-
-
-def test_a_job_that_goes_on_is_found_again_however_often_the_service_died() -> None:
     assert given_up(queued(attempts=3, jobs=(LOST, JOB))) is None
 
 

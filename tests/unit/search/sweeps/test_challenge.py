@@ -16,14 +16,14 @@ from autotuner.core.layout import Layout
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, SweepRequest
-from autotuner.core.trial import FailureKind, Trial, TrialState
+from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.workload import Workload
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import neighbours
 from autotuner.search.space.trainers import trial_rules
 from autotuner.search.sweeps.challenge import findings, run_group
 from autotuner.search.sweeps.instructions import Finish, RunTrial, Wait
-from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, tiny_job
+from tests.builders import cpu_cluster, cpu_layout, measurement, present, step_report, tiny_job, trial
 from tests.unit.search.sweeps.challenged import (
     INCUMBENT,
     OUTSIDE,
@@ -41,35 +41,19 @@ from tests.unit.search.sweeps.challenged import (
 
 def ran(others: float, **environment: str) -> Trial:
     reached = replace(measurement(), foreign_cpu_share=others, environment=environment)
-    return Trial(
-        id="t",
-        sweep_id="s",
-        number=0,
-        state=TrialState.COMPLETE,
-        layout=cpu_layout(),
-        prediction=prediction(),
-        measurement=reached,
-        finished_at=1.0,
-    )
+    return trial(cpu_layout(), measurement=reached, finished_at=1.0)
 
 
-def test_a_neighbour_that_came_after_the_first_run_is_part_of_what_the_runs_met() -> None:
+def test_what_runs_met_of_neighbours_is_their_mean_where_it_was_recorded() -> None:
     quiet, busy = ran(0.0, torch="2.13", foreign_cpu_share="0.00"), ran(0.5, torch="2.13", foreign_cpu_share="0.50")
-    group = run_group([quiet, busy, busy, busy])
-    assert group is not None
+    group = present(run_group([quiet, busy, busy, busy]))
     assert group.environment == {"torch": "2.13", "foreign_cpu_share": "0.38"}
-
-
-def test_what_nobody_recorded_of_neighbours_is_not_made_up() -> None:
-    group = run_group([ran(0.5, torch="2.13")])
-    assert group is not None
+    group = present(run_group([ran(0.5, torch="2.13")]))
     assert group.environment == {"torch": "2.13"}
 
 
 def ended(machine: Machine, request: SweepRequest) -> Finish:
-    end = machine.run(request)
-    assert end is not None
-    return end
+    return present(machine.run(request))
 
 
 def scattered() -> Speed:
@@ -91,65 +75,56 @@ def luckier_at_first() -> Speed:
 
 
 # ---------------------------------------------------------------------- the incumbent
-def test_the_incumbent_runs_first_until_it_is_compared_with_its_baseline() -> None:
+def test_the_incumbent_runs_alone_and_first_until_it_is_compared_with_its_baseline() -> None:
     request, machine = challenged(challenge(searches=False)), Machine()
     end = ended(machine, request)
     assert {trial.layout for trial in machine.trials} == {INCUMBENT}
     assert TEST.min_runs <= len(machine.trials) <= TEST.max_runs
-    against = findings(request, machine.trials).against_baseline
-    assert against is not None
+    against = present(findings(request, machine.trials).against_baseline)
     assert against.decision is Decision.NOT_SLOWER
     assert (end.state, end.reason) == (RunState.COMPLETE, StopReason.COMPARED)
     assert against.detail in end.detail
-
-
-def test_an_incumbent_that_lost_a_tenth_is_found_slower() -> None:
-    request, machine = challenged(challenge(baseline=nights(1111.0), searches=False)), Machine()
-    ended(machine, request)
-    against = findings(request, machine.trials).against_baseline
-    assert against is not None
-    assert against.decision is Decision.SLOWER
-    assert against.change == pytest.approx(-0.1, abs=0.01)
-
-
-def test_the_first_run_has_a_rank_and_the_others_repeat_it() -> None:
     machine = Machine()
     machine.run(challenged(challenge(searches=False)))
     assert [trial.repeats for trial in machine.trials] == [None, *[0] * (len(machine.trials) - 1)]
     assert [trial.is_ranked for trial in machine.trials] == [True, *[False] * (len(machine.trials) - 1)]
-
-
-def test_without_a_baseline_the_incumbent_runs_the_fewest_times() -> None:
-    request, machine = challenged(challenge(baseline=(), searches=False)), Machine()
-    ended(machine, request)
-    found = findings(request, machine.trials)
-    assert len(machine.trials) == TEST.min_runs
-    assert found.against_baseline is None
-    assert found.runs is not None
-    assert len(found.runs.rates) == TEST.min_runs
-
-
-def test_an_incumbent_that_cannot_be_told_from_its_baseline_runs_until_none_of_the_runs_left_could_decide() -> None:
     request, machine = challenged(challenge(searches=False)), Machine(scattered())
     ended(machine, request)
     assert TEST.min_runs < len(machine.trials) <= TEST.max_runs
 
 
-def test_nothing_runs_beside_what_is_compared() -> None:
+def test_an_incumbent_is_found_slower_or_without_a_baseline_runs_the_fewest_times() -> None:
+    request, machine = challenged(challenge(baseline=nights(1111.0), searches=False)), Machine()
+    ended(machine, request)
+    against = present(findings(request, machine.trials).against_baseline)
+    assert against.decision is Decision.SLOWER
+    assert against.change == pytest.approx(-0.1, abs=0.01)
+    request, machine = challenged(challenge(baseline=(), searches=False)), Machine()
+    ended(machine, request)
+    found = findings(request, machine.trials)
+    assert len(machine.trials) == TEST.min_runs
+    assert found.against_baseline is None
+    assert len(present(found.runs).rates) == TEST.min_runs
+
+
+def test_nothing_runs_beside_what_is_compared_and_it_is_never_pruned() -> None:
     request, machine = challenged(challenge(), max_parallel_trials=4), Machine()
     plan = machine.plan(request)
     assert isinstance(plan.decide(0.0), RunTrial)
     assert plan.decide(0.0) == Wait()
+    machine = Machine()
+    plan = machine.plan(challenged(challenge()))
+    machine.run(challenged(challenge()), plan, at_most=1)
+    order = plan.decide(machine.now)
+    assert isinstance(order, RunTrial)
+    assert not any(plan.reported(order.number, step_report(step, step_time_s=1e6)) for step in range(4))
 
 
-def test_an_incumbent_outside_the_searched_space_is_measured_too() -> None:
+def test_an_incumbent_outside_the_space_is_measured_and_one_that_breaks_a_rule_is_not() -> None:
     machine = Machine()
     machine.run(challenged(challenge(incumbent=OUTSIDE)))
     assert machine.trials[0].layout == OUTSIDE
     assert any(trial.layout != OUTSIDE for trial in machine.trials)
-
-
-def test_an_incumbent_that_breaks_a_rule_is_not_run_and_the_findings_say_which() -> None:
     illegal = replace(INCUMBENT, data_parallel_replicate_degree=16)
     request, machine = challenged(challenge(incumbent=illegal)), Machine()
     end = ended(machine, request)
@@ -168,50 +143,33 @@ def test_an_incumbent_that_runs_out_of_memory_is_not_run_again_and_others_are_se
     assert [trial.layout for trial in machine.trials].count(INCUMBENT) == 1
     assert "oom" in found.death
     assert found.challenger is not None
-    assert found.challenger_runs is not None
     assert (found.gain, found.is_better) == (None, False)
-    assert len(found.challenger_runs.rates) == TEST.min_runs
+    assert len(present(found.challenger_runs).rates) == TEST.min_runs
 
 
-def test_an_incumbent_that_crashes_is_run_once_more_before_it_counts_as_dead() -> None:
+def test_an_incumbent_that_crashes_is_run_once_more_and_dead_if_that_died_too() -> None:
     machine = Machine(lambda _: FailureKind.CRASH)
     request = challenged(challenge(searches=False))
     end = ended(machine, request)
     assert [trial.repeats for trial in machine.trials] == [None, None]
     assert end.state is RunState.FAILED
     assert "crash" in end.detail
-
-
-def test_an_incumbent_that_dies_once_is_measured_by_the_runs_after() -> None:
     deaths = [FailureKind.CRASH]
     machine = Machine(lambda _: deaths.pop() if deaths else 1000.0)
-    request = challenged(challenge(searches=False))
     ended(machine, request)
     assert [trial.repeats for trial in machine.trials][:3] == [None, None, 1]
     assert [trial.is_ranked for trial in machine.trials][:3] == [False, True, False]
     assert findings(request, machine.trials).death == ""
 
 
-def test_a_run_that_is_compared_is_never_pruned() -> None:
-    machine = Machine()
-    plan = machine.plan(challenged(challenge()))
-    machine.run(challenged(challenge()), plan, at_most=1)
-    order = plan.decide(machine.now)
-    assert isinstance(order, RunTrial)
-    assert not any(plan.reported(order.number, step_report(step, step_time_s=1e6)) for step in range(4))
-
-
 # ---------------------------------------------------------------------- the search between
-def test_repeats_are_none_of_the_trials_that_the_budget_counts() -> None:
+def test_repeats_are_none_of_the_trials_that_the_budget_counts_but_their_hours_are() -> None:
     machine = Machine()
     end = ended(machine, challenged(challenge(), budget=Budget(num_trials=5, min_gain=0)))
     searched = [trial for trial in machine.trials if trial.repeats is None]
     assert len(searched) == 5
     assert len(machine.trials) > 5
     assert end.reason is StopReason.COMPARED
-
-
-def test_the_hours_of_repeats_count() -> None:
     hours = 2 * 2.5 * RUN_S / 3600  # two and a half runs of two ranks
     request, machine = challenged(challenge(), budget=Budget(accelerator_hours=hours, min_gain=0)), Machine()
     end = ended(machine, request)
@@ -219,33 +177,26 @@ def test_the_hours_of_repeats_count() -> None:
     assert len(machine.trials) == 3
 
 
-def test_half_the_time_is_left_for_the_search() -> None:
+def test_time_is_left_for_the_search_and_for_the_turns_after_it() -> None:
     budget = Budget(num_trials=100, min_gain=0, wall_clock_s=10 * RUN_S)
     request, machine = challenged(challenge(), budget=budget), Machine(scattered())
     ended(machine, request)
     before = next(trial.number for trial in machine.trials if trial.layout != INCUMBENT)
     assert before == 5
-
-
-def test_time_for_the_turns_is_kept_once_there_is_something_to_compare() -> None:
     budget = Budget(num_trials=100, min_gain=0, wall_clock_s=(TEST.min_runs * 3 + 4) * RUN_S)
     request, machine = challenged(challenge(), budget=budget), Machine(faster_than_incumbent)
     ended(machine, request)
     found = findings(request, machine.trials)
-    assert found.gain is not None
-    assert found.gain.num_candidate >= TEST.min_runs
+    assert present(found.gain).num_candidate >= TEST.min_runs
 
 
-def test_every_other_layout_that_is_searched_lies_one_step_from_the_incumbent() -> None:
+def test_neighbours_of_the_incumbent_are_searched_and_without_a_better_one_there_are_no_turns() -> None:
     request = challenged(challenge(), budget=Budget(num_trials=9, min_gain=0))
     machine = Machine(lambda layout: 1000.0 if layout == INCUMBENT else 990.0)
     ended(machine, request)
     beside = [trial.layout in neighbours(INCUMBENT, request.job) for trial in machine.trials if trial.repeats is None]
     assert len(beside) == 9
     assert beside[1::2] == [True] * 4
-
-
-def test_a_search_without_anything_better_ends_without_turns() -> None:
     machine = Machine(lambda layout: 1000.0 if layout == INCUMBENT else 700.0)
     request = challenged(challenge())
     ended(machine, request)
@@ -263,22 +214,16 @@ def test_the_best_and_the_incumbent_run_by_turns_until_they_are_told_apart() -> 
     assert words == ("ciic" * TEST.max_runs)[: len(words)]
     assert len(words) >= 2 * TEST.min_runs
     assert found.is_better
-    assert found.gain is not None
-    assert found.gain.change == pytest.approx(0.2, abs=0.02)
+    assert present(found.gain).change == pytest.approx(0.2, abs=0.02)
 
 
-def test_the_run_that_made_a_layout_the_best_does_not_count_for_it() -> None:
+def test_luck_of_a_first_run_counts_for_nothing_and_starts_no_search_again() -> None:
     request, machine = challenged(challenge(), budget=Budget(num_trials=30, min_gain=0)), Machine(even, noise=0.03)
     ended(machine, request)
     found = findings(request, machine.trials)
     first = next(trial for trial in machine.trials if trial.layout == found.challenger)
-    assert found.challenger_runs is not None
-    assert first.measurement is not None
-    assert first.measurement.tokens_per_s not in found.challenger_runs.rates
+    assert present(first.measurement).tokens_per_s not in present(found.challenger_runs).rates
     assert not found.is_better
-
-
-def test_the_search_does_not_go_on_after_the_turns_began() -> None:
     request = challenged(challenge(), budget=Budget(num_trials=12, min_gain=0.05))
     machine = Machine(luckier_at_first())
     ended(machine, request)
@@ -310,10 +255,8 @@ def test_without_an_incumbent_the_best_is_compared_with_the_baseline_by_its_late
     end = ended(machine, request)
     found = findings(request, machine.trials)
     assert found.measured is not None
-    assert found.runs is not None
-    assert len(found.runs.rates) == sum(trial.repeats is not None for trial in machine.trials)
-    assert found.against_baseline is not None
-    assert found.against_baseline.decision is Decision.NOT_SLOWER
+    assert len(present(found.runs).rates) == sum(trial.repeats is not None for trial in machine.trials)
+    assert present(found.against_baseline).decision is Decision.NOT_SLOWER
     assert end.reason is StopReason.COMPARED
 
 

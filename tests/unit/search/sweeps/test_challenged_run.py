@@ -49,11 +49,14 @@ def test_repeats_are_stored_without_a_rank_and_no_budget_counts_them() -> None:
     assert findings(request, trials).is_better
 
 
-def test_trials_of_a_challenge_run_once_each_since_repeats_tell_their_noise() -> None:
+def test_trials_of_a_challenge_run_once_each_and_an_incumbent_the_fewest_times() -> None:
     store, _ = stored(challenged(BASELINE_FREE))
     launcher = FakeLauncher(a_fifth_slower_incumbent)
     worked(store, launcher)
     assert {spec.settings.num_runs for spec in launcher.specs} == {1}
+    store, sweep_id = stored(challenged(challenge(baseline=(), searches=False)))
+    worked(store, FakeLauncher())
+    assert store.list_trials(sweep_id)[1] == TEST.min_runs
 
 
 def test_a_worker_that_shuts_down_in_any_phase_leaves_the_rest_to_the_next() -> None:
@@ -105,9 +108,3 @@ def test_the_job_of_a_repeat_that_goes_on_is_found_again_by_the_next_worker(numb
     assert next_one.specs[0].jobs == (job,)
     assert found.repeats is not None
     assert (found.state, found.attempts) == (TrialState.COMPLETE, 1)
-
-
-def test_the_fewest_runs_of_an_incumbent_are_the_tests() -> None:
-    store, sweep_id = stored(challenged(challenge(baseline=(), searches=False)))
-    worked(store, FakeLauncher())
-    assert store.list_trials(sweep_id)[1] == TEST.min_runs

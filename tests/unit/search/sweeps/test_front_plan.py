@@ -9,7 +9,7 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.core.choices import GradientSync, Recompute
-from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.run import StopReason
 from autotuner.core.sweep import Budget, SweepRequest
@@ -17,8 +17,19 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.pareto import on_front
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
-from tests.builders import cpu_cluster, failure, measurement, step_report, sweep_request, tiny_job, tiny_space
+from autotuner.search.sweeps.instructions import Finish, RunTrial
+from tests.builders import (
+    cpu_cluster,
+    failure,
+    measurement,
+    present,
+    step_report,
+    sweep_request,
+    tiny_job,
+    tiny_space,
+    trial,
+)
+from tests.unit.search.sweeps.test_lossy_plan import played
 
 FRONT = Objective(front=(Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY))
 
@@ -41,18 +52,8 @@ def ended(order: RunTrial, request: SweepRequest, step_time_s: float | None = No
     seconds = step_time_s or order.prediction.step_time.total_s
     found = measurement(step_time_s=seconds, mfu=0.4 / seconds, tokens_per_s=512 / seconds, peak_bytes=(1,))
     footprint = footprint_of(order.layout, request.trial_job, order.prediction, found)
-    trial = Trial(
-        id=f"sw-test-{order.number:04d}",
-        sweep_id="sw-test",
-        number=order.number,
-        state=TrialState.COMPLETE,
-        layout=order.layout,
-        prediction=order.prediction,
-        started_at=0.0,
-        finished_at=10.0,
-        measurement=replace(found, footprint=footprint),
-    )
-    return replace(trial, **changes)
+    usual = {"prediction": order.prediction, "started_at": 0.0, "finished_at": 10.0}
+    return trial(order.layout, order.number, **usual | {"measurement": replace(found, footprint=footprint)} | changes)
 
 
 def ordered(plan: SweepMachine) -> RunTrial:
@@ -79,18 +80,19 @@ def test_the_study_is_told_a_value_by_each_metric_also_when_it_is_rebuilt() -> N
     for known in (plan, plan_for(request, trials)):
         told = known.study.get_trials(states=(OptunaState.COMPLETE,))
         assert [len(one.values) for one in told] == [3, 3, 3]
-        for one, trial in zip(told, trials[:3], strict=True):
-            assert trial.measurement is not None
-            assert trial.measurement.footprint is not None
-            energy = Metric.TOKENS_PER_JOULE.of(trial.measurement, trial.measurement.footprint)
-            assert one.values[1] == pytest.approx(energy)
+        for one, found in zip(told, trials[:3], strict=True):
+            reached = present(found.measurement)
+            assert one.values[1] == pytest.approx(Metric.TOKENS_PER_JOULE.of(reached, present(reached.footprint)))
 
 
-def test_a_rebuilt_sweep_tries_what_the_sweep_would_have_tried() -> None:
+def test_a_rebuilt_sweep_tries_what_the_sweep_would_have_and_trials_at_once_differ() -> None:
     request = front_request()
     plan = plan_for(request)
     trials = run(plan, request, 3)
     assert ordered(plan_for(request, trials)).layout == ordered(plan).layout
+    plan = plan_for(front_request())
+    layouts = [ordered(plan).layout for _ in range(4)]
+    assert len(set(layouts)) == 4
 
 
 def test_a_sweep_has_found_the_front_when_it_can_hardly_grow_and_says_so() -> None:
@@ -106,7 +108,7 @@ def test_a_sweep_has_found_the_front_when_it_can_hardly_grow_and_says_so() -> No
     assert {trial.layout for trial in on_front(FRONT, every)} <= {trial.layout for trial in found}
 
 
-def test_every_layout_is_tried_in_the_end_where_any_gain_is_asked_for() -> None:
+def test_a_front_is_sought_until_every_layout_was_tried_or_patience_ends_it() -> None:
     request = front_request(space=FEW)
     plan = plan_for(request)
     trials = run(plan, request, 1000)
@@ -114,9 +116,6 @@ def test_every_layout_is_tried_in_the_end_where_any_gain_is_asked_for() -> None:
     assert isinstance(finish, Finish)
     assert finish.reason is StopReason.SPACE_EXHAUSTED
     assert len({trial.layout for trial in trials}) == plan.prospects.num_candidates
-
-
-def test_patience_ends_a_sweep_whose_trials_no_longer_add_to_the_front() -> None:
     request = front_request(budget=Budget(num_trials=1000, min_gain=0, patience=3))
     plan = plan_for(request)
     trials = run(plan, request, 1000)
@@ -126,12 +125,6 @@ def test_patience_ends_a_sweep_whose_trials_no_longer_add_to_the_front() -> None
     assert {trial.number for trial in on_front(FRONT, trials)} <= {trial.number for trial in trials[:-3]}
 
 
-def test_trials_that_run_at_once_are_different_ones() -> None:
-    plan = plan_for(front_request())
-    layouts = [ordered(plan).layout for _ in range(4)]
-    assert len(set(layouts)) == 4
-
-
 def test_a_trial_that_another_would_beat_in_everything_were_it_twice_as_fast_is_to_be_pruned() -> None:
     request = front_request(budget=Budget(prune_below=0.5))
     plan = plan_for(request)
@@ -139,8 +132,7 @@ def test_a_trial_that_another_would_beat_in_everything_were_it_twice_as_fast_is_
     plan.finished(ended(order, request, step_time_s=1e-3))
     number = ordered(plan).number
     assert plan.reported(number, step_report(0, step_time_s=4.0)) is None
-    stopped = plan.reported(number, step_report(1, step_time_s=4.0))
-    assert stopped is not None
+    stopped = present(plan.reported(number, step_report(1, step_time_s=4.0)))
     assert "were it 2 times as fast, another would still beat it in everything" in stopped.detail
     assert "token/J" in stopped.detail
 
@@ -166,20 +158,11 @@ def test_everything_on_the_front_that_changes_the_mathematics_is_gated() -> None
         data_parallel_shard_degree=(1,),
     )
     request = front_request(space=space, budget=Budget(num_trials=1000, min_gain=0, prune_below=0.0))
-    plan, trials = plan_for(request), dict[int, Trial]()
-    while not isinstance(order := plan.decide(0.0), Finish):
-        if isinstance(order, RunTrial):
-            step_time_s = 1.0 if order.layout.is_equivalent else 0.5
-            trials[order.number] = ended(order, request, step_time_s=step_time_s)
-            plan.finished(trials[order.number])
-            continue
-        assert isinstance(order, RunGate)
-        passed = GateResult(
-            outcome=GateOutcome.PASSED, detail="", reference=order.reference, tolerance=0.02, target_loss=4.0
-        )
-        plan.gate_started(order.trial, 0.0)
-        trials[order.trial.number] = replace(order.trial, gate=order.known or passed)
-        plan.gate_ended(trials[order.trial.number])
-    leading = on_front(FRONT, FRONT.leading(trials.values()))
+
+    def finish(order: RunTrial) -> Trial:
+        return ended(order, request, step_time_s=1.0 if order.layout.is_equivalent else 0.5)
+
+    trials, _ = played(plan_for(request), GateOutcome.PASSED, finish)
+    leading = on_front(FRONT, FRONT.leading(trials))
     assert any(not trial.layout.is_equivalent for trial in leading)
     assert all(trial.gate is not None for trial in leading if not trial.layout.is_equivalent)

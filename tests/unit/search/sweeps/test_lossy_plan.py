@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from autotuner.core.choices import GradientSync
 from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import Budget, SweepRequest
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import Trial
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.space.trainers import trial_space
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
-from tests.builders import measurement, sweep_request, tiny_job, tiny_space
+from tests.builders import measurement, sweep_request, tiny_job, tiny_space, trial
 
 
 def lossy_request(**changes: object) -> SweepRequest:
@@ -37,47 +39,35 @@ def finished(order: RunTrial, *, lossy_s: float) -> Trial:
     """What is lossy takes so long, all else a second; larger micro-batches a little less."""
     layout = order.layout
     seconds = (lossy_s if layout.needs_passed_gate else 1.0) * (1 - 0.01 * layout.micro_batch_size)
-    return Trial(
-        id=f"sw-test-{order.number:04d}",
-        sweep_id="sw-test",
-        number=order.number,
-        state=TrialState.COMPLETE,
-        layout=layout,
-        prediction=order.prediction,
-        started_at=0.0,
-        finished_at=10.0,
-        measurement=measurement(step_time_s=seconds, mfu=0.4 / seconds, peak_bytes=(1,)),
-    )
+    reached = measurement(step_time_s=seconds, mfu=0.4 / seconds, peak_bytes=(1,))
+    times = {"started_at": 0.0, "finished_at": 10.0}
+    return trial(layout, order.number, prediction=order.prediction, measurement=reached, **times)
 
 
-def gate_of(order: RunGate, outcome: GateOutcome) -> GateResult:
-    return GateResult(
-        outcome=outcome, detail="as the test wants", reference=order.reference, tolerance=0.02, target_loss=4.0
-    )
-
-
-def played(plan: SweepMachine, verdicts: dict[int, GateOutcome], *, lossy_s: float) -> tuple[list[Trial], list[Layout]]:
-    """Every trial as it stands at the end, and what was trained in a gate; verdicts go by ``sync_top_k``."""
+def played(
+    plan: SweepMachine, verdict: GateOutcome, finish: Callable[[RunTrial], Trial]
+) -> tuple[list[Trial], list[Layout]]:
+    """Every trial as it stands at the end, and what was trained in a gate, of which all have this verdict."""
     trials: dict[int, Trial] = {}
     trained = []
     while not isinstance(order := plan.decide(0.0), Finish):
         if isinstance(order, RunTrial):
-            trials[order.number] = finished(order, lossy_s=lossy_s)
+            trials[order.number] = finish(order)
             plan.finished(trials[order.number])
             continue
         assert isinstance(order, RunGate)
-        found = order.known or gate_of(order, verdicts[order.trial.layout.sync_top_k])
+        found = GateResult(outcome=verdict, detail="", reference=order.reference, tolerance=0.02, target_loss=4.0)
         if order.known is None:
             trained.append(order.trial.layout)
         plan.gate_started(order.trial, 0.0)
-        trials[order.trial.number] = replace(order.trial, gate=found)
+        trials[order.trial.number] = replace(order.trial, gate=order.known or found)
         plan.gate_ended(trials[order.trial.number])
     return list(trials.values()), trained
 
 
 def test_what_leads_is_gated_before_it_has_a_rank_and_its_verdict_ranks_all_with_its_mathematics() -> None:
     request = lossy_request()
-    trials, trained = played(plan_for(request), dict.fromkeys((2, 4), GateOutcome.PASSED), lossy_s=0.5)
+    trials, trained = played(plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
     assert sorted(layout.sync_top_k for layout in trained) in ([2, 4], [2], [4])  # one for each that led, none twice
     ranked = request.objective.ranked(trials)
     assert ranked[0].layout.gradient_sync == GradientSync.DEMO
@@ -88,23 +78,20 @@ def test_what_leads_is_gated_before_it_has_a_rank_and_its_verdict_ranks_all_with
 
 def test_what_fails_has_no_rank_and_nothing_is_tried_that_sends_less() -> None:
     request = lossy_request()
-    trials, trained = played(plan_for(request), dict.fromkeys((2, 4), GateOutcome.FAILED), lossy_s=0.5)
+    trials, trained = played(plan_for(request), GateOutcome.FAILED, partial(finished, lossy_s=0.5))
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))
     lossy = [trial.layout for trial in trials if trial.layout.needs_passed_gate]
     assert len({layout.sync_top_k for layout in trained}) == len(trained)
     assert len(lossy) < len([trial for trial in trials if not trial.layout.needs_passed_gate])
 
 
-def test_what_is_slower_than_a_plain_layout_is_never_trained_in_a_gate_and_has_no_rank() -> None:
+def test_slower_or_ungated_exchanges_are_never_trained_in_a_gate_and_have_no_rank() -> None:
     request = lossy_request()
-    trials, trained = played(plan_for(request), {}, lossy_s=2.0)
+    trials, trained = played(plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=2.0))
     assert not trained
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))
-
-
-def test_without_gates_no_lossy_layout_is_ranked() -> None:
     request = lossy_request(loss_gate=LossGate(enabled=False))
-    trials, trained = played(plan_for(request), {}, lossy_s=0.5)
+    trials, trained = played(plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
     assert not trained
     assert any(trial.layout.needs_passed_gate for trial in trials)
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))

@@ -47,13 +47,10 @@ def test_healthy_steps_are_held_to_the_healthy_value_of_the_best_not_to_what_fau
 FRONT = (Metric.MFU, Metric.SIMPLICITY)
 
 
-def test_a_trial_falls_behind_that_another_would_beat_in_everything_were_it_twice_as_fast() -> None:
+def test_a_trial_falls_behind_where_another_would_beat_it_however_fast_in_all_that_is_a_rate() -> None:
     reports = [(0.10, 0.5), (0.15, 0.5)]
     assert LosingPruner(0.5).falls_behind(reports, [(0.31, 0.5)], FRONT)
     assert not LosingPruner(0.5).falls_behind(reports, [(0.29, 0.5)], FRONT)
-
-
-def test_what_is_no_rate_rises_with_no_speed() -> None:
     assert not LosingPruner(0.5).falls_behind([(0.01, 0.5)] * 2, [(0.9, 0.4)], FRONT)
 
 

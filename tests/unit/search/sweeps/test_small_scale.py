@@ -27,7 +27,7 @@ from autotuner.search.results.reached import standings
 from autotuner.store.sql import Store, memory_store
 from bench.fake_launcher import FakeLauncher, plain_measurement
 from bench.sweeping import sweep_worker
-from tests.builders import cpu_cluster, failure, h100_cluster, sweep_request, tiny_job, tiny_model
+from tests.builders import cpu_cluster, failure, h100_cluster, present, sweep_request, tiny_job, tiny_model
 from tests.contracts.acts import lease_of, release_sweep
 
 SLOWER = {"matrix_s": 1.4, "tensor_communication_s": 3.0, "data_communication_s": 1.5, "pipeline_communication_s": 2.0}
@@ -48,8 +48,7 @@ def true_s(layout: Layout, job: Job, slower: Mapping[str, float] = SLOWER) -> fl
 
 
 def as_it_is(spec: TrialSpec) -> Measurement:
-    assert spec.cluster is not None
-    job = Job(model=spec.model, workload=spec.workload, cluster=spec.cluster)
+    job = Job(model=spec.model, workload=spec.workload, cluster=present(spec.cluster))
     return plain_measurement(spec, step_time_s=true_s(spec.layout, job))
 
 
@@ -72,13 +71,11 @@ def test_trials_run_on_the_small_cluster_and_are_about_layouts_of_the_large_one(
     assert {trial.layout.world_size for trial in trials} == {8}
     for spec, trial in zip(launcher.specs, trials, strict=True):
         assert spec.layout == trial.ran
-        assert spec.cluster is not None
-        assert spec.cluster.world_size == spec.layout.world_size <= 2
-        assert trial.measurement is not None
-        assert trial.measurement.peak_flop_per_s == 100e9 * spec.layout.world_size
+        assert present(spec.cluster).world_size == spec.layout.world_size <= 2
+        assert present(trial.measurement).peak_flop_per_s == 100e9 * spec.layout.world_size
 
 
-def test_the_ranking_is_that_of_estimates_and_says_so() -> None:
+def test_the_ranking_is_that_of_estimates_in_the_hours_of_the_ranks_that_ran() -> None:
     store, sweep = swept(for_eight_ranks(), FakeLauncher(as_it_is))
     ranked, total = store.ranking(sweep.id)
     assert total == 6
@@ -91,6 +88,11 @@ def test_the_ranking_is_that_of_estimates_and_says_so() -> None:
     times = store.ranked_times(sweep.id)
     assert [one.step_time_s for one in times] == [one.step_time_s for one in estimates]
     assert sum(one.probability_best for one in standings(times).values()) == pytest.approx(1.0)
+    for trial in trials_of(store, sweep):
+        seconds = present(trial.finished_at) - present(trial.started_at)
+        assert trial.accelerator_hours(time.time()) == pytest.approx(seconds * trial.ran.world_size / 3600)
+    hours = sum(trial.accelerator_hours(time.time()) for trial in trials_of(store, sweep))
+    assert store.overview(sweep.id, now=time.time()).accelerator_hours == pytest.approx(hours)
 
 
 @pytest.mark.oracle  # seconds of a sampler's work
@@ -99,22 +101,18 @@ def test_small_trials_bring_estimates_nearer_to_the_truth_than_predictions_are()
     store, sweep = swept(request, FakeLauncher(as_it_is))
     errors = []
     for trial in trials_of(store, sweep):
-        assert trial.estimate is not None
         truth = true_s(trial.layout, request.trial_job)
         predicted = trial.prediction.step_time.total_s
-        errors.append((abs(trial.estimate.step_time_s / truth - 1), abs(predicted / truth - 1)))
+        errors.append((abs(present(trial.estimate).step_time_s / truth - 1), abs(predicted / truth - 1)))
     estimated, predicted = (sum(column) / len(errors) for column in zip(*errors, strict=True))
     assert estimated < predicted / 2
 
 
-def test_no_small_run_is_made_twice() -> None:
+def test_no_small_run_is_made_twice_and_layouts_without_a_trial_are_counted() -> None:
     launcher = FakeLauncher(as_it_is)
     swept(for_eight_ranks(budget=Budget(num_trials=16, min_gain=0, prune_below=0)), launcher)
     ran = [(spec.layout, spec.model.num_layers, spec.workload) for spec in launcher.specs]
     assert len(ran) == len(set(ran))
-
-
-def test_layouts_without_a_trial_are_counted_when_the_others_were_tried() -> None:
     request = for_eight_ranks(budget=Budget(num_trials=1000, min_gain=0, prune_below=0))
     narrow = replace(request, space=request.space.with_axes(tensor_parallel_degree=(2, 4), micro_batch_size=(1,)))
     _, sweep = swept(narrow, FakeLauncher(as_it_is))
@@ -145,17 +143,6 @@ def test_a_trial_is_pruned_by_what_its_steps_would_be_at_full_size() -> None:
     pruned = [trial for trial in trials_of(store, sweep) if trial.state is TrialState.PRUNED]
     assert len(pruned) == 3
     assert all(trial.stopped and "at full size by prediction, below 50 %" in trial.stopped.detail for trial in pruned)
-
-
-def test_accelerator_hours_are_those_of_the_ranks_that_ran() -> None:
-    store, sweep = swept(for_eight_ranks(), FakeLauncher(as_it_is))
-    for trial in trials_of(store, sweep):
-        assert trial.started_at is not None
-        assert trial.finished_at is not None
-        seconds = trial.finished_at - trial.started_at
-        assert trial.accelerator_hours(time.time()) == pytest.approx(seconds * trial.ran.world_size / 3600)
-    hours = sum(trial.accelerator_hours(time.time()) for trial in trials_of(store, sweep))
-    assert store.overview(sweep.id, now=time.time()).accelerator_hours == pytest.approx(hours)
 
 
 def test_what_was_measured_before_a_worker_died_is_estimated_by_the_next() -> None:

@@ -20,8 +20,6 @@ from tests.builders import failure, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep
 
-Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
-
 
 def paced(spec: TrialSpec) -> Measurement:
     """Some layouts are faster than others, always by as much."""
@@ -110,7 +108,7 @@ def test_the_time_of_a_pause_is_none_of_the_budget() -> None:
     assert steered.run().stop_reason is StopReason.TRIAL_BUDGET
 
 
-def test_a_pause_that_is_taken_back_in_time_ends_nothing() -> None:
+def test_a_pause_that_is_taken_back_or_cancelled_in_time_is_none() -> None:
     steered = Steered()
 
     def hesitate() -> None:
@@ -120,9 +118,6 @@ def test_a_pause_that_is_taken_back_in_time_ends_nothing() -> None:
     launcher = During(steered, 1, hesitate)
     assert steered.run(launcher).state is RunState.COMPLETE
     assert len(launcher.specs) == 4
-
-
-def test_a_sweep_that_is_paused_and_then_cancelled_while_a_trial_runs_is_cancelled() -> None:
     steered = Steered()
 
     def interfere() -> None:
@@ -133,14 +128,11 @@ def test_a_sweep_that_is_paused_and_then_cancelled_while_a_trial_runs_is_cancell
 
 
 # ---------------------------------------------------------------------- budgets
-def test_a_running_sweep_goes_on_by_the_budget_that_it_is_given_during_its_last_trial() -> None:
+def test_a_budget_that_comes_during_or_after_the_last_trial_or_ends_it_sooner_counts() -> None:
     steered = Steered()
     ended = steered.run(During(steered, 3, lambda: steered.extend(num_trials=6)))
     assert (ended.stop_reason, ended.stop_detail[:15]) == (StopReason.TRIAL_BUDGET, "6 of 6 trials r")
     assert len(steered.trials) == 6
-
-
-def test_a_budget_that_comes_when_the_worker_would_end_the_sweep_is_not_lost() -> None:
     steered = Steered()
 
     class Late(FakeLauncher):
@@ -151,9 +143,6 @@ def test_a_budget_that_comes_when_the_worker_would_end_the_sweep_is_not_lost() -
             return outcome
 
     assert steered.run(Late(paced)).stop_detail.startswith("5 of 5 trials ran")
-
-
-def test_a_budget_that_is_made_smaller_ends_a_sweep_sooner() -> None:
     steered = Steered()
     assert steered.run(During(steered, 1, lambda: steered.extend(num_trials=2))).stop_reason is StopReason.TRIAL_BUDGET
     assert len(steered.trials) == 2
@@ -171,7 +160,7 @@ def test_a_finished_sweep_with_a_larger_budget_tries_what_one_with_that_budget_w
     assert steered.ranking() == long.ranking()
 
 
-def test_a_trial_that_the_end_of_its_sweep_cut_short_is_run_when_it_goes_on() -> None:
+def test_a_trial_that_was_cut_short_or_lost_is_run_to_its_end_the_next_time() -> None:
     budget = Budget(num_trials=4, wall_clock_s=7.0, prune_below=0, min_gain=0)
     steered = Steered(sweep_request(budget=budget))
     steered.run(During(steered, -1, lambda: None))  # every trial takes five seconds
@@ -179,6 +168,13 @@ def test_a_trial_that_the_end_of_its_sweep_cut_short_is_run_when_it_goes_on() ->
     steered.extend(wall_clock_s=3600.0)
     steered.run()
     assert [trial.state for trial in steered.trials] == [TrialState.COMPLETE] * 4
+    budget = Budget(num_trials=4, prune_below=0.5, min_gain=0)
+    steered, times = Steered(sweep_request(budget=budget)), iter([1.0, 10.0])
+    steered.run(FakeLauncher(lambda spec: plain_measurement(spec, step_time_s=next(times, 1.0))))
+    assert steered.trials[1].state is TrialState.PRUNED
+    steered.rerun(1)
+    steered.run(FakeLauncher(lambda spec: plain_measurement(spec, step_time_s=10.0)))
+    assert steered.trials[4].state is TrialState.COMPLETE
 
 
 # ---------------------------------------------------------------------- trials again
@@ -188,11 +184,7 @@ def test_a_trial_of_a_finished_sweep_runs_again_without_a_rank_and_the_sweep_end
     ranking = steered.ranking()
     steered.rerun(1)
     after = steered.run()
-    assert (after.state, after.stop_reason, after.stop_detail) == (
-        before.state,
-        before.stop_reason,
-        before.stop_detail,
-    )
+    assert (after.state, after.stop_reason, after.stop_detail) == (before.state, before.stop_reason, before.stop_detail)
     again = steered.trials[4]
     assert (again.repeats, again.layout, again.state) == (1, steered.trials[1].layout, TrialState.COMPLETE)
     assert steered.ranking() == ranking
@@ -200,7 +192,7 @@ def test_a_trial_of_a_finished_sweep_runs_again_without_a_rank_and_the_sweep_end
     assert len(times[steered.trials[1].id]) == 1
 
 
-def test_a_trial_that_died_and_runs_again_well_is_ranked() -> None:
+def test_a_trial_that_died_and_runs_again_well_is_ranked_and_completes_its_sweep() -> None:
     deaths = iter([failure(FailureKind.CRASH)])
     steered = Steered()
     steered.run(FakeLauncher(lambda spec: next(deaths, None) or paced(spec)))
@@ -208,9 +200,6 @@ def test_a_trial_that_died_and_runs_again_well_is_ranked() -> None:
     steered.rerun(0)
     steered.run()
     assert (steered.trials[4].repeats, len(steered.ranking())) == (None, 4)
-
-
-def test_a_sweep_that_measured_nothing_is_complete_once_a_trial_that_ran_again_was() -> None:
     steered = Steered()
     assert steered.run(FakeLauncher(lambda _: failure(FailureKind.OOM))).state is RunState.FAILED
     steered.rerun(0)
@@ -255,16 +244,6 @@ class Alone(FakeLauncher):
         with self._lock:
             self._running -= 1
         return outcome
-
-
-def test_a_trial_that_lost_is_run_to_its_end_when_it_runs_again() -> None:
-    budget = Budget(num_trials=4, prune_below=0.5, min_gain=0)
-    steered, times = Steered(sweep_request(budget=budget)), iter([1.0, 10.0])
-    steered.run(FakeLauncher(lambda spec: plain_measurement(spec, step_time_s=next(times, 1.0))))
-    assert steered.trials[1].state is TrialState.PRUNED
-    steered.rerun(1)
-    steered.run(FakeLauncher(lambda spec: plain_measurement(spec, step_time_s=10.0)))
-    assert steered.trials[4].state is TrialState.COMPLETE
 
 
 def test_a_cancel_while_a_trial_runs_again_leaves_the_end_that_the_sweep_had() -> None:

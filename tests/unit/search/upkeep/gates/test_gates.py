@@ -6,21 +6,49 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autotuner.core.choices import PipelineSchedule, Recompute, ShardLevel
-from autotuner.core.comparison import ChallengeFindings, Decision
+from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.comparison import ChallengeFindings, Decision, RunGroup
 from autotuner.core.dry_run import DryRun, HeldBytes, OperationCounts, RankDryRun
 from autotuner.core.layout import Layout
 from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
-from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.search.space.legal import legal_layouts
+from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, is_passed, new_baseline, reused_result
 from autotuner.search.upkeep.gate_prediction import PredictedGate, predicted_change, predicted_gate
 from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
-from tests.builders import big_job, failure, prediction
+from tests.builders import big_job, failure, present, sweep_request, trial
 from tests.unit.search.upkeep.builders import CHALLENGER, INCUMBENT, SLOWER, comparison, ended, findings, runs
-from tests.unit.search.upkeep.gates.builders import baseline, gate, gate_request, measured
+
+
+def baseline(**changes: Any) -> Baseline:
+    value = Baseline(name="main", key="a-key", layout=INCUMBENT, runs=(runs(),), gate_id="ga-before", at=1.0)
+    return replace(value, **changes)
+
+
+def gate_request(**changes: Any) -> MfuGateRequest:
+    return replace(MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main"), **changes)
+
+
+def gate(**changes: Any) -> MfuGate:
+    """One that runs; changes are of the gate, or of its request."""
+    asked = {name: changes.pop(name) for name in ("layout", "sets_baseline", "software", "test") if name in changes}
+    value = MfuGate(
+        id="ga-1",
+        request=gate_request(**asked),
+        key="a-key",
+        content="a-content",
+        baseline=baseline(),
+        created_at=1000.0,
+        sweep_id="sw-1",
+    )
+    return replace(value, **changes)
+
+
+def measured(outcome: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:
+    return replace(MfuGateResult(outcome=outcome, detail="not slower", findings=findings()), **changes)
 
 
 # ---------------------------------------------------------------- measured
@@ -31,18 +59,10 @@ def result(
 
 
 def died(kind: FailureKind) -> Trial:
-    return Trial(
-        id="sw-1-0000",
-        sweep_id="sw-1",
-        number=0,
-        state=TrialState.FAILED,
-        layout=INCUMBENT,
-        prediction=prediction(),
-        failure=failure(kind),
-    )
+    return trial(INCUMBENT, state=TrialState.FAILED, failure=failure(kind))
 
 
-def test_a_layout_that_is_given_is_all_that_is_measured() -> None:
+def test_what_is_measured_is_the_given_layout_alone_or_the_best_of_the_space() -> None:
     sweep = gate_sweep(gate_request(), baseline())
     assert sweep.challenge is not None
     assert (sweep.challenge.incumbent, sweep.challenge.searches) == (INCUMBENT, False)
@@ -50,9 +70,6 @@ def test_a_layout_that_is_given_is_all_that_is_measured() -> None:
     assert not sweep.loss_gate.enabled
     table = legal_layouts(sweep.trial_job, sweep.space)
     assert [table.row(row) for row in range(len(table))] == [INCUMBENT]
-
-
-def test_without_a_layout_the_space_is_searched_and_its_best_is_judged() -> None:
     request = gate_request(layout=None)
     sweep = gate_sweep(request, None)
     assert sweep.challenge is not None
@@ -60,23 +77,17 @@ def test_without_a_layout_the_space_is_searched_and_its_best_is_judged() -> None
     assert sweep.space == request.sweep.space != SearchSpace()
 
 
-def test_a_rate_that_is_not_lower_passes_with_its_numbers() -> None:
+def test_a_rate_passes_fails_or_is_undecided_with_its_numbers() -> None:
     against = comparison(detail="0.1 % faster, by 3 runs beside 4 that scatter by 0.4 %")
     found = result(findings(against_baseline=against))
     assert found.outcome is MfuGateOutcome.PASSED
     assert found.detail == (
         "beside main it is 0.1 % faster, by 3 runs beside 4 that scatter by 0.4 %; it reaches 1 ktoken/s (25.0 % MFU)"
     )
-
-
-def test_a_lower_rate_fails_and_names_what_else_differs() -> None:
     found = result(SLOWER)
     assert found.outcome is MfuGateOutcome.FAILED
     assert [str(change) for change in found.changes] == ["torch was 2.12 and is 2.13"]
     assert "torch was 2.12 and is 2.13" in found.detail
-
-
-def test_what_the_noise_hides_is_undecided() -> None:
     found = result(findings(against_baseline=comparison(Decision.UNDECIDED)))
     assert found.outcome is MfuGateOutcome.UNDECIDED
 
@@ -106,7 +117,7 @@ def test_a_sweep_that_ended_undecided_says_why(state: RunState, outcome: MfuGate
         (FailureKind.INFRASTRUCTURE, MfuGateOutcome.COULD_NOT_RUN),
     ],
 )
-def test_a_death_that_the_layout_brought_about_fails_and_another_says_nothing(
+def test_a_death_that_the_layout_caused_fails_and_another_says_nothing(
     kind: FailureKind, outcome: MfuGateOutcome
 ) -> None:
     found = result(ChallengeFindings(measured=INCUMBENT, death="it died"), dies=kind)
@@ -114,13 +125,16 @@ def test_a_death_that_the_layout_brought_about_fails_and_another_says_nothing(
     assert "it died" in found.detail
 
 
-def test_a_death_that_ended_the_sweep_is_of_the_change_all_the_same() -> None:
+def test_what_ended_the_sweep_is_told_and_a_gate_that_runs_says_where() -> None:
     died_at_once = ChallengeFindings(measured=INCUMBENT, death="it died (oom)")
     assert result(died_at_once, RunState.FAILED, dies=FailureKind.OOM).outcome is MfuGateOutcome.FAILED
-
-
-def test_a_search_that_found_nothing_could_not_run() -> None:
     assert result(ChallengeFindings(), of=gate(layout=None)).outcome is MfuGateOutcome.COULD_NOT_RUN
+    report = report_of(gate(), now=1010.0)
+    assert (report.outcome, report.badge, report.elapsed_s) == (None, "running", 10.0)
+    assert "sw-1" in report.detail
+    nothing = measured(MfuGateOutcome.COULD_NOT_RUN, findings=None)
+    assert report_of(gate(result=nothing), now=1010.0).badge == "could not run"
+    assert not is_passed(gate())
 
 
 @pytest.mark.parametrize(("sets_baseline", "passed"), [(True, True), (False, False)])
@@ -131,15 +145,14 @@ def test_the_first_gate_of_a_job_passes_where_it_is_to_set_the_baseline(*, sets_
     assert is_passed(replace(first, result=found)) is passed
 
 
-def test_a_gate_that_runs_is_not_passed() -> None:
-    assert not is_passed(gate())
-
-
-def test_a_baseline_that_is_set_grows_by_a_sitting() -> None:
-    stored = new_baseline(gate(sets_baseline=True), measured(), now=9.0)
-    assert stored is not None
+def test_a_baseline_grows_by_what_was_measured_once_where_a_gate_is_asked_to_set_it() -> None:
+    stored = present(new_baseline(gate(sets_baseline=True), measured(), now=9.0))
     assert stored.runs == (*baseline().runs, findings().runs)
     assert (stored.gate_id, stored.at, stored.key) == ("ga-1", 9.0, "a-key")
+    held = baseline(runs=(runs(), findings().runs))
+    again = present(new_baseline(gate(sets_baseline=True, baseline=held), measured(reused_from="ga-before"), now=9.0))
+    assert again.runs == held.runs
+    assert new_baseline(gate(), measured(), now=9.0) is None
 
 
 @pytest.mark.parametrize(
@@ -152,8 +165,7 @@ def test_a_baseline_that_is_set_grows_by_a_sitting() -> None:
     ids=["another environment", "another layout", "faster"],
 )
 def test_a_baseline_begins_anew_where_the_runs_are_of_another_kind(result: MfuGateResult) -> None:
-    stored = new_baseline(gate(sets_baseline=True), result, now=9.0)
-    assert stored is not None
+    stored = present(new_baseline(gate(sets_baseline=True), result, now=9.0))
     assert stored.runs == (findings().runs,)
 
 
@@ -162,47 +174,22 @@ def test_a_gate_that_did_not_pass_sets_no_baseline(outcome: MfuGateOutcome) -> N
     assert new_baseline(gate(sets_baseline=True), measured(outcome), now=9.0) is None
 
 
-def test_a_gate_that_is_not_asked_to_sets_no_baseline() -> None:
-    assert new_baseline(gate(), measured(), now=9.0) is None
-
-
-def test_runs_that_are_taken_again_do_not_enter_the_baseline_twice() -> None:
-    held = baseline(runs=(runs(), findings().runs))
-    again = new_baseline(gate(sets_baseline=True, baseline=held), measured(reused_from="ga-before"), now=9.0)
-    assert again is not None
-    assert again.runs == held.runs
-
-
-def test_runs_of_an_earlier_gate_are_judged_beside_the_baseline_of_now() -> None:
+def test_runs_of_an_earlier_gate_are_judged_beside_the_baseline_of_now_if_they_decide() -> None:
     steady = runs(rates=(1000.0, 1001.0, 999.0, 1000.5, 1000.2))
     held = gate(baseline=baseline(runs=(steady,)))
     slow = findings(runs=runs(rates=(800.0, 801.0, 799.0, 800.5, 800.2)))
-    found = reused_result(held, gate(id="ga-0", result=measured(findings=slow)))
-    assert found is not None
+    found = present(reused_result(held, gate(id="ga-0", result=measured(findings=slow))))
     assert (found.outcome, found.reused_from) == (MfuGateOutcome.FAILED, "ga-0")
     assert "by the runs of ga-0" in found.detail
-
-
-def test_earlier_runs_that_do_not_decide_it_are_not_taken() -> None:
     few = gate(id="ga-0", result=measured(findings=findings(runs=runs(rates=(990.0,)))))
     assert reused_result(gate(), few) is None
-
-
-def test_an_earlier_gate_that_measured_nothing_is_not_taken() -> None:
     assert reused_result(gate(), gate(result=measured(findings=None))) is None
 
 
 # ---------------------------------------------------------------- predicted
 JOB = big_job(64)  # 512 accelerators
 
-TODAY = Layout(
-    data_parallel_shard_degree=16,
-    shard_level=ShardLevel.PARAMETERS,
-    tensor_parallel_degree=8,
-    pipeline_parallel_degree=4,
-    pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
-    sequence_parallel=True,
-)
+TODAY = Layout.parse("fsdp16 tp8 pp4 1f1b mb1 sp")
 
 
 def changed(**fields: Any) -> Layout:
@@ -215,73 +202,49 @@ def gate_of(candidate: Layout, *, tolerance: float = 0.02, dry_run: DryRun | Non
 
 def counted(peak_bytes: float) -> DryRun:
     held = HeldBytes(
-        parameters_bytes=peak_bytes,
-        gathered_bytes=0.0,
-        gradients_bytes=0.0,
-        optimizer_bytes=0.0,
-        activations_bytes=0.0,
+        parameters_bytes=peak_bytes, gathered_bytes=0.0, gradients_bytes=0.0, optimizer_bytes=0.0, activations_bytes=0.0
     )
     counts = OperationCounts(flop=1.0, moved_bytes=1.0, num_operations=1.0, collectives=())
     return DryRun(ranks=(RankDryRun(rank=0, held=held, counts=counts),), notes=("nothing was compiled",))
 
 
-def test_the_same_layout_passes_and_is_equally_fast() -> None:
+def test_an_equal_layout_passes_and_a_loss_fails_beyond_the_error_and_the_tolerance() -> None:
     found = gate_of(TODAY)
     assert found.outcome is MfuGateOutcome.PASSED
     assert "equally fast" in found.detail
+    found = predicted_gate(JOB, TODAY, None, tolerance=0.02)
+    assert (found.outcome, found.change) == (MfuGateOutcome.PASSED, None)
+    slower = changed(recompute=Recompute.FULL)
+    assert gate_of(slower).outcome is MfuGateOutcome.FAILED
+    assert gate_of(slower, tolerance=0.5).outcome is MfuGateOutcome.PASSED
+    found = gate_of(changed(data_parallel_shard_degree=8, pipeline_parallel_degree=8))
+    assert found.outcome is MfuGateOutcome.UNDECIDED
+    assert "within the error of the prediction; measure it" in found.detail
 
 
-def test_a_layout_that_runs_out_of_memory_on_512_accelerators_fails() -> None:
+def test_layouts_that_break_rules_or_memory_fail_by_closed_forms_or_as_a_dry_run_counted() -> None:
     found = gate_of(changed(pipeline_schedule=PipelineSchedule.GPIPE))
     assert found.outcome is MfuGateOutcome.FAILED
     assert "runs out of memory: the fullest of 512 ranks needs" in found.detail
-
-
-def test_what_a_dry_run_counted_stands_for_what_the_closed_forms_say() -> None:
+    found = gate_of(changed(pipeline_parallel_degree=5))
+    assert found.outcome is MfuGateOutcome.FAILED
+    assert "the degrees multiply to 640 ranks, the cluster has 512" in found.detail
+    assert found.predicted is None
     full, empty = gate_of(TODAY, dry_run=counted(90e9)), gate_of(TODAY, dry_run=counted(10e9))
     assert (full.outcome, empty.outcome) == (MfuGateOutcome.FAILED, MfuGateOutcome.PASSED)
     assert "nothing was compiled" in full.notes
     assert ("peak of the fullest rank", "19 GB, counted in a dry run") in empty.report(JOB).facts
 
 
-def test_a_layout_that_is_slower_beyond_the_error_fails_unless_that_is_tolerated() -> None:
-    slower = changed(recompute=Recompute.FULL)
-    assert gate_of(slower).outcome is MfuGateOutcome.FAILED
-    assert gate_of(slower, tolerance=0.5).outcome is MfuGateOutcome.PASSED
-
-
-def test_a_loss_within_the_error_of_the_prediction_is_undecided() -> None:
-    found = gate_of(changed(data_parallel_shard_degree=8, pipeline_parallel_degree=8))
-    assert found.outcome is MfuGateOutcome.UNDECIDED
-    assert "within the error of the prediction; measure it" in found.detail
-
-
-def test_a_layout_that_breaks_a_rule_fails_with_the_rule() -> None:
-    found = gate_of(changed(pipeline_parallel_degree=5))
-    assert found.outcome is MfuGateOutcome.FAILED
-    assert "the degrees multiply to 640 ranks, the cluster has 512" in found.detail
-    assert found.predicted is None
-
-
-def test_without_a_baseline_a_layout_that_fits_passes() -> None:
-    found = predicted_gate(JOB, TODAY, None, tolerance=0.02)
-    assert (found.outcome, found.change) == (MfuGateOutcome.PASSED, None)
-
-
-def test_both_directions_of_a_change_say_the_same() -> None:
+def test_a_change_says_the_same_both_ways_and_is_known_better_than_either_layout() -> None:
     slower = changed(recompute=Recompute.FULL)
     there, back = predicted_change(JOB, TODAY, slower), predicted_change(JOB, slower, TODAY)
     assert (1 + there.change) * (1 + back.change) == pytest.approx(1)
     assert (1 + there.low) * (1 + back.high) == pytest.approx(1)
-
-
-def test_two_layouts_are_told_apart_better_than_either_is_known() -> None:
     found = gate_of(changed(recompute=Recompute.FULL))
-    assert found.predicted is not None
     assert found.change is not None
-    assert found.predicted.relative_error is not None
     width = (1 + found.change.high) / (1 + found.change.low)
-    assert width < (1 + found.predicted.relative_error) ** 2
+    assert width < (1 + present(present(found.predicted).relative_error)) ** 2
 
 
 # ---------------------------------------------------------------- formats
@@ -305,9 +268,7 @@ PASSED = {"outcome": MfuGateOutcome.PASSED, "is_passed": True}
 
 
 def case(value: GateReport) -> ElementTree.Element:
-    found = ElementTree.fromstring(junit_xml(value)).find("testsuite/testcase")
-    assert found is not None
-    return found
+    return present(ElementTree.fromstring(junit_xml(value)).find("testsuite/testcase"))
 
 
 @pytest.mark.parametrize(
@@ -323,47 +284,36 @@ def case(value: GateReport) -> ElementTree.Element:
         (None, False, "skipped"),
     ],
 )
-def test_junit_has_one_case_whose_element_says_the_outcome(
+def test_junit_has_one_case_that_says_the_outcome(
     outcome: MfuGateOutcome | None, is_passed: bool, element: str
 ) -> None:
     assert [child.tag for child in case(report(outcome=outcome, is_passed=is_passed))] == [element]
 
 
-def test_junit_counts_what_it_holds_and_says_the_numbers() -> None:
+def test_junit_counts_what_it_holds_and_is_xml_whatever_a_trial_printed() -> None:
     suites = ElementTree.fromstring(junit_xml(report()))
     assert [suites.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["1", "1", "0", "0"]
-    failure = case(report()).find("failure")
-    assert failure is not None
+    failure = present(case(report()).find("failure"))
     assert failure.get("message") == "5.2 % slower"
     assert "MFU: 38.4 %" in (failure.text or "")
-
-
-def test_junit_is_xml_whatever_a_trial_printed() -> None:
-    said = case(report(detail='\x1b[31m<oom> & "so on"\x00')).find("failure")
-    assert said is not None
+    said = present(case(report(detail='\x1b[31m<oom> & "so on"\x00')).find("failure"))
     assert said.get("message") == '�[31m<oom> & "so on"�'
 
 
-def test_markdown_begins_with_the_outcome_and_lists_what_else_changed() -> None:
+def test_markdown_tells_the_outcome_mentions_nobody_and_shows_names_as_they_are() -> None:
     lines = markdown(report()).splitlines()
     assert lines[0] == "### ❌ tiny on cpu:2: failed"
     assert "| MFU | 38.4 % |" in lines
     assert "- torch was 2.13.0 and is 2.14.0" in lines
-
-
-def test_markdown_mentions_nobody_and_refers_to_no_issue() -> None:
     text = markdown(report(name="@ada and #12", detail="a @ b"))
     assert "@&#8203;ada and \\#&#8203;12" in text
     assert "a @ b" in text
-
-
-def test_markdown_shows_marks_of_a_name_as_they_are() -> None:
     text = markdown(report(name="a|b", detail="<img src=x> [link](http://x) `code`\n# head"))
     assert "a\\|b" in text
     assert "\\<img src=x\\> \\[link\\](http://x) \\`code\\` \\# head." in text
 
 
-def test_a_badge_is_svg_that_says_the_mfu_in_a_colour_of_the_outcome() -> None:
+def test_a_badge_is_svg_of_any_text_in_a_colour_of_the_outcome() -> None:
     def fill(value: GateReport) -> str | None:
         picture = ElementTree.fromstring(badge_svg(value))
         assert picture.get("aria-label") == "MFU: 38.4 %"
@@ -371,9 +321,6 @@ def test_a_badge_is_svg_that_says_the_mfu_in_a_colour_of_the_outcome() -> None:
 
     others = [replace(report(), outcome=outcome) for outcome in (None, MfuGateOutcome.UNDECIDED)]
     assert len({fill(one) for one in (report(), report(**PASSED), *others)}) == 4
-
-
-def test_a_badge_takes_any_text() -> None:
     ElementTree.fromstring(badge_svg(report(badge='<&"')))
 
 
@@ -381,13 +328,7 @@ def test_a_badge_takes_any_text() -> None:
 FAILED = measured(MfuGateOutcome.FAILED, detail="slower than main", findings=SLOWER)
 
 
-def test_a_gate_that_runs_says_where() -> None:
-    report = report_of(gate(), now=1010.0)
-    assert (report.outcome, report.badge, report.elapsed_s) == (None, "running", 10.0)
-    assert "sw-1" in report.detail
-
-
-def test_a_gate_that_ended_is_told_with_both_sides_and_the_noise() -> None:
+def test_a_gate_that_ended_is_told_with_both_sides_and_where_its_runs_came_from() -> None:
     report = report_of(gate(result=FAILED, finished_at=1060.0), now=5000.0)
     facts = dict(report.facts)
     assert facts["now"] == "25.0 % MFU, 930 token/s, 2 runs"
@@ -395,19 +336,8 @@ def test_a_gate_that_ended_is_told_with_both_sides_and_the_noise() -> None:
     assert facts["change of the rate"] == "-7.0 % (95 % interval -8.0 to -6.0 %)"
     assert facts["noise from run to run"] == "0.4 %"
     assert (report.badge, report.elapsed_s, report.is_passed) == ("25.0 %", 60.0, False)
-
-
-def test_a_gate_without_runs_says_its_outcome_on_the_badge() -> None:
-    nothing = measured(MfuGateOutcome.COULD_NOT_RUN, findings=None)
-    assert report_of(gate(result=nothing), now=1010.0).badge == "could not run"
-
-
-def test_runs_that_were_taken_again_are_said_to_be() -> None:
     again = gate(result=replace(FAILED, reused_from="ga-0"), sweep_id=None)
     assert "nothing was measured again: ga-0" in report_of(again, now=1010.0).notes[0]
-
-
-def test_simulated_runs_are_called_that() -> None:
     pretended = replace(FAILED, findings=replace(SLOWER, runs=runs(environment={"simulated": "nothing ran"})))
     assert report_of(gate(result=pretended), now=1010.0).notes[0] == "simulated: nothing ran"
 
@@ -417,3 +347,11 @@ def test_a_gate_is_announced_once_with_its_numbers() -> None:
     assert (told.id, told.kind.value, told.path, told.at) == ("an-ga-1", "gate.failed", "/gates/ga-1", 7.0)
     assert told.title == "MFU gate main, tiny on cpu:2: failed"
     assert (told.facts["change"], told.facts["software"], told.facts["tokens_per_s"]) == (-0.07, "commit 17", 930.0)
+
+
+# ---------------------------------------------------------------- a long baseline
+def test_a_long_baseline_keeps_its_first_runs_and_its_last() -> None:
+    kept: tuple[RunGroup, ...] = ()
+    for night in range(40):
+        kept = longer_baseline(kept, runs(at=float(night)))
+    assert [group.at for group in kept] == [0, 1, 2, 3, 4, *range(25, 40)]

@@ -16,12 +16,12 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.measuring import LINKS
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import Trial
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.runs.retune_clock import links_changed
 from autotuner.search.upkeep.cron import Cron, DueRun, due_run
 from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend, why_better
-from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, prediction, tiny_job
+from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, present, tiny_job, trial
 from tests.unit.search.upkeep.builders import (
     BETTER,
     CHALLENGER,
@@ -41,17 +41,13 @@ AFTER = cpu_layout(data_parallel_replicate_degree=2)
 
 
 def profiled(layout: Layout, **parts: float) -> Trial:
-    trial = Trial(id="t", sweep_id="s", number=0, state=TrialState.COMPLETE, layout=layout, prediction=prediction())
-    return replace(trial, measurement=measurement(breakdown=breakdown(**parts)))
+    return trial(layout, measurement=measurement(breakdown=breakdown(**parts)))
 
 
-def test_it_says_what_changes_and_what_that_is_predicted_to_do() -> None:
+def test_a_better_layout_is_told_by_what_changes_and_what_was_predicted_and_measured() -> None:
     changed, predicted = why_better(BEFORE, AFTER, tiny_job(), [])
     assert changed == "pipeline 2 → 1, replicate 1 → 2"
     assert predicted.startswith("predicted: it removes ")
-
-
-def test_where_both_were_profiled_the_measured_parts_are_told_in_shares_of_the_incumbents_step() -> None:
     trials = [
         profiled(BEFORE, forward_s=0.5, pipeline_idle_s=0.4, optimizer_s=0.1),
         profiled(AFTER, forward_s=0.5, all_reduce_s=0.05, optimizer_s=0.105),
@@ -67,9 +63,7 @@ LATE = LinkHealth(ends=(0, 1), delay_s=0.06, source="measured 2026-03-02")
 
 
 @pytest.mark.parametrize(("factor", "changed"), [(0.8, False), (1.2, False), (0.7, True), (2.0, True)])
-def test_a_network_has_changed_where_its_bandwidth_did_by_more_than_measurements_do(
-    factor: float, changed: bool
-) -> None:
+def test_a_network_has_changed_if_its_bandwidth_did_by_more_than_measurements_do(factor: float, changed: bool) -> None:
     link = CLUSTER.inter_node_link
     now = replace(CLUSTER, inter_node_link=link.with_bandwidth(factor * link.bandwidth_bytes_per_s))
     assert links_changed(CLUSTER, now) is changed
@@ -98,38 +92,18 @@ def due(expression: str, after: str, count: int, zone: str = BERLIN) -> list[str
     return [datetime.fromtimestamp(each, ZoneInfo(zone)).strftime("%m-%d %H:%M %z") for each in found]
 
 
-def test_a_nightly_expression_is_due_at_the_same_time_of_the_clock_in_winter_and_in_summer() -> None:
+def test_times_are_of_the_clock_of_a_zone_due_once_in_its_gaps_and_repeats() -> None:
     assert due("0 4 * * *", "2026-03-28T00:00", 2) == ["03-28 04:00 +0100", "03-29 04:00 +0200"]
-
-
-def test_a_time_that_the_clock_leaves_out_is_due_when_the_gap_ends() -> None:
     assert due("30 2 * * *", "2026-03-28T12:00", 2) == ["03-29 03:00 +0200", "03-30 02:30 +0200"]
-
-
-def test_several_times_in_the_gap_are_due_once() -> None:
     assert due("0,30 2 * * *", "2026-03-28T12:00", 3) == ["03-29 03:00 +0200", "03-30 02:00 +0200", "03-30 02:30 +0200"]
-
-
-def test_a_time_that_the_clock_repeats_is_due_the_first_time_alone() -> None:
+    assert due("10 2 * * *", "2026-10-03T12:00", 1, "Australia/Lord_Howe") == ["10-04 02:30 +1100"]
     assert due("30 2 * * *", "2026-10-24T12:00", 2) == ["10-25 02:30 +0200", "10-26 02:30 +0100"]
-
-
-def test_between_both_times_of_a_repeated_hour_the_next_day_is_due() -> None:
     between = at("2026-10-25T02:10", fold=1)  # 02:10 for the second time; 02:30 was due before the clock was put back
     assert Cron.read("30 2 * * *", BERLIN).next_due_at(after=between) == at("2026-10-26T02:30")
-
-
-def test_an_expression_for_every_minute_follows_the_clock_through_the_repeated_hour() -> None:
     times = list(islice(Cron.read("*/30 * * * *", BERLIN).due_times(after=at("2026-10-25T01:45")), 5))
     assert {later - earlier for earlier, later in pairwise(times)} == {1800.0}
-
-
-def test_a_zone_whose_clock_moves_by_half_an_hour_has_its_own_gap() -> None:
-    assert due("10 2 * * *", "2026-10-03T12:00", 1, "Australia/Lord_Howe") == ["10-04 02:30 +1100"]
-
-
-def test_without_a_zone_times_are_of_utc() -> None:
     assert Cron.read("15 3 * * *", "UTC").next_due_at(after=0.0) == datetime(1970, 1, 1, 3, 15, tzinfo=UTC).timestamp()
+    assert Cron.read("0  2 * *   1-5", "UTC").in_words == "At 02:00 on Monday through Friday"
 
 
 @given(
@@ -138,9 +112,7 @@ def test_without_a_zone_times_are_of_utc() -> None:
     hour=st.integers(0, 23),
     zone=st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]),
 )
-def test_due_times_of_a_nightly_expression_rise_and_there_is_one_on_each_day(
-    after: float, minute: int, hour: int, zone: str
-) -> None:
+def test_nightly_due_times_rise_and_there_is_one_on_each_day(after: float, minute: int, hour: int, zone: str) -> None:
     times = list(islice(Cron.read(f"{minute} {hour} * * *", zone).due_times(after=after), 4))
     days = [datetime.fromtimestamp(each, ZoneInfo(zone)).date() for each in times]
     assert times[0] > after
@@ -161,9 +133,7 @@ def test_due_times_of_a_nightly_expression_rise_and_there_is_one_on_each_day(
         ("", "five fields", "0 2 * * *"),
     ],
 )
-def test_an_expression_that_is_not_legal_is_refused_with_its_field_and_the_nearest_that_is(
-    cron: str, named: str, nearest: str
-) -> None:
+def test_an_illegal_expression_is_refused_with_its_field_and_the_nearest(cron: str, named: str, nearest: str) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
         Cron.read(cron, "UTC")
     assert (refused.value.field, refused.value.nearest) == ("cron", nearest)
@@ -177,17 +147,18 @@ def test_a_time_zone_that_does_not_exist_is_refused_with_the_nearest_that_does(z
     assert nearest is None or refused.value.nearest == nearest
 
 
-def test_an_expression_says_in_words_when_it_is_due() -> None:
-    assert Cron.read("0  2 * *   1-5", "UTC").in_words == "At 02:00 on Monday through Friday"
-
-
 # ---------------------------------------------------------------- due
 DAY = 86400.0
 
 
-def test_nothing_is_due_before_its_time_or_while_the_retune_is_paused() -> None:
+def test_runs_are_due_in_the_retunes_own_zone_unless_one_runs_or_it_is_paused() -> None:
     assert due_run(retune(), now=NIGHT - 1, is_running=False) is None
     assert due_run(retune(is_paused=True, next_due_at=None), now=NIGHT, is_running=False) is None
+    found = present(due_run(retune(), now=NIGHT, is_running=True))
+    assert (found.skipped, found.next_due_at) == (True, NIGHT + DAY)
+    berlin = retune(cron="0 3 * * *", time_zone="Europe/Berlin")
+    found = present(due_run(berlin, now=NIGHT, is_running=False))
+    assert found.next_due_at == NIGHT + DAY
 
 
 @pytest.mark.parametrize("late", [0.0, 5.0])
@@ -197,13 +168,9 @@ def test_a_due_time_that_has_just_come_starts_a_run_and_sets_the_next(late: floa
     )
 
 
-def test_a_due_time_that_nobody_was_there_for_is_caught_up() -> None:
-    found = due_run(retune(), now=NIGHT + 3600, is_running=False)
-    assert found is not None
+def test_one_run_catches_up_with_all_due_times_that_were_missed() -> None:
+    found = present(due_run(retune(), now=NIGHT + 3600, is_running=False))
     assert (found.due_at, found.num_missed, found.trigger) == (NIGHT, 0, Trigger.CAUGHT_UP)
-
-
-def test_one_run_stands_for_all_due_times_that_were_missed() -> None:
     assert due_run(retune(), now=NIGHT + 3 * DAY + 1, is_running=False) == DueRun(
         expected_due_at=NIGHT,
         due_at=NIGHT + 3 * DAY,
@@ -211,26 +178,9 @@ def test_one_run_stands_for_all_due_times_that_were_missed() -> None:
         trigger=Trigger.CAUGHT_UP,
         num_missed=3,
     )
-
-
-def test_what_was_missed_is_counted_up_to_ten_thousand_and_the_next_due_time_is_later_than_now() -> None:
     now = NIGHT + 30 * DAY
-    found = due_run(retune(cron="* * * * *"), now=now, is_running=False)
-    assert found is not None
+    found = present(due_run(retune(cron="* * * * *"), now=now, is_running=False))
     assert (found.num_missed, found.next_due_at) == (10_000, now + 60)
-
-
-def test_a_due_time_while_the_run_before_it_goes_on_is_skipped() -> None:
-    found = due_run(retune(), now=NIGHT, is_running=True)
-    assert found is not None
-    assert (found.skipped, found.next_due_at) == (True, NIGHT + DAY)
-
-
-def test_due_times_are_those_of_the_retunes_own_time_zone() -> None:
-    berlin = retune(cron="0 3 * * *", time_zone="Europe/Berlin")
-    found = due_run(berlin, now=NIGHT, is_running=False)
-    assert found is not None
-    assert found.next_due_at == NIGHT + DAY
 
 
 # ---------------------------------------------------------------- outcome
@@ -238,16 +188,19 @@ def outcome(found: ChallengeFindings, sweep: Sweep | None = None, **asked: objec
     return outcome_of(retune(**asked).request, sweep or ended(), found, [])
 
 
-def test_an_incumbent_that_runs_as_it_did_is_unchanged() -> None:
+def test_an_incumbent_that_runs_as_it_did_or_faster_is_unchanged() -> None:
     unchanged = outcome(findings())
     assert (unchanged.verdict, unchanged.word) == (Verdict.UNCHANGED, "unchanged")
     assert unchanged.detail == (
         "the incumbent runs as it did: +0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
         "3 measurements beside 4 of the run before, which scatter by 0.4 %"
     )
+    faster = outcome(findings(against_baseline=comparison(change=0.08)))
+    assert faster.verdict is Verdict.UNCHANGED
+    assert "8.0 % ± 1.0 faster than it was" in faster.detail
 
 
-def test_a_regression_says_what_was_lost_since_when_and_what_differs() -> None:
+def test_a_regression_says_what_was_lost_since_when_and_what_differs_if_anything() -> None:
     slower = outcome(SLOWER, time_zone="Europe/Berlin")
     assert slower.verdict is Verdict.REGRESSION
     assert slower.detail == (
@@ -256,30 +209,30 @@ def test_a_regression_says_what_was_lost_since_when_and_what_differs() -> None:
     )
     assert slower.since == NIGHT - 86400
     assert slower.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
-
-
-def test_a_regression_tells_of_a_layout_that_is_faster_now_and_does_not_call_it_better() -> None:
+    same = replace(SLOWER, runs=runs(930.0))
+    assert outcome(same).detail.endswith("all that trials record of their environment is as it was")
     slower = outcome(replace(BETTER, runs=SLOWER.runs, against_baseline=SLOWER.against_baseline), adopts=True)
     assert slower.verdict is Verdict.REGRESSION
     assert slower.explanation == (f"as things are now, {CHALLENGER} is 10.0 % ± 1.0 faster; it was not adopted",)
 
 
-def test_a_regression_without_another_environment_says_that_all_is_as_it_was() -> None:
-    same = replace(SLOWER, runs=runs(930.0))
-    assert outcome(same).detail.endswith("all that trials record of their environment is as it was")
-
-
-def test_a_better_layout_is_explained_and_waits_to_be_adopted() -> None:
+def test_better_layouts_wait_or_are_adopted_and_say_what_made_them_better() -> None:
     better = outcome(BETTER)
     assert better.verdict is Verdict.BETTER_FOUND
     assert better.detail.startswith(f"{CHALLENGER} is 10.0 % ± 1.0 faster than the incumbent {INCUMBENT}")
     assert better.detail.endswith("adopt it, or the incumbent stays")
     assert better.explanation[0] == "tensor 1 → 2, replicate 2 → 1"
     assert better.explanation[1].startswith("predicted: it ")
-
-
-def test_a_retune_that_adopts_says_that_it_did() -> None:
     assert outcome(BETTER, adopts=True).detail.endswith("it is the incumbent from now on")
+    assert after(Verdict.BETTER_FOUND, BETTER).incumbent == INCUMBENT
+    adopted = after(Verdict.BETTER_FOUND, BETTER, retune(adopts=True))
+    assert adopted == Standing(incumbent=CHALLENGER, baseline=(runs(1100.0),))
+    late = {**runs(1000.0).environment, LINKS: "nodes 2 and 3: 60 ms late"}
+    better = outcome(replace(BETTER, runs=replace(runs(1000.0), environment=late)))
+    assert better.verdict is Verdict.BETTER_FOUND
+    assert better.explanation[-1] == (
+        "since 2026-03-01 02:00 UTC links have changed: of links, all healthy became nodes 2 and 3: 60 ms late"
+    )
 
 
 def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None:
@@ -293,20 +246,11 @@ def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None
     assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in first.detail
 
 
-def test_an_incumbent_that_is_faster_than_it_was_is_unchanged_and_says_so() -> None:
-    faster = outcome(findings(against_baseline=comparison(change=0.08)))
-    assert faster.verdict is Verdict.UNCHANGED
-    assert "8.0 % ± 1.0 faster than it was" in faster.detail
-
-
-def test_what_the_noise_hides_is_said() -> None:
+def test_what_the_noise_hides_is_said_and_not_called_unchanged_if_it_looks_slower() -> None:
     hidden = findings(against_baseline=comparison(Decision.UNDECIDED, -0.002, noise=0.05))
     undecided = outcome(hidden, test=SequentialTest(loss=0.06))
     assert undecided.verdict is Verdict.UNCHANGED
     assert undecided.detail.startswith("no loss was found, and one of 6 % not ruled out: −0.2 % ± 1.0")
-
-
-def test_a_loss_that_was_not_decided_is_not_called_unchanged() -> None:
     disturbed = findings(against_baseline=comparison(Decision.UNDECIDED, -0.3))
     unsure = outcome(disturbed)
     assert unsure.verdict is Verdict.COULD_NOT_RUN
@@ -335,28 +279,13 @@ def test_a_run_that_measured_nothing_says_why(sweep: Sweep, found: ChallengeFind
     assert (nothing.verdict, nothing.detail) == (Verdict.COULD_NOT_RUN, why)
 
 
-def test_what_was_decided_stands_though_the_sweep_was_cancelled_later() -> None:
+def test_decisions_stand_after_a_cancel_and_simulated_ones_are_said_to_be() -> None:
     assert outcome(SLOWER, ended(RunState.CANCELLED)).verdict is Verdict.REGRESSION
-
-
-def test_what_was_simulated_says_so() -> None:
-    trial = Trial(
-        id="t", sweep_id="sw-1", number=0, state=TrialState.COMPLETE, layout=INCUMBENT, prediction=prediction()
-    )
-    simulated = replace(trial, measurement=measurement(is_simulated=True))
+    simulated = trial(INCUMBENT, measurement=measurement(is_simulated=True))
     told = [outcome_of(retune().request, ended(), found, [simulated]) for found in (findings(), SLOWER, BETTER)]
     assert {one.explanation[-1] for one in told} == {
         "nothing ran: these are times of the cost model, with seeded noise"
     }
-
-
-def test_a_layout_that_is_better_on_slow_links_says_since_when_they_are_slow() -> None:
-    late = {**runs(1000.0).environment, LINKS: "nodes 2 and 3: 60 ms late"}
-    better = outcome(replace(BETTER, runs=replace(runs(1000.0), environment=late)))
-    assert better.verdict is Verdict.BETTER_FOUND
-    assert better.explanation[-1] == (
-        "since 2026-03-01 02:00 UTC links have changed: of links, all healthy became nodes 2 and 3: 60 ms late"
-    )
 
 
 # ---------------------------------------------------------------- What becomes of incumbent and baseline
@@ -368,9 +297,14 @@ def after(verdict: Verdict, found: ChallengeFindings | None, held: Retune | None
     return Standing.after(held or retune(), outcome)
 
 
-def test_a_run_in_which_nothing_changed_makes_the_baseline_longer() -> None:
+def test_a_baseline_grows_by_unchanged_runs_begins_anew_by_faster_ones_and_waits_for_undecided_ones() -> None:
     longer = Standing(incumbent=INCUMBENT, baseline=(runs(), runs(at=NIGHT)))
     assert after(Verdict.UNCHANGED, findings()) == longer
+    faster = findings(against_baseline=comparison(change=0.08))
+    assert after(Verdict.UNCHANGED, faster).baseline == (runs(at=NIGHT),)
+    for change in (-0.3, 0.3):
+        unsure = findings(against_baseline=comparison(Decision.UNDECIDED, change))
+        assert after(Verdict.UNCHANGED, unsure) == STANDING_BEFORE
 
 
 @pytest.mark.parametrize(
@@ -382,38 +316,15 @@ def test_a_run_in_which_nothing_changed_makes_the_baseline_longer() -> None:
         (Verdict.COULD_NOT_RUN, None),
     ],
 )
-def test_a_regression_or_a_run_that_measured_nothing_changes_neither(
+def test_a_regression_or_a_run_without_results_changes_neither(
     verdict: Verdict, found: ChallengeFindings | None
 ) -> None:
     assert after(verdict, found, retune(adopts=True)) == STANDING_BEFORE
 
 
-def test_a_better_layout_waits_to_be_adopted() -> None:
-    assert after(Verdict.BETTER_FOUND, BETTER).incumbent == INCUMBENT
-
-
-def test_a_retune_that_adopts_takes_the_better_layout_with_what_that_reached() -> None:
-    adopted = after(Verdict.BETTER_FOUND, BETTER, retune(adopts=True))
-    assert adopted == Standing(incumbent=CHALLENGER, baseline=(runs(1100.0),))
-
-
-def test_the_first_run_without_an_incumbent_takes_the_best_that_it_found() -> None:
+def test_the_first_incumbent_is_the_best_that_was_found_and_an_adopted_one_stays() -> None:
     first = after(Verdict.UNCHANGED, findings(against_baseline=None), retune(incumbent=None, baseline=()))
     assert first == Standing(incumbent=INCUMBENT, baseline=(runs(at=NIGHT),))
-
-
-def test_an_incumbent_that_is_faster_than_it_was_begins_a_baseline_that_it_may_not_fall_behind() -> None:
-    faster = findings(against_baseline=comparison(change=0.08))
-    assert after(Verdict.UNCHANGED, faster).baseline == (runs(at=NIGHT),)
-
-
-def test_a_run_that_looks_otherwise_and_does_not_decide_it_does_not_join_the_baseline() -> None:
-    for change in (-0.3, 0.3):
-        unsure = findings(against_baseline=comparison(Decision.UNDECIDED, change))
-        assert after(Verdict.UNCHANGED, unsure) == STANDING_BEFORE
-
-
-def test_a_layout_that_was_adopted_while_the_run_went_on_stays() -> None:
     adopted = retune(incumbent=CHALLENGER, baseline=())
     assert after(Verdict.UNCHANGED, findings(), adopted) == Standing(incumbent=CHALLENGER, baseline=())
 
@@ -431,28 +342,22 @@ FIRST = replace(
 )
 
 
-def test_a_run_that_was_slower_lies_below_its_band() -> None:
+def test_a_run_is_drawn_by_its_measurements_below_the_band_that_it_left() -> None:
     (point,) = trend([SLOW])
     assert (point.run_id, point.layout, point.tokens_per_s) == ("rr-2", str(INCUMBENT), 930.0)
     assert point.reference == pytest.approx(1000.0)
     assert point.band_low == pytest.approx(990.0)
     assert point.tokens_per_s < (point.band_low or 0.0)
-
-
-def test_a_run_without_a_baseline_has_no_band_and_the_oldest_comes_first() -> None:
-    assert [(point.run_id, point.band_low is None) for point in trend([SLOW, FIRST])] == [
-        ("rr-1", True),
-        ("rr-2", False),
-    ]
-
-
-def test_runs_that_measured_nothing_have_no_point() -> None:
-    died = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="it died"))
-    assert trend([replace(RUN, state=RetuneState.SKIPPED), died]) == ()
-
-
-def test_the_measurements_of_a_run_are_told_by_their_ends() -> None:
     scattered = replace(runs(), rates=(990.0, 1000.0, 1004.0))
     outcome = RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(runs=scattered))
     (point,) = trend([replace(RUN, outcome=outcome)])
     assert (point.lowest, point.highest, point.num_measurements) == (990.0, 1004.0, 3)
+
+
+def test_runs_come_from_the_oldest_on_without_a_band_at_first_and_only_if_they_measured() -> None:
+    assert [(point.run_id, point.band_low is None) for point in trend([SLOW, FIRST])] == [
+        ("rr-1", True),
+        ("rr-2", False),
+    ]
+    died = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="it died"))
+    assert trend([replace(RUN, state=RetuneState.SKIPPED), died]) == ()
