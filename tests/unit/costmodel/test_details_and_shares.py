@@ -49,14 +49,17 @@ HIDDEN_BYTES = 2 * TOKENS * JOB.model.hidden_size
 MICRO_BATCHES = 512
 
 
-def test_tensor_ranks_pass_three_quarters_of_the_hidden_states_four_times_in_every_pass_of_a_layer() -> None:
+def test_a_rank_sends_three_quarters_of_its_states_to_its_peers_and_all_to_its_neighbours() -> None:
     layers = JOB.model.num_layers // 4
     passed = 3 / 4 * HIDDEN_BYTES * 4 * 2  # two sums a pass, each scattered and gathered; forward and backward
     found = exchanges(LAYOUT, JOB, 1).tensor.sent_bytes
     assert found == pytest.approx(layers * MICRO_BATCHES * passed, rel=1e-9)  # computation stands beside the bytes
+    sent = [exchanges(LAYOUT, JOB, rank).pipeline.sent_bytes for rank in range(4)]
+    one_way = MICRO_BATCHES * HIDDEN_BYTES / 4
+    assert sent == [one_way, 2 * one_way, 2 * one_way, one_way]
 
 
-def test_groups_exchange_in_every_pass_and_groups_of_one_nothing() -> None:
+def test_groups_exchange_in_every_pass_and_wait_as_the_slowest_rank_is_predicted_to() -> None:
     again = exchanges(replace(LAYOUT, recompute=Recompute.FULL), JOB, 1).tensor.sent_bytes
     once = exchanges(LAYOUT, JOB, 1).tensor.sent_bytes
     assert again > 1.2 * once
@@ -67,15 +70,6 @@ def test_groups_exchange_in_every_pass_and_groups_of_one_nothing() -> None:
     found = exchanges(alone, JOB, 0)
     assert found.tensor.sent_bytes == found.context.sent_bytes == found.expert.sent_bytes == 0
     assert found.tensor.exposed_s == found.context.exposed_s == 0
-
-
-def test_a_pipeline_rank_sends_states_on_and_gradients_back() -> None:
-    sent = [exchanges(LAYOUT, JOB, rank).pipeline.sent_bytes for rank in range(4)]
-    one_way = MICRO_BATCHES * HIDDEN_BYTES / 4
-    assert sent == [one_way, 2 * one_way, 2 * one_way, one_way]
-
-
-def test_waiting_is_that_of_the_prediction_where_the_rank_is_the_slowest() -> None:
     layout = replace(LAYOUT, pipeline_parallel_degree=1, data_parallel_shard_degree=8)
     step, found = predict_one(layout, JOB).step_time, exchanges(layout, JOB, 0)
     assert found.tensor.exposed_s == step.tensor_communication_s
@@ -107,15 +101,12 @@ def total(shares: PassShares) -> float:
     return shares.forward + shares.backward + shares.weight
 
 
-def test_a_backward_pass_computes_about_twice_what_a_forward_pass_does_whatever_is_computed_again() -> None:
+def test_backward_passes_compute_twice_the_forward_and_weights_apart_where_deferred() -> None:
     shares = pass_shares(PIPELINE, big_job())
     assert shares.backward == pytest.approx(2 * shares.forward, rel=0.1)  # matrix products exactly, the rest nearly
     assert total(shares) == pytest.approx(1.0)  # floating-point addition
     again = replace(PIPELINE, recompute=Recompute.FULL)
     assert pass_shares(again, big_job()).forward == pytest.approx(pass_shares(PIPELINE, big_job()).forward)
-
-
-def test_gradients_of_weights_are_told_apart_where_the_schedule_computes_them_apart() -> None:
     whole, deferred = pass_shares(PIPELINE, big_job()), pass_shares(ZBV, big_job())
     assert whole.weight == 0.0
     assert deferred.weight > 0.2

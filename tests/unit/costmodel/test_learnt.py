@@ -18,7 +18,7 @@ from autotuner.costmodel.low_precision import gathers_parameters, is_narrow, sav
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of, taken, write
 from autotuner.costmodel.uncertainty import CLUSTER
-from tests.builders import big_job
+from tests.builders import big_job, present
 from tests.unit.costmodel.works import columns, first, with_stack
 
 # ---------------------------------------------------------------- evidence
@@ -66,9 +66,8 @@ def test_software_is_known_on_devices_that_it_was_compared_on_and_the_most_known
 
 def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work() -> None:
     core = load_accelerator("cpu")
-    assert core.core is not None
     described = replace(core, fp32_flop_per_s=2e11)
-    profiled = replace(described, core=replace(core.core, pointwise_bytes_per_s=1e9))
+    profiled = replace(described, core=replace(present(core.core), pointwise_bytes_per_s=1e9))
     bases = [
         Familiarity.of(replace(big_job(), cluster=replace(big_job().cluster, accelerator=one))).base
         for one in (core, described, profiled)
@@ -104,8 +103,7 @@ def runs(factor: float, count: int = 4, job: Job = JOB) -> MeasuredRuns:
 
 
 def known(job: Job) -> Calibration:
-    assert job.calibration is not None
-    return job.calibration
+    return present(job.calibration)
 
 
 def test_runs_move_the_factor_by_how_many_and_how_certain_they_are() -> None:
@@ -195,7 +193,7 @@ def test_what_is_kept_and_gathered_rounded_follows_the_software_and_where_the_sc
         ("b200", BLOCKS, True, 4.0),  # rounded along both directions, and gathered in 16 bits
     ],
 )
-def test_a_weight_has_the_copies_that_products_read(
+def test_a_weight_has_the_copies_products_read(
     accelerator: str, layout: Layout, gathers: bool, expected: float
 ) -> None:
     job = engine(accelerator, gathers_fp8_parameters=gathers)

@@ -25,7 +25,7 @@ from autotuner.costmodel.resource_cost import (
     worth_per_step,
 )
 from autotuner.costmodel.scenarios import REPLAN_STEPS, predict_under, predicted_under
-from tests.builders import big_job, cpu_layout, h100_cluster, measurement, tiny_job, tiny_model
+from tests.builders import big_job, cpu_layout, h100_cluster, measurement, present, tiny_job, tiny_model
 
 # ---------------------------------------------------------------- Tests of `autotuner.costmodel.resource_cost`
 REPLICAS = Layout(data_parallel_replicate_degree=16)
@@ -49,11 +49,21 @@ def test_nothing_leaves_a_single_node(layout: Layout) -> None:
     assert traffic(halved, job(1)).total_bytes == 0
 
 
-def test_gradients_of_replicas_leave_each_node_as_around_a_ring() -> None:
+def test_bytes_that_leave_nodes_are_those_of_gradients_parameters_and_hidden_states() -> None:
     gradients_bytes = 2 * tiny_model().num_parameters
     found = traffic(REPLICAS, job())
     assert found.data_bytes == pytest.approx(2 * 2 * 15 / 16 * gradients_bytes)  # a float product
     assert found.total_bytes == found.data_bytes
+    parameters_bytes, num_micro_batches = 2 * tiny_model().num_parameters, 2
+    passes = num_micro_batches * 2  # one gather and one scatter
+    expected_bytes = passes * 2 * 15 / 16 * parameters_bytes
+    assert traffic(SHARDS, job()).data_bytes == pytest.approx(expected_bytes)  # a float product
+    resharded = traffic(replace(SHARDS, reshard_after_forward=True), job()).data_bytes
+    assert resharded == pytest.approx(1.5 * expected_bytes)  # gathered once more
+    found, num_micro_batches = traffic(STAGES, job()), 4
+    hidden_bytes = 2 * 64 * tiny_model().hidden_size
+    assert found.pipeline_bytes == pytest.approx(8 * 2 * num_micro_batches * hidden_bytes)  # a float product
+    assert found.data_bytes == 0  # replicas of a stage share a node
 
 
 def test_what_is_summed_by_levels_or_sparse_leaves_as_little_as_is_sent() -> None:
@@ -66,22 +76,6 @@ def test_what_is_summed_by_levels_or_sparse_leaves_as_little_as_is_sent() -> Non
         for one in (GradientSync.FULL, GradientSync.RANDOM)
     )
     assert sparse / full == pytest.approx(2 / 16)  # one element of 16, in fp32 where gradients are in bf16
-
-
-def test_sharded_parameters_are_gathered_and_scattered_for_every_micro_batch() -> None:
-    parameters_bytes, num_micro_batches = 2 * tiny_model().num_parameters, 2
-    passes = num_micro_batches * 2  # one gather and one scatter
-    expected_bytes = passes * 2 * 15 / 16 * parameters_bytes
-    assert traffic(SHARDS, job()).data_bytes == pytest.approx(expected_bytes)  # a float product
-    resharded = traffic(replace(SHARDS, reshard_after_forward=True), job()).data_bytes
-    assert resharded == pytest.approx(1.5 * expected_bytes)  # gathered once more
-
-
-def test_stages_on_two_nodes_send_hidden_states_and_their_gradients_over_one_hop() -> None:
-    found, num_micro_batches = traffic(STAGES, job()), 4
-    hidden_bytes = 2 * 64 * tiny_model().hidden_size
-    assert found.pipeline_bytes == pytest.approx(8 * 2 * num_micro_batches * hidden_bytes)  # a float product
-    assert found.data_bytes == 0  # replicas of a stage share a node
 
 
 def test_rows_and_columns_of_footprints_and_bytes_are_those_of_their_layouts() -> None:
@@ -126,13 +120,15 @@ def test_a_trace_takes_what_its_stretches_take_and_leaves_that_of_the_throughput
     assert footprint_of(layout, of, predicted).robustness == left
 
 
-def test_an_adaptive_layout_follows_its_old_plan_for_two_steps_of_each_change_for_the_worse() -> None:
+def test_an_adaptive_layout_follows_its_old_plan_and_worths_of_speed_need_no_footprint() -> None:
     job = tiny_job(4)
     adaptive, fixed = (pp4(one) for one in (PipelineSchedule.ADAPTIVE, PipelineSchedule.ZERO_BUBBLE))
     healthy, slow = (predict_one(adaptive, one).step_time.total_s for one in (job, while_slow(job)))
     late = max(slow, predict_one(fixed, while_slow(job)).step_time.total_s)
     total_s = 10 * healthy + (10 - REPLAN_STEPS) * slow + REPLAN_STEPS * late
     assert predicted_under(adaptive, job, TRACE).robust_step_s == pytest.approx(total_s / 20)  # a float sum
+    of = priced()
+    assert worth_per_step(Objective(), of, None, 2).tolist() == [Objective().worth_per_step(of)] * 2
 
 
 SHARDED = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS, recompute=Recompute.FULL)
@@ -152,8 +148,7 @@ def one(of: Job, layout: Layout = SHARDED) -> Footprint:
 
 
 def power(footprint: Footprint) -> Power:
-    assert footprint.power is not None
-    return footprint.power
+    return present(footprint.power)
 
 
 def test_power_is_drawn_by_busy_accelerators_hosts_and_the_building_and_paid() -> None:
@@ -201,8 +196,3 @@ def test_the_worths_of_columns_are_those_of_their_rows(objective: Objective) -> 
     worths = worth_per_step(objective, of, footprints, len(LAYOUTS))
     rows = [objective.worth_per_step(of, footprints.row(index)) for index in range(len(LAYOUTS))]
     np.testing.assert_allclose(worths, rows, rtol=1e-12)  # the same product, by numpy's power
-
-
-def test_worths_of_speed_need_no_footprint() -> None:
-    of = priced()
-    assert worth_per_step(Objective(), of, None, 2).tolist() == [Objective().worth_per_step(of)] * 2

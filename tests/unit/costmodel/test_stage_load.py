@@ -187,13 +187,17 @@ def test_no_more_is_in_flight_than_there_is(schedule: PipelineSchedule) -> None:
     assert float(first.micro_batches_in_flight[0]) == 2
 
 
-def test_no_more_is_in_flight_than_there_is_and_an_interleaved_rank_keeps_the_published_factor() -> None:
+def test_columns_count_micro_batches_and_interleaved_ranks_keep_the_published_factor() -> None:
     # arXiv 2205.05198, section 4.2.3: L (1 + (p - 1) / (p v)) layers instead of L
     first, _ = critical_ranks(pipeline(4, INTERLEAVED, 2), of_layers(64))
     assert float((first.num_layers * first.micro_batches_in_flight)[0]) == 16 * (1 + 3 / 8)
+    layouts = [Layout(data_parallel_replicate_degree=2, micro_batch_size=3), Layout(micro_batch_size=4)]
+    whole = of_layers(24)
+    columns = num_micro_batches(LayoutColumns.from_layouts(layouts), whole)
+    assert columns.tolist() == [whole.workload.num_micro_batches(layout) for layout in layouts]
 
 
-def test_layers_that_do_not_divide_or_are_dense_go_to_the_first_stages() -> None:
+def test_layers_go_to_the_first_stages_and_lookups_and_losses_to_the_ends() -> None:
     first, last = critical_ranks(pipeline(4), of_layers(8, num_layers=18))
     assert (int(first.num_layers[0]), int(last.num_layers[0])) == (5, 4)
     deepseek = load_model("deepseek-v3")  # 61 layers, of which the first 3 are dense
@@ -201,9 +205,6 @@ def test_layers_that_do_not_divide_or_are_dense_go_to_the_first_stages() -> None
     first, last, behind = critical_ranks(pipeline(16), whole)
     loads = [(int(r.rank[0]), int(r.num_dense_layers[0]), int(r.num_sparse_layers[0])) for r in (first, behind, last)]
     assert loads == [(0, 3, 1), (1, 0, 4), (15, 0, 3)]
-
-
-def test_the_first_rank_looks_tokens_up_and_the_last_computes_the_loss_but_in_a_v() -> None:
     first, last = critical_ranks(pipeline(4), of_layers(8))
     assert (bool(first.has_input[0]), bool(first.has_output[0])) == (True, False)
     assert (bool(last.has_input[0]), bool(last.has_output[0])) == (False, True)
@@ -214,9 +215,7 @@ def test_the_first_rank_looks_tokens_up_and_the_last_computes_the_loss_but_in_a_
 
 
 @pytest.mark.parametrize(("schedule", "stages_per_rank"), [(INTERLEAVED, 2), (INTERLEAVED, 4), (ZBV, 2)])
-def test_a_rank_of_several_stages_holds_its_share_of_the_layers(
-    schedule: PipelineSchedule, stages_per_rank: int
-) -> None:
+def test_a_rank_of_several_stages_holds_its_share_of_layers(schedule: PipelineSchedule, stages_per_rank: int) -> None:
     for load in critical_ranks(pipeline(4, schedule, stages_per_rank), of_layers(8)):
         assert int(load.num_layers[0]) == 4
 
@@ -265,13 +264,6 @@ def test_the_second_rank_is_looked_at_for_memory_and_where_the_ends_are_smaller(
     assert first.num_layers.tolist() == [3, 4]
     assert last.num_layers.tolist() == [3, 4]
     assert (second.rank.tolist(), second.num_layers.tolist()) == ([1, 0], [5, 4])
-
-
-def test_micro_batches_of_a_column_are_those_of_the_workload() -> None:
-    layouts = [Layout(data_parallel_replicate_degree=2, micro_batch_size=3), Layout(micro_batch_size=4)]
-    whole = of_layers(24)
-    columns = num_micro_batches(LayoutColumns.from_layouts(layouts), whole)
-    assert columns.tolist() == [whole.workload.num_micro_batches(layout) for layout in layouts]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_step_of_one_part_is_as_uncertain_as_that_part_and_the_rest_together(n
     assert error_of(**{name: 3.0}) == pytest.approx(np.exp(Z80 * deviation) - 1, rel=1e-12)  # rounding
 
 
-def test_what_was_compared_is_known_better_and_what_was_not_is_less_certain() -> None:
+def test_what_was_compared_is_known_better_and_runs_scatter_as_their_software_says() -> None:
     unknown, known = time_error(big_job()), time_error(FITTED)
     assert all(known.parts[name] < unknown.parts[name] for name in PARTS)
     layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])
@@ -91,16 +91,6 @@ def test_what_was_compared_is_known_better_and_what_was_not_is_less_certain() ->
     expected = [TRUST[where] * PARTS["offload_s"] for where in (Where.HERE, Where.NOWHERE)]
     assert np.asarray(parts["offload_s"]).tolist() == expected
     assert parts["bubble_s"] == TRUST[Where.HERE] * PARTS["bubble_s"]
-
-
-@pytest.mark.parametrize("cluster", ["mi300x:8", "v100:8"])
-def test_all_is_less_certain_on_devices_that_nothing_was_compared_on(cluster: str) -> None:
-    narrow, wide = time_error(big_job()), time_error(replace(big_job(), cluster=load_cluster(cluster)))
-    assert (wide.residual, wide.common) == (2 * narrow.residual, 2 * narrow.common)
-    assert dict(wide.parts) == {name: 2 * deviation for name, deviation in narrow.parts.items()}
-
-
-def test_runs_scatter_by_software_device_model_and_width_or_as_their_stack_says() -> None:
     layouts = LayoutColumns.from_layouts([Layout(), Layout(precision=Precision.FP8)])
     said = comparisons()["nemo", "h100-sxm", DENSE].scatter
     expected = [said[BITS_16], said[BITS_8]]
@@ -110,10 +100,22 @@ def test_runs_scatter_by_software_device_model_and_width_or_as_their_stack_says(
     assert interval_error(ONE, big_job()).residual.tolist() == [pooled_scatter(DENSE)[BITS_16]]
 
 
-def test_what_a_cluster_adds_stays_until_runs_on_it_were_measured_but_a_search_may_learn_of_its_job() -> None:
+@pytest.mark.parametrize("cluster", ["mi300x:8", "v100:8"])
+def test_all_is_less_certain_on_devices_that_nothing_was_compared_on(cluster: str) -> None:
+    narrow, wide = time_error(big_job()), time_error(replace(big_job(), cluster=load_cluster(cluster)))
+    assert (wide.residual, wide.common) == (2 * narrow.residual, 2 * narrow.common)
+    assert dict(wide.parts) == {name: 2 * deviation for name, deviation in narrow.parts.items()}
+
+
+def test_runs_narrow_what_they_were_measured_on_and_leave_the_rest_open() -> None:
     known = replace(FITTED, calibration=Calibration(factor=1.1, deviation=0.03, num_runs=2))
     assert (interval_error(ONE, FITTED).common, interval_error(ONE, known).common) == (CLUSTER, 0.03)
     assert time_error(known) == time_error(FITTED)
+    layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])
+    parts = interval_error(layouts, replace(FITTED, calibration=by_parts(1e-6))).parts
+    plain, offloaded = np.asarray(parts["offload_s"]).tolist()
+    assert plain == 0.0
+    assert offloaded > 0.5 * TRUST[Where.NOWHERE] * PARTS["offload_s"]
 
 
 def test_a_layout_fits_by_the_curve_of_a_normal_distribution_through_a_half_at_the_limit() -> None:
@@ -147,11 +149,3 @@ SPLIT = LayoutColumns.from_layouts([Layout(tensor_parallel_degree=8, data_parall
 
 def width(known: Calibration | None) -> float:
     return float(predict(SPLIT, replace(FITTED, calibration=known)).relative_error[0])
-
-
-def test_what_options_of_a_layout_leave_open_is_not_narrowed_by_runs_without_them() -> None:
-    layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])
-    parts = interval_error(layouts, replace(FITTED, calibration=by_parts(1e-6))).parts
-    plain, offloaded = np.asarray(parts["offload_s"]).tolist()
-    assert plain == 0.0
-    assert offloaded > 0.5 * TRUST[Where.NOWHERE] * PARTS["offload_s"]

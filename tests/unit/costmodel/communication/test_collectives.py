@@ -52,9 +52,7 @@ def timed_s(num_ranks: int, num_bytes: float, *lines: tuple[int, float, float]) 
     return float(all_reduce_s(np.array([num_bytes]), group)[0])
 
 
-def test_a_timed_collective_takes_its_start_and_its_bytes_on_lines_between_and_beyond_the_groups_that_were_timed() -> (
-    None
-):
+def test_a_timed_collective_takes_its_start_and_bytes_on_lines_between_and_beyond_the_groups_that_were_timed() -> None:
     assert timed_s(2, 1e6, (2, 1e-3, 1e-9), (4, 3e-3, 2e-9)) == pytest.approx(2e-3)
     assert timed_s(3, 0.0, (2, 1e-3, 1e-9), (4, 3e-3, 2e-9)) == pytest.approx(2e-3)
     assert timed_s(7, 1e6, (4, 3e-3, 2e-9)) == pytest.approx(2 * (3e-3 + 2e-3))
@@ -133,10 +131,17 @@ def test_a_ring_passes_all_shares_but_one_and_copies_that(num_ranks: int) -> Non
     assert seconds(collectives.all_gather_s(ONE_GB, group(num_ranks))) == rounded(shares / num_ranks * 1e9 / NVLINK)
 
 
-def test_bytes_of_a_ring_all_reduce_are_those_of_a_reduce_scatter_and_an_all_gather() -> None:
+def test_rings_take_shares_of_the_slowest_links_and_an_all_to_all_its_own_port() -> None:
     eight = group(8)
     both = collectives.reduce_scatter_s(ONE_GB, eight) + collectives.all_gather_s(ONE_GB, eight)
     assert seconds(collectives.all_reduce_s(ONE_GB, eight)) == rounded(seconds(both))
+    fat = h100_cluster(intra_node_link=link(NVLINK), inter_node_link=link(NVLINK))
+    inside_s = (16 - 1 + OWN_SHARD_COST) / 16 * 1e9 / NVLINK
+    assert seconds(collectives.all_gather_s(ONE_GB, group(16, cluster=fat))) == rounded(inside_s)
+    # of 16 equal shares 8 go to the other node
+    assert seconds(collectives.all_to_all_s(ONE_GB, group(16))) == rounded(0.5e9 / PORT)
+    shares = 8 - 1 + OWN_SHARD_COST
+    assert seconds(collectives.all_to_all_s(ONE_GB, group(8))) == rounded(shares / 8 * 1e9 / NVLINK)
 
 
 @pytest.mark.parametrize("collective", ["all_reduce_s", "all_gather_s", "reduce_scatter_s", "all_to_all_s", "send_s"])
@@ -190,12 +195,6 @@ def test_all_ports_of_a_node_work_for_a_ring_that_leaves_it(num_ranks: int, stri
     assert seconds(gathered_s) == rounded(sent / (ports * PORT))
 
 
-def test_a_ring_is_never_faster_than_the_links_inside_its_nodes() -> None:
-    fat = h100_cluster(intra_node_link=link(NVLINK), inter_node_link=link(NVLINK))
-    inside_s = (16 - 1 + OWN_SHARD_COST) / 16 * 1e9 / NVLINK
-    assert seconds(collectives.all_gather_s(ONE_GB, group(16, cluster=fat))) == rounded(inside_s)
-
-
 @pytest.mark.parametrize(("num_nodes", "times_sent"), [(2, 1), (4, 2), (64, 2)])
 def test_between_nodes_whose_switches_add_the_sum_goes_up_and_down_two_trees(num_nodes: int, times_sent: int) -> None:
     sharp = h100_cluster(
@@ -237,13 +236,6 @@ def test_oversubscription_and_congestion_slow_down_what_leaves_a_node_only() -> 
         free_s = collectives.send_s(ONE_GB, group(num_nodes, stride=8))
         congested_s = collectives.send_s(ONE_GB, group(num_nodes, stride=8, cluster=silent(congestion=0.5)))
         assert seconds(congested_s) == rounded(num_nodes**0.5 * seconds(free_s))
-
-
-def test_an_all_to_all_sends_every_share_once_by_each_ranks_own_port() -> None:
-    # of 16 equal shares 8 go to the other node
-    assert seconds(collectives.all_to_all_s(ONE_GB, group(16))) == rounded(0.5e9 / PORT)
-    shares = 8 - 1 + OWN_SHARD_COST
-    assert seconds(collectives.all_to_all_s(ONE_GB, group(8))) == rounded(shares / 8 * 1e9 / NVLINK)
 
 
 # ---------------------------------------------------------------- what a layout asks of NCCL
@@ -348,9 +340,7 @@ def group_and_columns(layout: Layout, cluster: Cluster) -> tuple[Group, LayoutCo
     ],
     ids=str,
 )
-def test_between_two_slow_nodes_an_all_reduce_takes_what_leaves_a_node(
-    changes: dict[str, Any], times_sent: float
-) -> None:
+def test_between_two_slow_nodes_an_all_reduce_takes_what_leaves_one(changes: dict[str, Any], times_sent: float) -> None:
     group, x = group_and_columns(Layout(data_parallel_replicate_degree=4, **changes), two_slow_nodes())
     (seconds,) = data_all_reduce_s(MIB_8, group, x)
     # the inside of a node is 10^8 times as fast, and not quite free
@@ -375,9 +365,7 @@ def test_flat_collectives_are_those_of_any_group(timed: Any) -> None:
 
 @pytest.mark.parametrize("inside_bytes_per_s", [1e6, 1e9])
 @pytest.mark.parametrize("mib", [0.5, 1.5, 8.0, 100.0])
-def test_on_cores_the_longer_level_is_always_at_work_and_a_piece_of_the_other_shows(
-    inside_bytes_per_s: float, mib: float
-) -> None:
+def test_on_cores_the_longer_level_is_always_at_work_and_a_piece_shows(inside_bytes_per_s: float, mib: float) -> None:
     layout = Layout(data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS, collective_hierarchy=TWO_LEVEL)
     full_bytes = np.array([mib * MIB])
     cluster = replace(two_slow_nodes(), intra_node_link=named_link("memory", inside_bytes_per_s))

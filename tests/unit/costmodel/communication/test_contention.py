@@ -48,11 +48,17 @@ def both(one: list[LinkTime], other: list[LinkTime]) -> tuple[float, float]:
     return float(found.one[0]), float(found.other[0])
 
 
-def test_two_axes_share_a_port_by_what_each_has_to_send_over_it() -> None:
+def test_axes_share_ports_by_what_they_send_for_as_long_as_they_meet() -> None:
     assert both(links(3, 0), links(1, 0)) == (2, 2)
     # one is held to a quarter of a port by its uplinks, over which the other has nothing to send
     assert both(links(1, 4), links(1, 0)) == pytest.approx((1, 4 / 3))
     assert both(links(0, 0), links(1, 4)) == (1, 1)
+    # collectives of 12 s get 10 s of links under computation, and 2 s worth in the 4 s that sends of 2 s then take
+    assert added_s(12, 10, 2) == pytest.approx(0)  # 14 s, as many as when they hide under computation alone
+    assert added_s(10, 10, 2) == pytest.approx(2 * 10 / 12)
+    assert added_s(1.2, 10, 2) == pytest.approx(0.2)
+    assert added_s(100, 10, 2) == pytest.approx(0)
+    assert added_s(5, 0, 2) == 0
 
 
 @pytest.mark.parametrize("oversubscription", [1.0, 2.0, 6.0])
@@ -92,15 +98,6 @@ def met(sent_s: float) -> MetTraffic:
 
 def added_s(wire_s: float, window_s: float, sent_s: float) -> float:
     return float(met(sent_s).added_s(np.array([wire_s]), np.array([window_s]))[0])
-
-
-def test_collectives_meet_as_many_sends_as_they_last_of_a_pass_that_hides_them() -> None:
-    # collectives of 12 s get 10 s of links under computation, and 2 s worth in the 4 s that sends of 2 s then take
-    assert added_s(12, 10, 2) == pytest.approx(0)  # 14 s, as many as when they hide under computation alone
-    assert added_s(10, 10, 2) == pytest.approx(2 * 10 / 12)
-    assert added_s(1.2, 10, 2) == pytest.approx(0.2)
-    assert added_s(100, 10, 2) == pytest.approx(0)
-    assert added_s(5, 0, 2) == 0
 
 
 def job(network: Network | None) -> Job:

@@ -47,7 +47,7 @@ from autotuner.costmodel.communication.layout_groups import (
 from autotuner.costmodel.communication.node_topology import PCIE_EFFICIENCY, WiredNode, wired_node
 from autotuner.costmodel.communication.rank_placement import Places, Windows
 from autotuner.search.explain.communication import routes
-from tests.builders import big_job, cpu_cluster, h100, h100_cluster, llama_70b, tiny_job
+from tests.builders import big_job, cpu_cluster, h100, h100_cluster, llama_70b, present, tiny_job
 from tests.unit.costmodel.test_stage_load import apart
 from tests.unit.costmodel.works import columns, first, on_stack, with_stack
 
@@ -85,33 +85,32 @@ def test_a_narrow_link_slows_the_rings_that_reach_over_it_alone() -> None:
     assert float(ratio[0]) == pytest.approx(10, rel=0.01)  # latencies are nothing beside so many bytes
 
 
-def test_collectives_that_were_timed_on_good_links_are_late_and_narrow_too() -> None:
+def test_groups_have_the_ports_of_their_domain_and_are_late_as_their_timed_links() -> None:
     timed = MeasuredCollective(kind="all_gather", num_ranks=4, start_s=1e-3, s_per_byte=1e-9)
     link = replace(FOUR.intra_node_link, measured=(timed,))
     node = h100_cluster(num_nodes=1, accelerators_per_node=4, intra_node_link=link, inter_node_link=link)
     slow = with_link(node, delay_s=0.01, bandwidth_bytes_per_s=1e6)
     seconds = [float(all_gather_s(BYTES, shard_group(SHARDED, cluster))[0]) for cluster in (node, slow)]
     assert seconds == pytest.approx([2e-3, 0.75 + 0.03])
+    racks = h100_cluster(num_nodes=32, accelerators_per_node=4, nvlink_domain=72)
+    assert [ranks_per_node(*group, racks) for group in ((8, 1), (64, 1), (128, 1), (16, 8))] == [8, 64, 64, 8]
+    assert [ranks_per_node(n, 1, h100_cluster(num_nodes=3)) for n in (3, 4, 6)] == [1, 4, 2]
 
 
-def test_replicas_outermost_lie_as_far_apart_as_all_ranks_of_one() -> None:
+def test_replicas_outermost_lie_far_apart_and_context_ranks_are_replicas_without_shards() -> None:
     layout = Layout(data_parallel_replicate_degree=2, pipeline_parallel_degree=8, context_parallel_degree=2)
     x = LayoutColumns.from_layouts([layout, replace(layout, rank_order=RankOrder.REPLICAS_OUTERMOST)])
     group = replicate_group(x, h100_cluster(num_nodes=4))
     assert group.num_ranks.tolist() == [4, 4]
     assert group.crosses_nodes.tolist() == [False, True]
     assert group.ranks_per_node.tolist() == [4, 2]
+    x = LayoutColumns.from_layouts([Layout(context_parallel_degree=4, data_parallel_replicate_degree=2)])
+    assert replicate_group(x, h100_cluster()).num_ranks.tolist() == [8]
 
 
 # ---------------------------------------------------------------- Where the groups of a layout lie
 def ranks_per_node(num_ranks: int, stride: int, cluster: Cluster) -> int:
     return int(group_of(np.array([num_ranks]), np.array([stride]), cluster).ranks_per_node[0])
-
-
-def test_a_group_has_the_ports_of_its_ranks_in_a_domain_and_few_where_it_straddles_nodes() -> None:
-    racks = h100_cluster(num_nodes=32, accelerators_per_node=4, nvlink_domain=72)
-    assert [ranks_per_node(*group, racks) for group in ((8, 1), (64, 1), (128, 1), (16, 8))] == [8, 64, 64, 8]
-    assert [ranks_per_node(n, 1, h100_cluster(num_nodes=3)) for n in (3, 4, 6)] == [1, 4, 2]
 
 
 @pytest.mark.parametrize(("group_size", "stride"), list(product([1, 2, 3, 4, 8, 16], [1, 2, 3, 4, 8, 16])))
@@ -145,11 +144,6 @@ def test_groups_follow_the_rank_order_of_a_layout() -> None:
     }
 
 
-def test_context_ranks_are_replicas_where_nothing_is_sharded() -> None:
-    x = LayoutColumns.from_layouts([Layout(context_parallel_degree=4, data_parallel_replicate_degree=2)])
-    assert replicate_group(x, h100_cluster()).num_ranks.tolist() == [8]
-
-
 # ---------------------------------------------------------------- node topology
 PAIRS = Wiring(
     name="pairs",
@@ -165,42 +159,29 @@ def _column(*numbers: int) -> Integers:
 
 
 def _found(cluster: Cluster, ranks: tuple[int, ...], strides: tuple[int, ...]) -> WiredNode:
-    found = wired_node(_column(*ranks), _column(*strides), cluster)
-    assert found is not None
-    return found
+    return present(wired_node(_column(*ranks), _column(*strides), cluster))
 
 
 def _nvlink_rate(cluster: Cluster) -> float:
     return cluster.intra_node_link.efficiency * cluster.intra_node_link.bandwidth_bytes_per_s
 
 
-def test_groups_that_cross_to_the_other_socket_share_its_link_and_pairs_of_nvlink_do_not() -> None:
+def test_nodes_whose_cards_are_wired_in_pairs_are_slowed_where_groups_cross_between_them() -> None:
     cluster = replace(h100_cluster(), wiring=PAIRS)
     found = _found(cluster, (1, 2, 4, 8), (1, 1, 1, 1))
     rate = _nvlink_rate(cluster)
     assert found.ring_slowdown == pytest.approx([1, 1, rate / (PCIE_EFFICIENCY * 50e9), rate / 20e9])
     assert found.delay_s.astype(bool).tolist() == [False, False, True, True]
-
-
-def test_groups_that_cross_a_socket_or_a_switch_at_once_share_its_way() -> None:
-    cluster = replace(h100_cluster(), wiring=PAIRS)
     found = _found(cluster, (2, 2, 4, 8), (4, 1, 2, 1))
-    rate = _nvlink_rate(cluster)
     assert found.ring_slowdown == pytest.approx([4 * rate / 20e9, 1, 2 * rate / 20e9, rate / 20e9])
     wiring = Wiring(name="switches", nvlink_groups=(), switches=((0, 1), (2, 3)), pcie_bandwidth_bytes_per_s=50e9)
     cluster = replace(h100_cluster(), wiring=wiring, accelerators_per_node=4)
     beside, across = _found(cluster, (2, 2), (1, 2)).ring_slowdown
     assert across == pytest.approx(2 * beside)
-
-
-def test_an_all_to_all_puts_more_between_sockets_than_a_ring() -> None:
     cluster = replace(h100_cluster(), wiring=PAIRS)
     found = _found(cluster, (8,), (1,))
     sent = 4 * 4 / 7  # each of four ranks of a socket sends a seventh to each of the other four
     assert found.pair_slowdown == pytest.approx(sent * found.ring_slowdown)
-
-
-def test_what_a_link_joins_as_a_whole_is_predicted_as_without_a_wiring() -> None:
     whole = Wiring(name="whole", nvlink_groups=(tuple(range(8)),), sockets=((0, 1, 2, 3), (4, 5, 6, 7)))
     assert wired_node(_column(8), _column(1), replace(h100_cluster(), wiring=whole)) is None
 
@@ -244,31 +225,23 @@ def groups(num_ranks: int, stride: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_rings_that_leave_the_fullest_part_are_as_many_as_counted(size: int) -> None:
+def test_what_leaves_the_fullest_part_around_rings_in_sends_or_in_shares_is_as_counted(size: int) -> None:
     for (num_ranks, stride), found in zip(UNEVEN, windows(size).rings_out(), strict=True):
         left: Counter[int] = Counter()
         for group in groups(num_ranks, stride):
             met = {rank // size for rank in group}
             left.update(met if len(met) > 1 else ())
         assert found == max(left.values(), default=0), (num_ranks, stride)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_sends_that_leave_the_fullest_part_are_as_many_as_counted(size: int) -> None:
     for (num_ranks, stride), found in zip(UNEVEN, windows(size).sends_out(), strict=True):
         pairs = (pair for group in groups(num_ranks, stride) for pair in pairwise(group))
         sent = Counter(one // size for one, other in pairs if one // size != other // size)
         assert found == max(sent.values(), default=0), (num_ranks, stride)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_bytes_that_leave_the_fullest_part_in_equal_shares_are_as_many_as_counted(size: int) -> None:
     for (num_ranks, stride), found in zip(UNEVEN, windows(size).shares_out(), strict=True):
-        sent: Counter[int] = Counter()
+        shared: Counter[int] = Counter()
         for group in groups(num_ranks, stride):
             inside = Counter(rank // size for rank in group)
-            sent.update({part: count * (num_ranks - count) for part, count in inside.items()})
-        assert found * num_ranks == pytest.approx(max(sent.values(), default=0)), (num_ranks, stride)
+            shared.update({part: count * (num_ranks - count) for part, count in inside.items()})
+        assert found * num_ranks == pytest.approx(max(shared.values(), default=0)), (num_ranks, stride)
 
 
 NODES, PER_NODE = 8, 4

@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.costmodel.layer.host``."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -134,12 +132,19 @@ def test_tensor_ranks_add_what_was_measured_of_as_many(layout: Layout, seconds: 
     assert (forward_s[0], backward_s[0]) == pytest.approx(seconds)
 
 
-def test_tensor_ranks_split_the_ends_of_the_model_and_shards_add_by_the_steps_of_a_ring() -> None:
+def test_ends_shards_and_layers_take_the_seconds_that_a_core_was_measured_with() -> None:
     forward_s, backward_s = ends_host_s(columns(Layout(tensor_parallel_degree=2)), CORE)
     assert (forward_s[0], backward_s[0]) == (33.0, 44.0)
     gather_s, reduce_s = shard_host_s(np.array([1, 2, 4]), CORE)
     assert gather_s.tolist() == [0.0, 10.0, 30.0]
     assert reduce_s.tolist() == [0.0, 20.0, 60.0]
+    job = tiny_job()
+    core = replace(job.cluster.accelerator, core=CORE)
+    measured = replace(job, cluster=replace(job.cluster, accelerator=core))
+    layout = cpu_layout()
+    num_micro_batches = job.workload.num_micro_batches(layout)
+    host_s = num_micro_batches * (job.model.num_layers * (1.0 + 2.0) + 3.0 + 4.0)
+    assert predict_one(layout, measured).step_time.host_s == pytest.approx(host_s)
 
 
 def test_selective_recomputation_calls_every_operation_again_with_its_dispatch_and_no_waiting() -> None:
@@ -156,13 +161,3 @@ def test_selective_recomputation_calls_every_operation_again_with_its_dispatch_a
     layout = Layout(tensor_parallel_degree=2, recompute=Recompute.SELECTIVE)
     _, backward_s = recompute_host_s(columns(layout), replace(CORE, split=(split,)))
     assert backward_s[0] == 0.25 + 1.0 + 7.0
-
-
-def test_a_core_that_was_measured_takes_its_seconds_for_every_layer_and_micro_batch() -> None:
-    job = tiny_job()
-    core = replace(job.cluster.accelerator, core=CORE)
-    measured = replace(job, cluster=replace(job.cluster, accelerator=core))
-    layout = cpu_layout()
-    num_micro_batches = job.workload.num_micro_batches(layout)
-    host_s = num_micro_batches * (job.model.num_layers * (1.0 + 2.0) + 3.0 + 4.0)
-    assert predict_one(layout, measured).step_time.host_s == pytest.approx(host_s)

@@ -63,7 +63,7 @@ def test_a_step_needs_six_flop_per_parameter_and_token_and_some_attention() -> N
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_full_recomputation_runs_every_layer_forward_again(name: str) -> None:
+def test_full_recomputation_runs_the_layers_that_recompute_forward_again(name: str) -> None:
     workload = Workload(seq_len=1024, global_batch_size=4)
     job = Job(model=load_model(name), cluster=h100_cluster(), workload=workload)
     (full,) = recomputed_flop_per_step(LayoutColumns.from_layouts([Layout(recompute=Recompute.FULL)]), job)
@@ -71,6 +71,15 @@ def test_full_recomputation_runs_every_layer_forward_again(name: str) -> None:
     output = 3 * 2 * job.model.embedding_parameters * workload.tokens_per_step
     # two roundings of the same product
     assert full == pytest.approx((model_flop_per_step(job) - output) / 3, rel=1e-12)
+    job = Job(model=load_model(name), cluster=h100_cluster(), workload=Workload(seq_len=1024, global_batch_size=4))
+    layouts = [Layout(recompute=Recompute.FULL, recompute_every=every) for every in (1, 2, job.model.num_layers)]
+    every, half, one = recomputed_flop_per_step(LayoutColumns.from_layouts(layouts), job)
+    assert every > half > one > 0
+    if job.model.experts is None:  # of equal layers, every n-th from the first
+        num_layers = job.model.num_layers
+        # quotients and products of the same numbers, rounded
+        assert half / every == pytest.approx(-(-num_layers // 2) / num_layers, rel=1e-12)
+        assert one / every == pytest.approx(1 / num_layers, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -88,19 +97,6 @@ def test_selective_recomputation_multiplies_again_what_the_stack_does_not_keep(
     x = LayoutColumns.from_layouts([Layout(recompute=Recompute.SELECTIVE, attention_kernel=kernel)])
     attention = job.workload.tokens_per_step * job.model.attention_flop_per_token(job.workload.seq_len)
     assert recomputed_flop_per_step(x, job).tolist() == [attention * recomputes_attention]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_layers_that_do_not_recompute_add_no_hardware_flop(name: str) -> None:
-    job = Job(model=load_model(name), cluster=h100_cluster(), workload=Workload(seq_len=1024, global_batch_size=4))
-    layouts = [Layout(recompute=Recompute.FULL, recompute_every=every) for every in (1, 2, job.model.num_layers)]
-    every, half, one = recomputed_flop_per_step(LayoutColumns.from_layouts(layouts), job)
-    assert every > half > one > 0
-    if job.model.experts is None:  # of equal layers, every n-th from the first
-        num_layers = job.model.num_layers
-        # quotients and products of the same numbers, rounded
-        assert half / every == pytest.approx(-(-num_layers // 2) / num_layers, rel=1e-12)
-        assert one / every == pytest.approx(1 / num_layers, rel=1e-12)
 
 
 def test_a_policy_by_operation_computes_compiled_products_in_fp8_again() -> None:
@@ -334,14 +330,11 @@ def test_blocks_of_queries_fill_multiprocessors_and_context_ranks_take_their_sha
     assert forward_s(FLASH, law(), query_len=1024) == pytest.approx(forward_s(FLASH, law()) / 4)
 
 
-def test_grouped_queries_save_memory_traffic_and_no_products() -> None:
+def test_grouped_queries_save_traffic_and_unfused_kernels_pass_over_all_scores() -> None:
     assert forward_s(FLASH, law(), num_kv_heads=1) == forward_s(FLASH, law())
     slow = law(products=replace(PRODUCTS, memory_bandwidth_bytes_per_s=1.0))
     # queries and output of 8 heads, keys and values of 8 or of 1
     assert forward_s(FLASH, slow, num_kv_heads=1) / forward_s(FLASH, slow) == pytest.approx((8 + 1) / (8 + 8))
-
-
-def test_an_unfused_kernel_adds_passes_over_all_scores_to_its_batched_products() -> None:
     slow = law(products=replace(PRODUCTS, memory_bandwidth_bytes_per_s=1e6))
     forward, backward = attention_s(shape(), FUSED_SOFTMAX, slow)
     scores = gemm_s(4096, 4096, 64, slow.products, count=16)
@@ -439,7 +432,7 @@ def test_layers_that_attend_linearly_take_no_longer_for_longer_sequences() -> No
     assert attention_s(40, 8192) == pytest.approx(mean, rel=1e-12)  # rounding only
 
 
-def test_products_slow_down_with_the_sustained_clock_and_memory_does_not() -> None:
+def test_clocks_and_stacks_slow_products_and_their_neighbours_by_their_own_factors() -> None:
     cold, warm = (
         layer(Layout(), replace(big_job(), cluster=h100_cluster(accelerator=h100(sustained_share=share))))
         for share in (1.0, 0.5)
@@ -447,14 +440,15 @@ def test_products_slow_down_with_the_sustained_clock_and_memory_does_not() -> No
     assert first(warm.matrix_s) == pytest.approx(2 * first(cold.matrix_s), rel=1e-12)  # rounding
     assert first(warm.attention_s) == pytest.approx(2 * first(cold.attention_s), rel=1e-12)
     assert first(warm.pointwise_s) == first(cold.pointwise_s)
+    plain, slow = layer(Layout(), with_stack()), layer(Layout(), with_stack(matrix_slowdown=1.5, pointwise_traffic=2.0))
+    assert first(slow.matrix_s) == pytest.approx(1.5 * first(plain.matrix_s), rel=1e-12)  # rounding
+    assert first(slow.pointwise_s) == pytest.approx(2.0 * first(plain.pointwise_s), rel=1e-12)
+    assert first(slow.attention_s) == first(plain.attention_s)
 
 
-def test_an_output_projection_takes_longer_than_a_lookup() -> None:
+def test_forwards_gradients_and_outputs_take_their_shares_of_the_work() -> None:
     x, job = columns(Layout()), big_job()
     assert first(output_work(x, job).compute_s) > 10 * first(input_work(x, job).compute_s)
-
-
-def test_the_forward_and_the_weight_gradients_are_shares_of_the_work() -> None:
     for recompute in Recompute:
         work = layer(replace(TENSOR, recompute=recompute))
         assert 0 < first(work.weight_gradient_s) < first(work.matrix_s)
@@ -468,13 +462,6 @@ def test_every_device_of_the_catalog_times_a_layer_in_bf16(name: str) -> None:
     work = layer(layout, replace(big_job(), cluster=load_cluster(f"{name}:1")))
     assert np.isfinite(parts(work)).all()
     assert first(work.matrix_s) > 0 < first(work.attention_s)
-
-
-def test_a_stack_slows_products_and_their_neighbours_by_its_own_factors() -> None:
-    plain, slow = layer(Layout(), with_stack()), layer(Layout(), with_stack(matrix_slowdown=1.5, pointwise_traffic=2.0))
-    assert first(slow.matrix_s) == pytest.approx(1.5 * first(plain.matrix_s), rel=1e-12)  # rounding
-    assert first(slow.pointwise_s) == pytest.approx(2.0 * first(plain.pointwise_s), rel=1e-12)
-    assert first(slow.attention_s) == first(plain.attention_s)
 
 
 def test_gathered_logits_cost_a_collective_and_the_whole_loss_whether_layout_or_stack_gathers_them() -> None:

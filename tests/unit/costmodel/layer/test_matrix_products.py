@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.costmodel.layer.matrix_products``."""
-
 from __future__ import annotations
 
 from dataclasses import replace

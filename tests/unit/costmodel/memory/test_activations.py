@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.costmodel.memory.activations``."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -171,7 +169,7 @@ def test_logits_are_whole_on_every_rank_where_layout_or_stack_gathers_them() -> 
     assert whole == logits(Layout(), eight_gpus()) > split
 
 
-def test_a_stack_says_what_copies_of_the_logits_its_loss_makes() -> None:
+def test_losses_and_norms_keep_the_copies_that_a_stack_makes() -> None:
     few, many = (logits(Layout(), on_stack(eight_gpus(), logits_copies=n)) for n in (1.0, 3.5))
     assert many - few == 2.5 * 4 * 64 * 128256
     steps, fused = (logits(Layout(), on_stack(eight_gpus(), fuses_loss=f, logits_copies=2.0)) for f in (False, True))
@@ -179,9 +177,6 @@ def test_a_stack_says_what_copies_of_the_logits_its_loss_makes() -> None:
     assert fused == 64 * 128256 * (2 + 2)
     split, whole = (logits(Layout(), on_stack(eight_gpus(), gathers_logits=g)) for g in (False, True))
     assert split == whole
-
-
-def test_a_norm_of_elementary_operations_keeps_more_than_a_fused_one() -> None:
     fused, plain = (
         without_working_memory(replace(KORTHIKANTI, fused_norm=f), on_stack(gpt_22b(), unfused_norm_bytes=5.0))
         for f in (True, False)
@@ -189,22 +184,9 @@ def test_a_norm_of_elementary_operations_keeps_more_than_a_fused_one() -> None:
     assert plain - fused == 2 * 5 * TOKENS_TIMES_HIDDEN * 48  # two norms in each layer
 
 
-@pytest.mark.parametrize(
-    ("kernel", "has_scores"),
-    [
-        (AttentionKernel.MATH, True),
-        (AttentionKernel.FUSED_SOFTMAX, True),
-        (AttentionKernel.EFFICIENT, False),
-        (AttentionKernel.FLASH, False),
-        (AttentionKernel.FLASH_1, False),
-        (AttentionKernel.FLASH_3, False),
-        (AttentionKernel.CUDNN, False),
-        (AttentionKernel.FLEX, False),
-    ],
-)
-def test_copies_of_the_scores_are_alive_in_the_backward_of_kernels_that_have_any(
-    kernel: AttentionKernel, has_scores: bool
-) -> None:
+@pytest.mark.parametrize("kernel", list(AttentionKernel))
+def test_copies_of_the_scores_are_alive_in_the_backward_of_unfused_kernels(kernel: AttentionKernel) -> None:
+    has_scores = kernel in (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX)
     layout = replace(KORTHIKANTI, attention_kernel=kernel)
     none, two = (activations(layout, on_stack(gpt_22b(), scores_alive=n, math_in_fp32=False)) for n in (0.0, 2.0))
     scores = 2 * 4 * 64 * 2048 * 2048 / 8  # bytes, micro-batch, heads, square, tensor ranks
@@ -228,7 +210,7 @@ def test_what_recomputes_in_part_keeps_more_than_inputs_and_less_than_all() -> N
     assert half == (every + none) / 2
 
 
-def test_keys_and_values_gathered_from_context_ranks_are_kept_whole() -> None:
+def test_gathered_keys_are_kept_whole_and_offloading_keeps_two_layers() -> None:
     ring, gathered, heads = (
         without_working_memory(Layout(context_parallel_degree=4, context_exchange=way), eight_gpus())
         for way in ContextExchange
@@ -236,16 +218,13 @@ def test_keys_and_values_gathered_from_context_ranks_are_kept_whole() -> None:
     model = eight_gpus().model
     assert gathered - ring == 3 * 2 * 16 * model.key_value_size * model.num_layers  # of 64 tokens, 16 are its own
     assert heads == ring
+    assert without_working_memory(Layout(offload_activations=True), eight_gpus()) == 0.0  # however many layers
+    six = without_working_memory(Layout(), eight_gpus()) * 6 / 8
+    here, away = (activations(Layout(offload_activations=o), eight_gpus()) for o in (False, True))
+    assert here - away == six
 
 
 @pytest.mark.parametrize("recompute", list(Recompute))
 def test_activations_in_the_hosts_memory_do_not_fill_the_devices(recompute: Recompute) -> None:
     here, away = (activations(Layout(recompute=recompute, offload_activations=o), eight_gpus()) for o in (False, True))
     assert away < here
-
-
-def test_offloading_keeps_on_the_device_what_two_layers_leave() -> None:
-    assert without_working_memory(Layout(offload_activations=True), eight_gpus()) == 0.0  # however many layers
-    six = without_working_memory(Layout(), eight_gpus()) * 6 / 8
-    here, away = (activations(Layout(offload_activations=o), eight_gpus()) for o in (False, True))
-    assert here - away == six

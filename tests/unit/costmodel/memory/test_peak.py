@@ -75,7 +75,7 @@ HIDDEN_BYTES = 4 * 128 * 256
         (GPIPE, 64, 1, 523.5),
     ],
 )
-def test_the_peaks_of_real_pipeline_trials_are_met(
+def test_the_peaks_of_real_pipelines_are_met(
     layout: Layout, num_micro_batches: int, stage: int, measured_mb: float
 ) -> None:
     # measured with torch 2.13 on CPU cores. 10 %: a layer saves about a tenth more than is counted, and works with less
@@ -120,11 +120,16 @@ def test_a_step_on_few_tokens_is_fullest_when_the_optimizer_widens_its_gradients
     assert total(layout, job) == pytest.approx(measured_mb * 1e6, rel=0.02)
 
 
-def test_the_optimizer_step_costs_nothing_where_activations_outweigh_it_or_nothing_is_widened() -> None:
+def test_the_optimizer_step_widens_what_it_steps_and_costs_nothing_else() -> None:
     half, whole = (cpu_layout(precision=p) for p in (Precision.BF16, Precision.FP32))
     long, short = demo(half, 64), replace(demo(whole, 1), workload=Workload(seq_len=16, global_batch_size=1))
     long = replace(long, workload=Workload(seq_len=2048, global_batch_size=1))
     assert float(of(half, long).buffers_bytes[0]) == float(of(whole, short).buffers_bytes[0]) == 0.0
+    layout = cpu_layout(precision=Precision.BF16)
+    job = replace(demo(layout, 1), workload=Workload(seq_len=16, global_batch_size=2))
+    fused, foreach = (total(replace(layout, optimizer_kernel=kernel), job) for kernel in OptimizerKernel)
+    # the step is the fullest moment then, not the backward: at most 4 bytes an element more
+    assert fused < foreach <= fused + 4 * job.model.num_parameters
 
 
 def test_the_last_stage_is_the_fullest_with_a_long_vocabulary_or_logits_that_layout_or_stack_gather() -> None:
@@ -151,14 +156,6 @@ def test_the_peak_is_the_sum_of_its_parts_and_of_the_allowance_of_a_stack() -> N
     assert float(of(Layout(), gpt_22b()).allowance_bytes[0]) > GIB
     sizes = of(Layout(), on_stack(eight_gpus(), activation_overhead=0.25, allowance_bytes=10**9))
     assert float(sizes.allowance_bytes[0]) == 1e9 + 0.25 * float(sizes.activations_bytes[0])
-
-
-def test_one_kernel_per_operation_keeps_the_roots_of_all_second_moments_while_it_steps() -> None:
-    layout = cpu_layout(precision=Precision.BF16)
-    job = replace(demo(layout, 1), workload=Workload(seq_len=16, global_batch_size=2))
-    fused, foreach = (total(replace(layout, optimizer_kernel=kernel), job) for kernel in OptimizerKernel)
-    # the step is the fullest moment then, not the backward: at most 4 bytes an element more
-    assert fused < foreach <= fused + 4 * job.model.num_parameters
 
 
 @pytest.mark.parametrize(
@@ -208,20 +205,10 @@ def memory(sync: GradientSync, **changes: object) -> Memory:
         (GradientSync.DILOCO, True, MASTER + MOMENTS + ANCHOR),
     ],
 )
-def test_an_optimizer_remembers_its_moments_a_momentum_or_an_anchor(
+def test_an_optimizer_remembers_moments_a_momentum_or_an_anchor(
     sync: GradientSync, sign: bool, remembered: int
 ) -> None:
     assert memory(sync, sync_sign=sign).optimizer_bytes == remembered * num_elements()
-
-
-def test_an_exchange_works_with_chunks_and_with_what_all_replicas_chose() -> None:
-    demo, random, full = (memory(sync) for sync in (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.FULL))
-    assert demo.buffers_bytes > random.buffers_bytes > full.buffers_bytes
-    # Eight of them, a component of sixteen each.
-    wide, narrow = (memory(GradientSync.DEMO, payload_precision=one) for one in PayloadPrecision)
-    gathered = 8 / 16 * num_elements()
-    # the step of the optimizer is the fullest moment of both, so nothing else hides the difference
-    assert wide.buffers_bytes - narrow.buffers_bytes == pytest.approx(2 * gathered, rel=1e-9)
 
 
 NONE, OPTIMIZER, GRADIENTS, PARAMETERS = ShardLevel
@@ -261,12 +248,16 @@ def test_a_sharded_pipeline_sums_whole_gradients_over_its_micro_batches(batch: i
         assert summed == (4 if whole else 1) * alone
 
 
-def test_replicas_hold_gradients_twice_where_they_sum_up_micro_batches_outside_of_buckets() -> None:
+def test_gradients_are_held_twice_outside_of_buckets_and_twice_as_wide_in_fp32() -> None:
     once, twice = (of(sharded(NONE), eight_gpus(batch)) for batch in (8, 16))
     assert float(twice.gradients_bytes[0]) == 2 * float(once.gradients_bytes[0])
+    half, whole = (of(Layout(), on_stack(eight_gpus(), sums_gradients_in_fp32=s)) for s in (False, True))
+    assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
+    # without them, the step widens the 16-bit gradients beside nothing that is larger
+    assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])
 
 
-def test_context_ranks_join_the_shard_group_and_share_the_optimizer() -> None:
+def test_context_ranks_share_the_optimizer_and_lossy_exchanges_keep_chunks() -> None:
     job = on_stack(eight_gpus(), fills_buckets=False)
     alone, joined = (Layout(context_parallel_degree=8, shard_level=level) for level in (NONE, OPTIMIZER))
     assert float(of(joined, job).optimizer_bytes[0]) == float(of(alone, job).optimizer_bytes[0]) / 8
@@ -274,6 +265,13 @@ def test_context_ranks_join_the_shard_group_and_share_the_optimizer() -> None:
     alone = Layout(data_parallel_shard_degree=4, data_parallel_replicate_degree=2, shard_level=OPTIMIZER)
     joined = Layout(data_parallel_shard_degree=4, context_parallel_degree=2, shard_level=OPTIMIZER)
     assert float(of(joined, job).optimizer_bytes[0]) == float(of(alone, job).optimizer_bytes[0]) / 2
+    demo, random, full = (memory(sync) for sync in (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.FULL))
+    assert demo.buffers_bytes > random.buffers_bytes > full.buffers_bytes
+    # Eight of them, a component of sixteen each.
+    wide, narrow = (memory(GradientSync.DEMO, payload_precision=one) for one in PayloadPrecision)
+    gathered = 8 / 16 * num_elements()
+    # the step of the optimizer is the fullest moment of both, so nothing else hides the difference
+    assert wide.buffers_bytes - narrow.buffers_bytes == pytest.approx(2 * gathered, rel=1e-9)
 
 
 EXPERTS = MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=8192)
@@ -293,10 +291,3 @@ def test_experts_share_the_optimizer_by_their_ranks_and_leave_some_without_where
         for flag in (True, False)
     ]
     assert ranks == [8, 32]
-
-
-def test_gradients_summed_in_fp32_are_twice_as_wide_and_need_no_widening() -> None:
-    half, whole = (of(Layout(), on_stack(eight_gpus(), sums_gradients_in_fp32=s)) for s in (False, True))
-    assert float(whole.gradients_bytes[0]) == 2 * float(half.gradients_bytes[0])
-    # without them, the step widens the 16-bit gradients beside nothing that is larger
-    assert float(half.buffers_bytes[0]) > 0.0 == float(whole.buffers_bytes[0])

@@ -322,7 +322,7 @@ def test_equal_ranks_wait_exactly_as_long_as_in_the_simulator(
 
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("schedule", SIMULATED)
-def test_unequal_ranks_and_slow_links_are_off_by_less_than_a_percent_on_average(
+def test_unequal_ranks_and_slow_links_are_off_by_less_than_a_percent(
     schedule: PipelineSchedule, blocking: bool
 ) -> None:
     source = random.Random(0)

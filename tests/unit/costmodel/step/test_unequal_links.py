@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.costmodel.step.unequal_links``."""
-
 from __future__ import annotations
 
 from dataclasses import fields, replace
@@ -74,9 +72,7 @@ def one_by_one_s(schedule: Schedule, passes: StagePasses, delays_s: np.ndarray, 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize(("name", "v"), FIXED)
-def test_steps_that_are_simulated_whole_are_those_of_the_simulator(
-    name: PipelineSchedule, v: int, transport: str
-) -> None:
+def test_steps_simulated_whole_are_those_of_the_simulator(name: PipelineSchedule, v: int, transport: str) -> None:
     source, p, m = np.random.default_rng(0), 4, 12
     passes, delays_s = random_passes(p * v, source), source.choice([0.0, 0.1, 2.0], (NUM_LAYOUTS, p))
     step_s, _ = simulated_s(name, p, v, m, passes, hops_of(delays_s, transport))
@@ -222,7 +218,7 @@ def test_the_slow_link_rotated_to_where_no_stages_talk_is_not_felt(schedule: Pip
     assert predict_one(away, late(0.06)).step_time == predict_one(with_schedule(schedule), job_with()).step_time
 
 
-def test_replicas_outermost_put_the_slow_link_between_stages() -> None:
+def test_replicas_outermost_move_the_slow_link_and_delegates_bridge_a_dead_one() -> None:
     both = replace(PIPELINE, pipeline_parallel_degree=2, data_parallel_replicate_degree=2)
     swapped = replace(both, rank_order=RankOrder.REPLICAS_OUTERMOST)
     # nodes 0 and 1 hold the first stage's replicas, or the first replica's stages
@@ -230,9 +226,6 @@ def test_replicas_outermost_put_the_slow_link_between_stages() -> None:
     sends_s = [predict_one(layout, late(0.5, (0, 1))).step_time.pipeline_communication_s for layout in (both, swapped)]
     assert data_s[0] > 0.5 > data_s[1]
     assert sends_s[1] > 0.5 > sends_s[0]
-
-
-def test_a_dead_link_refuses_whoever_meets_over_it_and_delegates_bridge_it() -> None:
     dead = job_with(LinkHealth(ends=(2, 3), is_dead=True))
     bridged = replace(PIPELINE, p2p_transport=P2PTransport.DELEGATED)
     assert [reason.rule for reason in reasons(PIPELINE, dead)] == ["stages-avoid-dead-links"]
