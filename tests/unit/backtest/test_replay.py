@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.backtest.replay``."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -25,21 +23,16 @@ def test_no_layout_is_proposed_twice_and_none_that_is_known(propose: Proposer) -
 
 
 @pytest.mark.parametrize("propose", [tpe, chance])
-def test_the_baselines_come_to_every_layout_in_the_end(propose: Proposer) -> None:
+def test_the_baselines_come_to_every_layout_in_an_order_of_the_seed(propose: Proposer) -> None:
     replay = Replay.of(sheet(SOME_OUT_OF_MEMORY))
     assert sorted(propose(replay, 0)) == list(range(len(replay)))
+    assert list(propose(replay, 3)) != list(propose(replay, 4))
 
 
 @everyone
 def test_the_same_seed_gives_the_same_order(propose: Proposer) -> None:
     replay = Replay.of(sheet(SOME_OUT_OF_MEMORY))
     assert list(propose(replay, 3)) == list(propose(replay, 3))
-
-
-@pytest.mark.parametrize("propose", [tpe, chance])
-def test_another_seed_gives_another_order(propose: Proposer) -> None:
-    replay = Replay.of(sheet(SOME_OUT_OF_MEMORY))
-    assert list(propose(replay, 3)) != list(propose(replay, 4))
 
 
 @everyone
@@ -55,6 +48,7 @@ def test_our_first_proposal_is_the_best_predicted_layout_that_surely_fits() -> N
     replay = Replay.of(sheet())
     assert replay.predictions.fit_probability.min() > 0.999  # nothing but time decides
     assert next(ours(replay, 0)) == replay.predictions.step_time.total_s.argmin()
+    assert replay.predictions.step_time.total_s[replay.layout_of_row] == pytest.approx(PREDICTED_S)  # other row order
 
 
 def test_tpe_learns_which_layouts_are_fast() -> None:
@@ -69,23 +63,14 @@ def test_tpe_learns_which_layouts_are_fast() -> None:
 REPEATED = LAYOUTS.take(np.array([0, 0, 0, 1, 1, 2]))
 
 
-def test_a_layout_that_was_run_several_times_has_the_median_of_the_runs_that_ended() -> None:
+def test_a_layout_that_ran_several_times_has_their_median_or_ran_out_if_all_did() -> None:
     replay = Replay.of(sheet(np.array([1.0, 9.0, 2.0, np.nan, 4.0, np.nan]), REPEATED))
     assert len(replay) == 3
     assert replay.step_time_s[replay.layout_of_row].tolist()[:5] == [2.0, 2.0, 2.0, 4.0, 4.0]
-
-
-def test_a_layout_ran_out_of_memory_if_all_of_its_runs_did() -> None:
-    replay = Replay.of(sheet(np.array([1.0, 9.0, 2.0, np.nan, 4.0, np.nan]), REPEATED))
     assert [replay.ran_out(layout) for layout in replay.layout_of_row] == [False] * 5 + [True]
 
 
-def test_each_row_finds_the_prediction_of_its_own_layout() -> None:
-    replay = Replay.of(sheet())
-    assert replay.predictions.step_time.total_s[replay.layout_of_row] == pytest.approx(PREDICTED_S)  # other row order
-
-
-def test_known_layouts_are_neither_open_nor_judged_nor_the_best() -> None:
+def test_known_layouts_are_neither_open_nor_judged_nor_the_best_with_all_of_their_runs() -> None:
     replay = Replay.of(sheet())
     fastest = replay.best
     seed = next(seed for seed in range(100) if fastest in replay.knowing(5, seed).known)
@@ -94,27 +79,18 @@ def test_known_layouts_are_neither_open_nor_judged_nor_the_best() -> None:
     assert after.judged_rows.sum() == len(replay) - 5
     assert after.best in after.open
     assert after.step_time_s[after.best] > replay.step_time_s[fastest]
-
-
-def test_all_runs_of_a_known_layout_are_kept_from_judgement() -> None:
     replay = Replay.of(sheet(np.ones(6), REPEATED))
     for seed in range(5):
         after = replay.knowing(1, seed)
         assert set(after.layout_of_row[~after.judged_rows]) == set(after.known.tolist())
-
-
-def test_another_seed_makes_other_layouts_known() -> None:
     replay = Replay.of(sheet())
     assert len({tuple(sorted(replay.knowing(3, seed).known)) for seed in range(5)}) > 1
 
 
-def test_a_walk_ends_with_the_first_layout_within_two_percent_of_the_best() -> None:
+def test_a_walk_ends_with_the_first_layout_within_two_percent_of_the_best_or_with_all() -> None:
     replay = Replay.of(sheet(with_values(np.full(len(LAYOUTS), 2.0), {3: 1.0, 7: 1.019, 9: 1.021, 5: np.nan})))
     order = [int(replay.layout_of_row[row]) for row in (5, 9, 7, 3)]
     assert replay.walk(order) == order[:3]
-
-
-def test_a_walk_that_never_arrives_holds_every_proposal() -> None:
     replay = Replay.of(sheet())
     others = [layout for layout in replay.open.tolist() if not replay.is_near_best(layout)]
     assert replay.walk(others) == others

@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.backtest.slow_links``."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -33,22 +31,18 @@ def test_a_row_says_what_ran_over_which_links() -> None:
 
 @pytest.mark.parametrize(
     ("cell", "links"),
-    [
-        ("0_1,6_7", (0, 6)),
-        ("6_7; 0_1", (0, 6)),
-        ("[0-1] 3->4", (0, 3)),
-        ("1_0", (0,)),
-        ("", ()),
-        ("none", ()),
-    ],
+    [("0_1,6_7", (0, 6)), ("6_7; 0_1", (0, 6)), ("[0-1] 3->4", (0, 3)), ("1_0", (0,)), ("", ()), ("none", ())],
 )
 def test_slow_links_are_read_however_they_are_joined(cell: str, links: tuple[int, ...]) -> None:
     assert tuple(link for link, _ in read_iteration(ROW | {"slow_links": cell}).delay_s) == links
 
 
-def test_every_slow_link_may_have_a_delay_of_its_own() -> None:
+def test_slow_links_may_have_delays_of_their_own_and_what_is_not_told_is_not_made_up() -> None:
     several = ROW | {"slow_links": "6_7,0_1", "delay_ms": "60,30"}
     assert read_iteration(several).delay_s == ((0, 0.030), (6, 0.060))
+    sparse = read_iteration(ROW | {"hidden": "", "healthy_ms": "n/a", "tp": "", "dp": "-"})
+    assert (sparse.hidden, sparse.healthy_s) == (None, None)
+    assert (sparse.pipeline.tensor_degree, sparse.pipeline.data_degree) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +58,6 @@ def test_every_slow_link_may_have_a_delay_of_its_own() -> None:
 )
 def test_methods_are_known_by_the_names_that_they_have_had(word: str, method: Method) -> None:
     assert read_iteration(ROW | {"method": word}).method is method
-
-
-def test_what_a_table_does_not_say_is_not_made_up() -> None:
-    sparse = read_iteration(ROW | {"hidden": "", "healthy_ms": "n/a", "tp": "", "dp": "-"})
-    assert (sparse.hidden, sparse.healthy_s) == (None, None)
-    assert (sparse.pipeline.tensor_degree, sparse.pipeline.data_degree) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -95,43 +83,26 @@ def test_a_row_that_cannot_be_judged_says_why(changes: dict[str, str], complaint
 
 PIPELINE = Pipeline("lab", "small", 4, 1, 1, 12)
 ZB = Iteration(
-    pipeline=PIPELINE,
-    method=Method.ZERO_BUBBLE,
-    delay_s=((2, 0.060),),
-    hidden=None,
-    healthy_s=0.780,
-    measured_s=1.600,
+    pipeline=PIPELINE, method=Method.ZERO_BUBBLE, delay_s=((2, 0.060),), hidden=None, healthy_s=0.780, measured_s=1.600
 )
 DELEGATED = replace(ZB, method=Method.DELEGATED, measured_s=1.120)
 ADAPTED = replace(ZB, method=Method.ADAPTED, measured_s=0.840)
 
 
-def test_the_seconds_of_a_pass_follow_from_healthy_iterations_alone() -> None:
+def test_the_seconds_of_a_pass_follow_from_healthy_iterations_whatever_they_ran() -> None:
     assert pass_seconds([ZB, replace(DELEGATED, measured_s=9.0)]) == {PIPELINE: pytest.approx(0.020)}
-
-
-def test_one_pipeline_has_one_pass_of_which_a_single_odd_iteration_changes_nothing() -> None:
     odd = replace(ADAPTED, healthy_s=1.5)
     assert pass_seconds([ZB, DELEGATED, odd])[PIPELINE] == pytest.approx(0.020)
-
-
-def test_a_pipeline_that_ran_1f1b_alone_is_calibrated_by_that() -> None:
     alone = replace(ZB, method=Method.ONE_F_ONE_B, healthy_s=0.900)
     assert pass_seconds([alone])[PIPELINE] == pytest.approx(0.020)
 
 
-def test_delegates_and_plans_take_what_the_paper_computes() -> None:
+def test_delegates_plans_and_other_splits_take_what_the_paper_computes() -> None:
     pass_s = {PIPELINE: 0.020}
     assert predicted_s(DELEGATED, pass_s) == pytest.approx(1.120)
     assert predicted_s(ADAPTED, pass_s) == pytest.approx(0.840)
-
-
-def test_a_delegated_send_costs_more_the_wider_the_model_is() -> None:
     narrow, wide = (predicted_s(replace(DELEGATED, hidden=width), {PIPELINE: 0.020}) for width in (1024, 8192))
     assert predicted_s(DELEGATED, {PIPELINE: 0.020}) < narrow < wide
-
-
-def test_a_model_that_was_only_healthy_when_split_otherwise_has_passes_as_much_longer() -> None:
     deeper = PIPELINE._replace(num_ranks=8, num_micro_batches=24)
     known = predicted_s(replace(ZB, pipeline=deeper), {deeper: 0.010})
     assert predicted_s(replace(ZB, pipeline=deeper), {PIPELINE: 0.020}) == pytest.approx(known)
@@ -146,14 +117,11 @@ def test_methods_are_compared_where_they_ran_over_the_same_links() -> None:
     assert (swapped.all.pairs_right, swapped.all.orders_right) == (2, 0)
 
 
-def test_errors_are_those_of_every_row() -> None:
+def test_errors_are_those_of_every_row_that_a_healthy_iteration_calibrates() -> None:
     report = judge_iterations(IterationTable(iterations=(DELEGATED, replace(ADAPTED, measured_s=0.800))))
     assert report.all.max_abs_error == pytest.approx(0.05)
     assert report.all.mean_error == pytest.approx(0.025)
     assert report.to_dict()["rows"][0]["slow_links"] == "2-3: 60 ms"
-
-
-def test_a_model_without_a_healthy_iteration_is_left_out_and_said() -> None:
     report = judge_iterations(IterationTable(iterations=(replace(ZB, healthy_s=None),)))
     assert report.rows_left_out == {"no healthy iteration of the model to calibrate with": 1}
     assert report.all.median_abs_error is None

@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.backtest.table``."""
-
 from __future__ import annotations
 
 import csv
@@ -20,13 +18,17 @@ MEGATRON = "github NVIDIA/Megatron-LM images/cases_april2021.png"
 
 
 # ---------------------------------------------------------------- layouts
-def test_blank_cells_of_an_unknown_source_are_what_most_software_does_today() -> None:
+def test_cells_of_a_row_win_over_its_source_and_blank_ones_are_what_software_does_today() -> None:
     layout = read_row(row()).layout
     assert (layout.tensor_parallel_degree, layout.pipeline_parallel_degree, layout.micro_batch_size) == (2, 2, 2)
     assert (layout.data_parallel_shard_degree, layout.shard_level) == (2, ShardLevel.OPTIMIZER)
     assert (layout.recompute, layout.precision, layout.sequence_parallel) == (Recompute.NONE, Precision.BF16, True)
     assert (layout.attention_kernel, layout.fused_norm) == (AttentionKernel.FLASH, True)
     assert layout.pipeline_schedule == PipelineSchedule.ONE_F_ONE_B
+    cells = {"zero_or_fsdp": "zero0", "attention": "torch", "seq_parallel": "0", "act_ckpt": "full"}
+    layout = read_row(row(source="github NVIDIA/dgxc-benchmarking llama3.1", **cells)).layout
+    assert (layout.shard_level, layout.attention_kernel) == (ShardLevel.NONE, AttentionKernel.MATH)
+    assert (layout.sequence_parallel, layout.recompute) == (False, Recompute.FULL)
 
 
 @pytest.mark.parametrize(
@@ -51,64 +53,42 @@ def test_blank_cells_of_a_known_source_mean_what_it_ran(source: str, field: str,
     assert getattr(read_row(row(source=source)).layout, field) == value
 
 
-def test_a_rows_own_cells_win_over_what_its_source_usually_does() -> None:
-    cells = {"zero_or_fsdp": "zero0", "attention": "torch", "seq_parallel": "0", "act_ckpt": "full"}
-    layout = read_row(row(source="github NVIDIA/dgxc-benchmarking llama3.1", **cells)).layout
-    assert (layout.shard_level, layout.attention_kernel) == (ShardLevel.NONE, AttentionKernel.MATH)
-    assert (layout.sequence_parallel, layout.recompute) == (False, Recompute.FULL)
-
-
-def test_the_sheets_of_2311_05610_name_their_fused_norm_in_the_kernel_column() -> None:
+def test_kernels_are_those_of_their_time_their_sheet_or_the_software() -> None:
     kernels = ("flash_attention2", "flash_attention2 + RMS kernel", "flash_attentionv1.0.8")
     layouts = [read_row(row(source=ALEPH_ALPHA, attention=kernel)).layout for kernel in kernels]
     assert [layout.fused_norm for layout in layouts] == [False, True, False]
     assert [layout.attention_kernel.label for layout in layouts] == ["flash", "flash", "flash_1"]
-
-
-def test_the_word_flash_means_the_version_of_its_time() -> None:
     old = read_row(row(source="github mosaicml/llm-foundry scripts", attention="flash")).layout
     assert old.attention_kernel == AttentionKernel.FLASH_1
     assert read_row(row(attention="flash")).layout.attention_kernel == AttentionKernel.FLASH
+    named, blank = (read_row(row(attention=word, framework="Megatron-LM")).layout for word in ("lightning", ""))
+    assert named == blank
 
 
-def test_ranks_without_tensor_peers_split_no_sequence() -> None:
-    assert not read_row(row(tp="1", seq_parallel="1")).layout.sequence_parallel
-    assert read_row(row(tp="2", seq_parallel="1")).layout.sequence_parallel
-
-
-def test_data_parallel_ranks_are_shards_where_anything_is_sharded_and_replicas_else() -> None:
+def test_data_parallel_ranks_shard_among_several_whole_or_in_nodes_beside_context_ranks() -> None:
     plain, sharded = (read_row(row(zero_or_fsdp=text)).layout for text in ("zero0", "zero2"))
     assert (plain.data_parallel_replicate_degree, plain.data_parallel_shard_degree) == (2, 1)
     assert (sharded.data_parallel_replicate_degree, sharded.data_parallel_shard_degree) == (1, 2)
-
-
-def test_a_lone_data_parallel_rank_shards_nothing() -> None:
     layout = read_row(row(zero_or_fsdp="fsdp", tp="8", pp="1")).layout
     assert (layout.shard_level, layout.reshard_after_forward) == (ShardLevel.NONE, False)
+    layout = read_row(row(zero_or_fsdp="HSDP", num_gpus="32", pp="1")).layout
+    assert (layout.data_parallel_replicate_degree, layout.data_parallel_shard_degree) == (4, 4)
+    for dp in ("1", "2", ""):
+        layout = read_row(row(cp="2", dp=dp)).layout
+        assert (layout.context_parallel_degree, layout.data_parallel_degree) == (2, 1)
 
 
-def test_only_sharded_parameters_are_dropped_after_the_forward() -> None:
+def test_stages_shards_and_sequences_follow_from_the_degrees() -> None:
     texts = ("zero1", "zero2", "zero3", "FSDP-FULL_SHARD")
     layouts = [read_row(row(zero_or_fsdp=text, pp="1")).layout for text in texts]
     assert [layout.reshard_after_forward for layout in layouts] == [False, False, True, True]
-
-
-def test_parameters_of_a_pipeline_stay_gathered_from_one_micro_batch_to_the_next() -> None:
     assert not read_row(row(zero_or_fsdp="FSDP2", pp="2")).layout.reshard_after_forward
-
-
-def test_hybrid_sharding_splits_within_a_node_and_replicates_across() -> None:
-    layout = read_row(row(zero_or_fsdp="HSDP", num_gpus="32", pp="1")).layout
-    assert (layout.data_parallel_replicate_degree, layout.data_parallel_shard_degree) == (4, 4)
-
-
-def test_stages_of_a_lone_pipeline_rank_are_one() -> None:
     layout = read_row(row(pp="1", vpp="4", schedule="interleaved")).layout
     assert (layout.virtual_stages_per_rank, layout.pipeline_schedule) == (1, PipelineSchedule.ONE_F_ONE_B)
-
-
-def test_a_v_has_two_stages_per_rank_whether_the_table_counts_them_or_not() -> None:
     assert [read_row(row(schedule="zbv", vpp=v)).layout.virtual_stages_per_rank for v in ("", "2")] == [2, 2]
+    assert read_row(row(seq_len="8k")).job.workload.seq_len == 8192
+    assert not read_row(row(tp="1", seq_parallel="1")).layout.sequence_parallel
+    assert read_row(row(tp="2", seq_parallel="1")).layout.sequence_parallel
 
 
 @pytest.mark.parametrize(
@@ -128,21 +108,6 @@ def test_ends_are_smaller_where_layers_do_not_divide(layers: str, pp: str, vpp: 
     cells = {"layers": layers, "pp": pp, "vpp": vpp, "num_gpus": str(2 * int(pp)), "micro_batch": "1"}
     layout = read_row(row(**cells)).layout
     assert (layout.first_stage_less_layers, layout.last_stage_less_layers) == ends
-
-
-def test_an_attention_kernel_of_no_known_name_is_the_software_s_own() -> None:
-    named, blank = (read_row(row(attention=word, framework="Megatron-LM")).layout for word in ("lightning", ""))
-    assert named == blank
-
-
-def test_sequences_are_counted_in_tokens_or_in_units_of_1024() -> None:
-    assert read_row(row(seq_len="8k")).job.workload.seq_len == 8192
-
-
-def test_activations_that_wait_in_the_host_s_memory_are_told_with_recomputation() -> None:
-    layouts = [read_row(row(act_ckpt=text)).layout for text in ("full + offload", "cpu offloading", "full")]
-    assert [layout.offload_activations for layout in layouts] == [True, True, False]
-    assert [layout.recompute for layout in layouts] == [Recompute.FULL, Recompute.NONE, Recompute.FULL]
 
 
 # ---------------------------------------------------------------- clusters
@@ -167,52 +132,46 @@ def test_an_nvlink_domain_joins_nodes_and_need_not_divide_the_ranks() -> None:
     assert read_row(row(**cells, gpus_per_node="8", nvlink_domain="8")).job.cluster.accelerators_per_domain == 8
 
 
-@pytest.mark.parametrize(
-    ("gpu", "name"),
-    [
-        ("A100", "a100-80gb"),
-        ("A100-SXM4-40GB", "a100-40gb"),
-        ("A100-80GB?", "a100-80gb"),
-        ("H100-80GB-SXM", "h100-sxm"),
-        ("NVIDIA H100 PCIe", "h100-pcie"),
-        ("H100 PCIe 80GB HBM2e", "h100-pcie"),
-        ("H100-96GB-HBM2e-500W", "h100-96gb"),
-        ("H100-80GB", "h100-sxm"),
-        ("NVIDIA H100 NVL", "h100-nvl"),
-        ("H200 141GB", "h200"),
-        ("GH200-96GB", "gh200"),
-        ("GH200 144GB HBM3e", "gh200-144gb"),
-        ("DGX B200", "b200"),
-        ("B300", "b300"),
-        ("GB200 NVL72", "gb200"),
-        ("GB300", "gb300"),
-        ("AMD Instinct MI355X", "mi355x"),
-        ("A10G", "a10"),
-    ],
-)
+ACCELERATORS = {
+    "a100-80gb": ("A100", "A100-80GB?"),
+    "a100-40gb": ("A100-SXM4-40GB",),
+    "h100-sxm": ("H100-80GB-SXM", "H100-80GB"),
+    "h100-pcie": ("NVIDIA H100 PCIe", "H100 PCIe 80GB HBM2e"),
+    "h100-96gb": ("H100-96GB-HBM2e-500W",),
+    "h100-nvl": ("NVIDIA H100 NVL",),
+    "h200": ("H200 141GB",),
+    "gh200": ("GH200-96GB",),
+    "gh200-144gb": ("GH200 144GB HBM3e",),
+    "b200": ("DGX B200",),
+    "b300": ("B300",),
+    "gb200": ("GB200 NVL72",),
+    "gb300": ("GB300",),
+    "mi355x": ("AMD Instinct MI355X",),
+    "a10": ("A10G",),
+}
+
+
+@pytest.mark.parametrize(("gpu", "name"), [(gpu, name) for name, gpus in ACCELERATORS.items() for gpu in gpus])
 def test_an_accelerator_is_found_by_what_tables_call_it(gpu: str, name: str) -> None:
     assert read_row(row(gpu=gpu)).job.cluster.accelerator.name == name
 
 
-def test_the_network_is_the_rows_or_the_sources_or_the_usual_one() -> None:
+def test_a_row_is_read_with_its_network_software_and_offloaded_recomputation() -> None:
     playbook = {"source": "HF ultrascale-playbook assets", "gpu": "H100"}
     assert read_row(row(**playbook, inter_node_link="hdr200")).job.cluster.inter_node_link.name == "hdr200"
     assert read_row(row(**playbook)).job.cluster.inter_node_link.name == "efa400"
     assert read_row(row(gpu="H100")).job.cluster.inter_node_link.name == "ndr400"
-
-
-def test_a_source_that_is_described_thins_and_congests_its_network_more_than_the_typical_one() -> None:
-    known, unknown = (read_row(row(source=source)).job.cluster for source in (ALEPH_ALPHA, ""))
-    assert known.oversubscription > unknown.oversubscription >= 1.0
-    assert known.inter_node_link.congestion > 0.0
-
-
-def test_a_source_names_the_software() -> None:
+    layouts = [read_row(row(act_ckpt=text)).layout for text in ("full + offload", "cpu offloading", "full")]
+    assert [layout.offload_activations for layout in layouts] == [True, True, False]
+    assert [layout.recompute for layout in layouts] == [Recompute.FULL, Recompute.NONE, Recompute.FULL]
     assert [read_row(row(source=source)).job.stack.name for source in (ALEPH_ALPHA, MEGATRON, "mine")] == [
         "aleph-alpha",
         "megatron",
         "typical",
     ]
+    known, unknown = (read_row(row(source=source)).job.cluster for source in (ALEPH_ALPHA, ""))
+    assert known.oversubscription > unknown.oversubscription >= 1.0
+    assert known.inter_node_link.congestion > 0.0
 
 
 # ---------------------------------------------------------------- models
@@ -242,31 +201,24 @@ def test_a_parameter_count_that_does_not_suit_the_width_tells_whether_blocks_are
     assert model.gated_mlp == gated
 
 
-def test_without_a_parameter_count_narrow_blocks_and_known_families_are_gated() -> None:
+def test_blank_shapes_are_usual_and_narrow_blocks_and_known_families_gated() -> None:
     narrow, wide = (read_row(row(ffn=ffn)).job.model for ffn in ("2816", "4096"))
     assert (narrow.gated_mlp, narrow.norm) == (True, "rmsnorm")
     assert (wide.gated_mlp, wide.norm) == (False, "layernorm")
     assert read_row(row(ffn="4096", model="My-LLaMA-1B")).job.model.gated_mlp
-
-
-def test_blank_shapes_are_the_usual_ones() -> None:
     model = read_row(row(ffn="", kv_heads="", head_dim="")).job.model
     assert (model.ffn_size, model.num_kv_heads, model.head_dim) == (4 * 1024, 16, 64)
     assert read_row(row(vocab="", source=MEGATRON)).job.model.vocab_size == 51200
-
-
-def test_heads_may_be_wider_than_the_hidden_state_divided_by_them() -> None:
     assert read_row(row(head_dim="128", kv_heads="4")).job.model.key_value_size == 2 * 4 * 128
 
 
 # ---------------------------------------------------------------- step times
-def test_a_step_time_stands_before_everything_it_could_be_derived_from() -> None:
+def test_a_step_time_is_read_before_it_is_derived_from_tokens_and_micro_batches() -> None:
     assert read_row(row(tokens_per_s_per_gpu="1", tflops_per_gpu="1")).step_time_s == 1.5
-
-
-def test_tokens_per_second_give_the_step_time() -> None:
     run = read_row(row(step_time_s="", tokens_per_s_per_gpu="4096"))
     assert run.step_time_s == 64 * 2048 / (4096 * 8)
+    run = read_row(row(global_batch="", grad_accum="4"))
+    assert run.job.workload.global_batch_size == 4 * 2 * 2  # micro-batches, their size, replicas
 
 
 @pytest.mark.parametrize(("act_ckpt", "passes"), [("none", 3), ("full", 4)])
@@ -280,9 +232,7 @@ def test_hardware_flop_count_one_more_forward_where_layers_are_recomputed(act_ck
 
 
 @pytest.mark.parametrize(("framework", "attention"), [("nemo", 3), ("Megatron-Bridge", 1.5), ("", 3)])
-def test_tflops_are_the_model_s_with_all_of_its_attention_or_half_as_the_software_counts(
-    framework: str, attention: float
-) -> None:
+def test_tflops_are_of_all_or_half_of_the_attention_as_the_software_counts(framework: str, attention: float) -> None:
     run = read_row(row(step_time_s="", tflops_per_gpu="100", framework=framework))
     model = run.job.model
     flop = 6 * model.num_active_matrix_parameters + attention * model.attention_flop_per_token(2048)
@@ -292,11 +242,6 @@ def test_tflops_are_the_model_s_with_all_of_its_attention_or_half_as_the_softwar
 @pytest.mark.parametrize("oom", ["1", "1.0", "true", "Yes"])
 def test_a_run_out_of_memory_has_no_step_time(oom: str) -> None:
     assert read_row(row(oom=oom, step_time_s="")).step_time_s is None
-
-
-def test_micro_batches_per_step_give_the_batch() -> None:
-    run = read_row(row(global_batch="", grad_accum="4"))
-    assert run.job.workload.global_batch_size == 4 * 2 * 2  # micro-batches, their size, replicas
 
 
 # ---------------------------------------------------------------- rows left out
@@ -347,12 +292,6 @@ def test_a_row_that_cannot_be_judged_says_why(cells: dict[str, str], words: str)
     assert words in reason(**cells)
 
 
-def test_context_ranks_may_be_counted_as_replicas() -> None:
-    for dp in ("1", "2", ""):
-        layout = read_row(row(cp="2", dp=dp)).layout
-        assert (layout.context_parallel_degree, layout.data_parallel_degree) == (2, 1)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "table.csv"
@@ -368,12 +307,20 @@ def read(path: Path, rows: Sequence[Mapping[str, str]]) -> Table:
     return read_table(path)
 
 
-def test_rows_that_differ_in_the_layout_are_one_sheet(path: Path) -> None:
+def test_rows_of_one_sheet_share_a_name_and_differ_in_the_layout(path: Path) -> None:
     (sheet,) = read(path, [row(), row(tp="4"), row(micro_batch="1", oom="1"), row(act_ckpt="full")]).sheets
     assert len(sheet) == 4
     assert sheet.layouts.tensor_parallel_degree.tolist() == [2, 4, 2, 2]
     assert sheet.step_time_s[[0, 1, 3]].tolist() == [1.5, 1.5, 1.5]
     assert sheet.out_of_memory.tolist() == [False, False, True, False]
+    path.write_text(",".join(REQUIRED_COLUMNS), encoding="utf-8")
+    assert read_table(path).sheets == ()
+    (sheet,) = read(path, [row(source="mine")]).sheets
+    assert sheet.name == "mine: small, 8 x A100-80GB, 2048 tokens, batch 64"
+    (sheet,) = read(path, [row(global_batch="", grad_accum="4")]).sheets
+    assert sheet.name == "small, 8 x A100-80GB, 2048 tokens, batch ?"
+    (sheet,) = read(path, [row(source="github someone/something " + 60 * "-" + "the/file/at/the/end.xlsx")]).sheets
+    assert sheet.name.startswith("github someone/something ---...-----the/file/at/the/end.xlsx: small")
 
 
 @pytest.mark.parametrize(
@@ -383,32 +330,15 @@ def test_rows_that_differ_in_the_layout_are_one_sheet(path: Path) -> None:
         *(("num_gpus", "16"), ("seq_len", "4096"), ("global_batch", "128")),
     ],
 )
-def test_rows_of_another_source_model_cluster_length_or_batch_are_another_sheet(
-    path: Path, column: str, cell: str
-) -> None:
+def test_rows_of_another_source_model_cluster_or_batch_are_another_sheet(path: Path, column: str, cell: str) -> None:
     sheets = read(path, [row(source="a"), row(source="a") | {column: cell}, row(source="a")]).sheets
     assert [len(sheet) for sheet in sheets] == [2, 1]
 
 
-def test_a_sheet_is_named_after_what_its_rows_share(path: Path) -> None:
-    (sheet,) = read(path, [row(source="mine")]).sheets
-    assert sheet.name == "mine: small, 8 x A100-80GB, 2048 tokens, batch 64"
-    (sheet,) = read(path, [row(global_batch="", grad_accum="4")]).sheets
-    assert sheet.name == "small, 8 x A100-80GB, 2048 tokens, batch ?"
-
-
-def test_a_long_source_is_shortened_in_the_middle(path: Path) -> None:
-    (sheet,) = read(path, [row(source="github someone/something " + 60 * "-" + "the/file/at/the/end.xlsx")]).sheets
-    assert sheet.name.startswith("github someone/something ---...-----the/file/at/the/end.xlsx: small")
-
-
-def test_sources_that_differ_only_where_they_are_shortened_stay_apart(path: Path) -> None:
+def test_sheets_whose_names_are_alike_stay_apart_by_a_number(path: Path) -> None:
     sources = [f"github someone/something/at/{middle}{60 * '-'}the/end.xlsx" for middle in ("bf16", "fp8")]
     first, second = read(path, [row(source=source) for source in sources]).sheets
     assert second.name == f"{first.name} (2)"
-
-
-def test_several_jobs_under_one_name_are_sheets_of_their_own_with_a_number(path: Path) -> None:
     rows = [row(), row(vocab="64000"), row(), row(layers="")]
     first, second = read(path, rows).sheets
     assert (len(first), len(second)) == (2, 1)
@@ -416,56 +346,35 @@ def test_several_jobs_under_one_name_are_sheets_of_their_own_with_a_number(path:
     assert (first.left_out, second.left_out) == ({"layers is not given": 1}, {})  # told once
 
 
-def test_rows_left_out_are_counted_by_reason_in_their_sheet(path: Path) -> None:
+def test_rows_left_out_are_counted_by_reason_with_an_example_in_their_sheet_or_the_table(path: Path) -> None:
     rows = [row(), row(tp="3"), row(tp="5"), row(act_ckpt="some")]
     (sheet,) = read(path, rows).sheets
     assert sheet.left_out == {
         "the degrees do not multiply to the accelerators": 2,
         "the recomputation has no name that is known": 1,
     }
-
-
-def test_each_reason_comes_with_the_first_row_that_it_left_out(path: Path) -> None:
     table = read(path, [row(), row(tp="3"), row(gpu="TPU"), row(tp="5"), row(act_ckpt="some")])
     assert table.examples == {
         "the degrees do not multiply to the accelerators": "row 2: small, 8 x A100-80GB",
         "no accelerator 'TPU' in the catalog": "row 3: small, 8 x TPU",
         "the recomputation has no name that is known": "row 5: small, 8 x A100-80GB: some",
     }
-
-
-def test_rows_of_no_sheet_are_counted_in_the_table(path: Path) -> None:
     table = read(path, [row(), row(gpu="TPU"), row(gpu="NPU")])
     assert [sheet.left_out for sheet in table.sheets] == [{}]
     assert table.left_out == {"no accelerator 'TPU' in the catalog": 1, "no accelerator 'NPU' in the catalog": 1}
 
 
-def test_a_cell_may_hold_commas_quotes_and_line_breaks(path: Path) -> None:
+def test_cells_may_hold_any_text_and_marks_comments_and_short_rows_are_read(path: Path) -> None:
     table = read(path, [row(notes='said "fast",\nthen "slow"'), row()])
     assert [len(sheet) for sheet in table.sheets] == [2]
-
-
-def test_a_byte_order_mark_and_blanks_after_commas_are_no_part_of_the_cells(path: Path) -> None:
     cells = row()
     path.write_text(f"\ufeff{', '.join(cells)}\n{', '.join(cells.values())}\n", encoding="utf-8")
     assert [len(sheet) for sheet in read_table(path).sheets] == [1]
-
-
-def test_what_is_told_above_the_header_is_no_part_of_the_table(path: Path) -> None:
-    cells = row()
     told = "# Measured in May, by hand\n# on one cluster\n\n"
     path.write_text(f"{told}{','.join(cells)}\n{','.join(cells.values())}\n", encoding="utf-8")
     assert [len(sheet) for sheet in read_table(path).sheets] == [1]
-
-
-def test_a_row_that_ends_early_has_blank_cells(path: Path) -> None:
     path.write_text(f"{','.join(REQUIRED_COLUMNS)}\nsmall,16\n", encoding="utf-8")
     assert sum(read_table(path).left_out.values()) == 1
-
-
-def test_a_table_without_rows_has_no_sheets(path: Path) -> None:
-    path.write_text(",".join(REQUIRED_COLUMNS), encoding="utf-8")
-    assert read_table(path).sheets == ()
 
 
 @pytest.mark.parametrize("column", REQUIRED_COLUMNS)
@@ -476,20 +385,14 @@ def test_a_table_that_lacks_a_column_is_refused_with_its_name(path: Path, column
         read_table(path)
 
 
-def test_a_file_that_is_not_there_or_no_text_is_refused(path: Path) -> None:
+def test_a_file_that_is_no_table_is_refused_with_what_is_wrong(path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_table(path)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_table(path)
-
-
-def test_a_file_without_end_is_refused() -> None:
     with pytest.raises(InvalidInput, match="must have 20,000,000 characters or fewer"):
         read_table(Path("/dev/zero"))
-
-
-def test_text_that_is_no_csv_is_refused_with_the_line(path: Path) -> None:
     huge = 200_000 * "x"  # longer than Python's reader allows a cell to be
     path.write_text(f"{','.join(REQUIRED_COLUMNS)}\n{huge}\n", encoding="utf-8")
     with pytest.raises(InvalidInput, match="is no CSV at line"):

@@ -33,58 +33,43 @@ def test_our_own_labels_of_schedules_are_understood() -> None:
     assert [words.schedule(s.label, stages.get(s, 1)) for s in PipelineSchedule] == list(PipelineSchedule)
 
 
-@pytest.mark.parametrize(
-    ("text", "level", "in_node", "num_ranks"),
-    [
-        ("", ShardLevel.NONE, False, None),
-        ("DDP", ShardLevel.NONE, False, None),
-        ("2", ShardLevel.GRADIENTS, False, None),
-        ("ZeRO", ShardLevel.OPTIMIZER, False, None),
-        ("ZeRO-1", ShardLevel.OPTIMIZER, False, None),
-        ("zero_3", ShardLevel.PARAMETERS, False, None),
-        ("distributed optimizer", ShardLevel.OPTIMIZER, False, None),
-        ("distributed-optimizer", ShardLevel.OPTIMIZER, False, None),
-        ("optim_grads_params", ShardLevel.PARAMETERS, False, None),
-        ("Gemini", ShardLevel.PARAMETERS, False, None),
-        # a level of ZeRO stands above the name of its implementation
-        ("Megatron-FSDP ZeRO-1", ShardLevel.OPTIMIZER, False, None),
-        ("torch FSDP2 as ZeRO-2", ShardLevel.GRADIENTS, False, None),
-        ("torch FSDP2 as ZeRO-3", ShardLevel.PARAMETERS, False, None),
-        ("FSDP-SHARD_GRAD_OP", ShardLevel.GRADIENTS, False, None),
-        ("FSDP-NO_SHARD", ShardLevel.NONE, False, None),
-        ("HSDP", ShardLevel.PARAMETERS, True, None),
-        ("FSDP-HYBRID_SHARD", ShardLevel.PARAMETERS, True, None),
-        # a number behind FSDP says how many ranks share, but for its version
-        ("FSDP", ShardLevel.PARAMETERS, False, None),
-        ("FSDP2", ShardLevel.PARAMETERS, False, None),
-        ("FSDP2-1", ShardLevel.PARAMETERS, False, 1),
-        ("FSDP2-64", ShardLevel.PARAMETERS, False, 64),
-        ("FSDP128", ShardLevel.PARAMETERS, False, 128),
-        ("HSDP (8)", ShardLevel.PARAMETERS, False, 8),
+LEVELS = {
+    ShardLevel.NONE: ("", "DDP", "FSDP-NO_SHARD"),
+    # a level of ZeRO stands above the name of its implementation
+    ShardLevel.OPTIMIZER: ("ZeRO", "ZeRO-1", "distributed optimizer", "distributed-optimizer", "Megatron-FSDP ZeRO-1"),
+    ShardLevel.GRADIENTS: ("2", "torch FSDP2 as ZeRO-2", "FSDP-SHARD_GRAD_OP"),
+    ShardLevel.PARAMETERS: ("zero_3", "optim_grads_params", "Gemini", "torch FSDP2 as ZeRO-3", "FSDP", "FSDP2"),
+}
+# a number behind FSDP says how many ranks share, but for its version
+GROUPS = {"HSDP": None, "FSDP-HYBRID_SHARD": None, "FSDP2-1": 1, "FSDP2-64": 64, "FSDP128": 128, "HSDP (8)": 8}
+
+
+@pytest.mark.parametrize(("text", "level"), [(text, level) for level, texts in LEVELS.items() for text in texts])
+def test_shard_levels_go_by_the_names_of_every_framework(text: str, level: ShardLevel) -> None:
+    assert words.shard_level(text) == (level, False, None)
+
+
+@pytest.mark.parametrize(("text", "num_ranks"), GROUPS.items())
+def test_parameters_are_sharded_among_so_many_ranks_or_those_of_a_node(text: str, num_ranks: int | None) -> None:
+    assert words.shard_level(text) == (ShardLevel.PARAMETERS, num_ranks is None, num_ranks)
+
+
+SCHEDULES = {
+    PipelineSchedule.ONE_F_ONE_B: [("", 1)],
+    PipelineSchedule.INTERLEAVED_1F1B: [("", 4), ("1F1B", 2), ("1F1B-I", 3), ("1f1b interleaved", 3)],
+    PipelineSchedule.GPIPE: [("GPipe", 1), ("afab", 1)],
+    PipelineSchedule.ZERO_BUBBLE: [
+        ("ZB-1p", 1),
+        ("ZB-2p (all-reduce optimizer sync)", 1),
+        ("InterleavedZeroBubble", 2),
     ],
-)
-def test_shard_levels_go_by_the_names_of_every_framework(
-    text: str, level: ShardLevel, in_node: bool, num_ranks: int | None
-) -> None:
-    assert words.shard_level(text) == (level, in_node, num_ranks)
+    PipelineSchedule.ZBV: [("ZB-V", 1)],
+    PipelineSchedule.DUALPIPEV: [("DualPipe", 2)],
+}
 
 
 @pytest.mark.parametrize(
-    ("text", "stages", "schedule"),
-    [
-        ("", 1, PipelineSchedule.ONE_F_ONE_B),
-        ("", 4, PipelineSchedule.INTERLEAVED_1F1B),
-        ("1F1B", 2, PipelineSchedule.INTERLEAVED_1F1B),
-        ("ZB-1p", 1, PipelineSchedule.ZERO_BUBBLE),
-        ("ZB-V", 1, PipelineSchedule.ZBV),
-        ("GPipe", 1, PipelineSchedule.GPIPE),
-        ("afab", 1, PipelineSchedule.GPIPE),
-        ("1F1B-I", 3, PipelineSchedule.INTERLEAVED_1F1B),
-        ("1f1b interleaved", 3, PipelineSchedule.INTERLEAVED_1F1B),
-        ("ZB-2p (all-reduce optimizer sync)", 1, PipelineSchedule.ZERO_BUBBLE),
-        ("InterleavedZeroBubble", 2, PipelineSchedule.ZERO_BUBBLE),
-        ("DualPipe", 2, PipelineSchedule.DUALPIPEV),
-    ],
+    ("text", "stages", "schedule"), [(*said, to) for to, told in SCHEDULES.items() for said in told]
 )
 def test_a_schedule_follows_from_its_name_and_its_stages(text: str, stages: int, schedule: PipelineSchedule) -> None:
     assert words.schedule(text, stages) == schedule
@@ -96,43 +81,29 @@ def test_a_schedule_with_stages_that_it_cannot_have_is_refused(text: str, stages
         words.schedule(text, stages)
 
 
-@pytest.mark.parametrize(
-    ("text", "kernel"),
-    [
-        ("FlashAttention-3", AttentionKernel.FLASH_3),
-        ("flash_attentionv1.0.8", AttentionKernel.FLASH_1),
-        ("flash attn 2", AttentionKernel.FLASH),
-        ("flash_attention", AttentionKernel.FLASH_3),  # the version the caller says
-        ("fused-softmax", AttentionKernel.FUSED_SOFTMAX),
-        ("unfused", AttentionKernel.MATH),
-        ("torch", AttentionKernel.MATH),
-        ("SDPA", AttentionKernel.FLASH),
-        ("fa2", AttentionKernel.FLASH),
-        ("FA3", AttentionKernel.FLASH_3),
-        ("fa4", AttentionKernel.FLASH_3),
-        ("local (unfused)", AttentionKernel.MATH),
-        ("cuDNN fused attention", AttentionKernel.CUDNN),
-        ("tilelang", AttentionKernel.FLASH),
-        ("triton", AttentionKernel.FLASH),
-    ],
-)
+KERNELS = {
+    AttentionKernel.FLASH_3: ("FlashAttention-3", "FA3", "fa4", "flash_attention"),  # of the version the caller says
+    AttentionKernel.FLASH: ("flash attn 2", "SDPA", "fa2", "tilelang", "triton"),
+    AttentionKernel.FLASH_1: ("flash_attentionv1.0.8",),
+    AttentionKernel.FUSED_SOFTMAX: ("fused-softmax",),
+    AttentionKernel.MATH: ("unfused", "torch", "local (unfused)"),
+    AttentionKernel.CUDNN: ("cuDNN fused attention",),
+}
+
+
+@pytest.mark.parametrize(("text", "kernel"), [(text, kernel) for kernel, texts in KERNELS.items() for text in texts])
 def test_kernels_are_told_by_name_and_version(text: str, kernel: AttentionKernel) -> None:
     assert words.attention_kernel(text, flash="flash_3") == kernel
 
 
-@pytest.mark.parametrize(
-    ("text", "precision"),
-    [
-        ("amp_bf16", Precision.BF16),
-        ("bfloat16", Precision.BF16),
-        ("fp16", Precision.BF16),
-        ("bf16 + float8", Precision.FP8),
-        ("float32", Precision.FP32),
-        ("fp8-cs", Precision.FP8),
-        ("MXFP8", Precision.FP8),
-        ("fp8 (e4m3)", Precision.FP8),
-    ],
-)
+FORMATS = {
+    Precision.BF16: ("amp_bf16", "bfloat16", "fp16"),
+    Precision.FP8: ("bf16 + float8", "fp8-cs", "MXFP8", "fp8 (e4m3)"),
+    Precision.FP32: ("float32",),
+}
+
+
+@pytest.mark.parametrize(("text", "precision"), [(text, one) for one, texts in FORMATS.items() for text in texts])
 def test_formats_are_told_by_any_of_their_names(text: str, precision: Precision) -> None:
     assert words.precision(text) == precision
 
