@@ -39,9 +39,7 @@ def cases(table: str) -> Iterator[Case]:
     for row in rows(table):
         run = _runs()[row["model"]]
         layout = replace(
-            run.layout,
-            sequence_parallel=row["seq_parallel"] == "1",
-            recompute=Recompute.from_label(row["act_ckpt"]),
+            run.layout, sequence_parallel=row["seq_parallel"] == "1", recompute=Recompute.from_label(row["act_ckpt"])
         )
         yield Case(row=row, job=run.job, layout=layout)
 

@@ -58,9 +58,12 @@ def dropout_bytes(hidden: float, scores: float) -> float:
 
 
 @pytest.mark.parametrize("case", SIZES, ids=lambda case: case.name)
-def test_activations_are_those_of_the_formula_with_its_dropout(case: Case) -> None:
+def test_activations_are_those_of_the_formula_and_a_parameter_takes_eighteen_bytes(case: Case) -> None:
     # arithmetic on both sides
     assert published_bytes(case) == pytest.approx(float(case.row["activation_gib"]) * GIB, rel=1e-9)
+    published = float(case.row["params_optimizer_gib"]) * GIB
+    # the paper counts 12 h^2 per layer and leaves norms and biases out, 13 parts in 12 h: 1.8e-4 of the narrowest
+    assert growth_bytes(case, "parameters", "gradients", "optimizer") == pytest.approx(published, rel=1.8e-4)
 
 
 @pytest.mark.parametrize("case", SHARES, ids=lambda case: case.name)
@@ -68,13 +71,6 @@ def test_each_technique_leaves_the_published_share_of_the_baseline(case: Case) -
     percent = 100 * published_bytes(case) / published_bytes(BASELINES[case.job])
     # read off a plot: the formula that it plots is up to 0.14 points away as well
     assert percent == pytest.approx(float(case.row["activation_pct_of_tp_baseline"]), abs=0.15)
-
-
-@pytest.mark.parametrize("case", SIZES, ids=lambda case: case.name)
-def test_a_parameter_takes_eighteen_bytes_with_its_gradient_and_optimizer_state(case: Case) -> None:
-    published = float(case.row["params_optimizer_gib"]) * GIB
-    # the paper counts 12 h^2 per layer and leaves norms and biases out, 13 parts in 12 h: 1.8e-4 of the narrowest
-    assert growth_bytes(case, "parameters", "gradients", "optimizer") == pytest.approx(published, rel=1.8e-4)
 
 
 # ---------------------------------------------------------------- peaks recorded in runs
@@ -117,12 +113,9 @@ ROUNDING_GB = 1.0
 """Of a difference of peaks that were printed in whole GB."""
 
 
-def test_three_more_micro_batches_in_flight_cost_what_the_pipeline_recorded() -> None:
+def test_more_micro_batches_in_flight_or_larger_ones_cost_what_the_pipeline_recorded() -> None:
     (four_gb, four), (seven_gb, seven) = pipelines()[6, 4], pipelines()[6, 24]
     assert held_gb(seven) - held_gb(four) == pytest.approx(seven_gb - four_gb, abs=ROUNDING_GB)
-
-
-def test_twice_the_micro_batch_costs_what_the_pipeline_recorded() -> None:
     (single_gb, single), (double_gb, double) = pipelines()[6, 24], pipelines()[12, 24]
     assert held_gb(double) - held_gb(single) == pytest.approx(double_gb - single_gb, abs=ROUNDING_GB)
 

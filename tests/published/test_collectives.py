@@ -50,19 +50,11 @@ def errors(link: str, at_least_bytes: float = 0, below_bytes: float = np.inf, so
 
 
 @pytest.mark.parametrize("link", ["nvlink3", "nvlink4"])
-def test_collectives_of_100_megabytes_and_more_inside_a_node_are_predicted_within_a_few_percent(link: str) -> None:
+def test_collectives_inside_a_node_are_predicted_from_short_messages_to_100_megabytes(link: str) -> None:
     # 2 % and 3 % now
     assert np.median(errors(link, at_least_bytes=1e8)) < 0.04
-
-
-@pytest.mark.parametrize("link", ["nvlink3", "nvlink4"])
-def test_collectives_of_10_megabytes_inside_a_node_are_predicted_within_a_tenth(link: str) -> None:
     # what a layer's tensor-parallel all-reduce sends: 9 % and 5 % now
     assert np.median(errors(link, at_least_bytes=1e7, below_bytes=1e8)) < 0.10
-
-
-@pytest.mark.parametrize("link", ["nvlink3", "nvlink4"])
-def test_short_messages_inside_a_node_are_predicted_by_their_latency(link: str) -> None:
     # up to 1 MB, of the newest NCCL: 10 % and 8 % now; older releases need two to three times as long
     assert np.median(errors(link, below_bytes=1e6, source="aiconfigurator")) < 0.12
 
@@ -84,9 +76,14 @@ def test_large_all_reduces_of_four_nodes_reach_the_rate_of_all_ports(link: str) 
     assert np.median(errors(link, at_least_bytes=1e9)) < 0.10
 
 
-def test_latency_describes_how_collectives_slow_down_from_2_to_64_nodes() -> None:
+def test_latency_slows_collectives_from_2_to_64_nodes_as_tables_that_cover_the_laws_say() -> None:
     # 5 % now; gathers fall to a fifth of their bandwidth, all-reduces by trees hardly
     assert np.median(errors("efa400")) < 0.08
+    everything: Rows = load_rows(lambda _: True)
+    assert set(everything.collective.tolist()) == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    assert everything.payload_bytes.min() < 1e4
+    assert everything.payload_bytes.max() > 1e10
+    assert len({(row.num_nodes, row.num_bytes) for row in rows()}) == 30
 
 
 @pytest.mark.parametrize("fit", FITS, ids=lambda fit: fit.link)
@@ -96,13 +93,6 @@ def test_the_catalog_has_the_constants_that_the_benchmarks_say(fit: Fit) -> None
         # the catalog rounds to two digits, and an efficiency of 0.99 is a hundredth; 5 % is ten times less than what
         # leaving out a source moves
         assert getattr(again, name) == pytest.approx(getattr(link, name), rel=0.05), name
-
-
-def test_the_measured_table_covers_what_the_laws_claim() -> None:
-    everything: Rows = load_rows(lambda _: True)
-    assert set(everything.collective.tolist()) == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
-    assert everything.payload_bytes.min() < 1e4
-    assert everything.payload_bytes.max() > 1e10
 
 
 # ---------------------------------------------------------------- nccl tuning
@@ -139,26 +129,18 @@ def test_the_port_takes_what_nccl_s_own_code_takes(row: Row) -> None:
     assert 1e6 * way.seconds(row.num_bytes) == pytest.approx(row.microseconds, rel=1e-5, abs=0.006)
 
 
-def test_the_table_has_thirty_cases() -> None:
-    assert len({(row.num_nodes, row.num_bytes) for row in rows()}) == 30
-
-
 @pytest.mark.parametrize("num_nodes", NODES)
-def test_short_messages_go_by_ll_and_long_ones_by_a_simple_ring(num_nodes: int) -> None:
+def test_short_messages_go_by_ll_and_long_ones_by_a_simple_ring_in_rising_times(num_nodes: int) -> None:
     found = bands("all_reduce", a100_nodes(num_nodes))
     assert found[0].way.protocol is NcclProtocol.LL
     assert (found[-1].way.algorithm, found[-1].way.protocol) == (NcclAlgorithm.RING, NcclProtocol.SIMPLE)
+    wires = a100_nodes(num_nodes)
+    sizes = [2**power for power in range(3, 35)]
+    expected = [chosen("all_reduce", size, wires).seconds(size) for size in sizes]
+    assert expected == sorted(expected)
 
 
 @pytest.mark.parametrize("num_nodes", [nodes for nodes in NODES if nodes >= 4])
 def test_trees_lie_between_from_four_nodes_on(num_nodes: int) -> None:
     found = [band.way for band in bands("all_reduce", a100_nodes(num_nodes))]
     assert any(way.algorithm is NcclAlgorithm.TREE and way.protocol is NcclProtocol.LL128 for way in found[1:-1])
-
-
-@pytest.mark.parametrize("num_nodes", NODES)
-def test_what_is_expected_rises_with_the_size(num_nodes: int) -> None:
-    wires = a100_nodes(num_nodes)
-    sizes = [2**power for power in range(3, 35)]
-    expected = [chosen("all_reduce", size, wires).seconds(size) for size in sizes]
-    assert expected == sorted(expected)

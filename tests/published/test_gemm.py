@@ -49,9 +49,7 @@ def test_the_law_of_a_measured_device_is_as_near_as_its_left_out_error(
         ("mi300x", "bf16", 0.01),
     ],
 )
-def test_the_best_shape_found_on_a_device_takes_the_predicted_time(
-    accelerator: str, precision: str, tolerance: float
-) -> None:
+def test_the_best_shape_found_takes_the_predicted_time(accelerator: str, precision: str, tolerance: float) -> None:
     best = load_products("ml-engineering", accelerator, precision)
     predicted_s = gemm_s(best.m, best.n, best.k, load_gemm_law(accelerator, precision))
     assert predicted_s == pytest.approx(best.time_s, rel=tolerance)

@@ -17,6 +17,7 @@ from autotuner.backtest.slow_links import (
     predicted_s,
     read_iteration_table,
 )
+from tests.builders import present
 from tests.published.tables import FOLDER
 
 SMALL = Pipeline("H800", "7B", 4, 1, 1, 12), 0.392
@@ -75,8 +76,7 @@ def test_twelve_points_follow_from_one_healthy_iteration_per_model(
 
 @cache
 def report() -> SlowLinkReport:
-    table = read_iteration_table(FOLDER / "pipemorph_iteration_times.csv")
-    assert table is not None
+    table = present(read_iteration_table(FOLDER / "pipemorph_iteration_times.csv"))
     return judge_iterations(table)
 
 
@@ -97,10 +97,8 @@ def test_errors_by_method(name: str, median: float, mean: float) -> None:
     # adapted: with eight ranks per stage (30B, 60B) delegates slow everything down by more than they do in health;
     # 1f1b: the last link of four stages costs twice what it costs of eight, which no model here explains
     found = score(name)
-    assert found.median_abs_error is not None
-    assert found.mean_abs_error is not None
-    assert found.median_abs_error < median
-    assert found.mean_abs_error < mean
+    assert present(found.median_abs_error) < median
+    assert present(found.mean_abs_error) < mean
 
 
 @pytest.mark.parametrize("name", ["H800 14B", "H800 30B", "H800 60B"])

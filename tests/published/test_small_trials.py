@@ -54,18 +54,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("table", "words", "num_runs", "most"), CASES)
-def test_one_small_run_tells_how_slow_the_cluster_is(table: str, words: str, num_runs: int, most: float) -> None:
+def test_one_small_run_tells_how_slow_the_cluster_is_and_narrows_intervals(
+    table: str, words: str, num_runs: int, most: float
+) -> None:
     found = learnt(table, words)
     assert found.num_runs == num_runs
     assert found.median[0] > 0.15  # a quarter, less the errors of predictions
     assert found.median[1] < most
     assert found.p90[1] < found.p90[0]
-
-
-@pytest.mark.parametrize(("table", "words", "num_runs", "most"), CASES)
-def test_intervals_become_narrower_and_still_hold_most_runs(table: str, words: str, num_runs: int, most: float) -> None:
     del num_runs, most
-    found = learnt(table, words)
     assert found.half_width[1] < 0.6 * found.half_width[0]  # cluster and parts are shared, a residual mostly
     assert found.covered_80[1] > 0.6
     assert found.covered_95[1] > 0.8  # tails are heavier than a normal distribution's
@@ -94,24 +91,16 @@ def dense(pairs: list[Pair]) -> list[Pair]:
         ("gh200_alps_megatron", 5, 0.08),
     ],
 )
-def test_the_ratio_of_step_times_in_fp8_and_bf16_is_predicted(
-    dense: list[Pair], table: str, num_pairs: int, median: float
-) -> None:
+def test_the_ratio_of_fp8_to_bf16_is_predicted(dense: list[Pair], table: str, num_pairs: int, median: float) -> None:
     off = np.abs(errors(pair for pair in dense if pair.table == table))
     assert len(off) == num_pairs
     assert np.median(off) < median
 
 
-def test_of_all_dense_pairs_the_median_is_within_three_percent(dense: list[Pair]) -> None:
+def test_fp8_speeds_dense_models_up_as_predicted_and_experts_less(dense: list[Pair], pairs: list[Pair]) -> None:
     assert np.median(np.abs(errors(dense))) < 0.03
-
-
-def test_experts_gain_less_from_fp8_than_the_prediction_says(pairs: list[Pair]) -> None:
     # 5.9 %: what rounding and padding the tokens of each expert takes was not fitted
     assert np.median(np.abs(errors(pair for pair in pairs if pair.has_experts))) < 0.09
-
-
-def test_recipes_take_longer_in_the_order_in_which_they_were_measured(pairs: list[Pair]) -> None:
     by_recipe = {pair.run.layout.fp8_recipe: pair for pair in pairs if pair.table == "gh200_alps_megatron"}
     order = (Fp8Recipe.DELAYED, Fp8Recipe.TENSORWISE)
     predicted = [by_recipe[recipe].predicted for recipe in order]
@@ -131,9 +120,7 @@ def olmo_parameters(hidden_size: int, num_layers: int) -> int:
 
 
 @pytest.mark.parametrize(("hidden_size", "num_components", "reported_bytes"), [(1024, 8, 7.49e6), (2048, 16, 55.16e6)])
-def test_a_step_of_demo_sends_what_its_authors_report(
-    hidden_size: int, num_components: int, reported_bytes: float
-) -> None:
+def test_a_step_of_demo_sends_what_authors_report(hidden_size: int, num_components: int, reported_bytes: float) -> None:
     demo = Layout(
         data_parallel_replicate_degree=64,
         gradient_sync=GradientSync.DEMO,

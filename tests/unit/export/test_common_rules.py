@@ -1,4 +1,4 @@
-"""Sends between stages and places of ranks, in the words of trainers."""
+"""Sends between stages, places of ranks and choices of NCCL, in the words of trainers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.workload import Workload
 from autotuner.export.registry import export, read
-from tests.builders import h100_cluster, llama_70b
+from tests.builders import big_job, h100_cluster, llama_70b
 
 F = ExportFormat
 FOREIGN = sorted({*ExportFormat} - {F.ARGUMENTS, F.TORCHRUN, F.SBATCH})
@@ -37,7 +37,7 @@ def unsaid(format_: ExportFormat, layout: Layout) -> set[str]:
 
 
 @pytest.mark.parametrize("format_", MEGATRON)
-def test_megatron_numbers_replicas_outermost_where_it_shares_nothing_among_them(format_: ExportFormat) -> None:
+def test_megatron_numbers_replicas_outermost_only_where_it_shares_nothing_among_them(format_: ExportFormat) -> None:
     layout = pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST)
     written = export(job(), layout, format_)
     assert "rank_order" not in unsaid(format_, layout)
@@ -46,10 +46,6 @@ def test_megatron_numbers_replicas_outermost_where_it_shares_nothing_among_them(
     found = read(written.text, format_, 32).layout
     assert found.rank_order == RankOrder.REPLICAS_OUTERMOST
     assert found.data_parallel_replicate_degree == 2
-
-
-@pytest.mark.parametrize("format_", MEGATRON)
-def test_megatron_cannot_keep_shards_inside_a_stage_whose_replicas_lie_outermost(format_: ExportFormat) -> None:
     layout = pipelined(data_parallel_shard_degree=2, tensor_parallel_degree=2, rank_order=RankOrder.REPLICAS_OUTERMOST)
     assert "rank_order" in unsaid(format_, layout)
     assert "mapping" not in export(job(), layout, format_).text
@@ -76,3 +72,52 @@ def test_our_own_words_say_all_of_it() -> None:
         written = export(job(), layout, format_)
         assert read(written.text, format_).layout == layout
         assert not any("hostfile" in line for line in written.defaults)
+
+
+# ---------------------------------------------------------------- what a script tells NCCL
+_COMMAND = "torchrun --nproc-per-node 8 pretrain_gpt.py --micro-batch-size 1 --bf16"
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ("export NCCL_ALGO=allreduce:ring", "algo-ring"),
+        ("NCCL_ALGO=Tree", "algo-tree"),
+        ("export NCCL_PROTO=LL128", "proto-ll128"),
+        ("export NCCL_MIN_NCHANNELS=16\nexport NCCL_MAX_NCHANNELS=16", "channels16"),
+        ("export NCCL_COLLNET_ENABLE=1 NCCL_ALGO=CollnetDirect", "algo-collnet"),
+        ("export NCCL_PXN_DISABLE=1", "no-pxn"),
+        ("export NCCL_IB_QPS_PER_CONNECTION=4\nexport NCCL_IB_SPLIT_DATA_ON_QPS=1", "qps4"),
+    ],
+)
+def test_variables_of_nccl_are_fields_of_the_layout(variables: str, words: str) -> None:
+    plain, asked = Layout.parse("dp8 mb1 flash bf16"), Layout.parse(f"dp8 mb1 flash bf16 {words}")
+    names = ("collective_algorithm", "collective_protocol", "collective_channels", "pxn", "queue_pairs")
+    found = read(f"{variables}\n{_COMMAND}", "megatron-lm").layout
+    assert [getattr(found, name) for name in names] == [getattr(asked, name) for name in names]
+    assert asked != plain
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("NCCL_ALGO=PAT", "no such choice for all-reduces"),
+        ("NCCL_PXN_DISABLE=yes", "must be 0 or 1"),
+        ("NCCL_IB_QPS_PER_CONNECTION=0", "from 1 to 999"),
+        ("NCCL_IB_SPLIT_DATA_ON_QPS=0", "whole messages take turns"),
+    ],
+)
+def test_a_choice_that_a_layout_does_not_have_is_told(setting: str, why: str) -> None:
+    plain, found = (read(f"{prefix}{_COMMAND}", "megatron-lm") for prefix in ("", f"export {setting}\n"))
+    assert found.layout == plain.layout
+    (detail,) = (note.detail for note in found.notes if note.setting == setting)
+    assert why in detail
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "deepspeed", "accelerate", "transformers"])
+def test_what_an_export_tells_nccl_is_read_back(name: str) -> None:
+    names = ("collective_algorithm", "collective_protocol", "collective_channels", "pxn", "queue_pairs")
+    for algorithm in ("algo-nvls", "algo-collnet"):
+        layout = Layout.parse(f"dp64 mb1 flash bf16 {algorithm} proto-simple channels8 no-pxn qps4")
+        found = read(export(big_job(), layout, name).text, name, 64).layout
+        assert [getattr(found, field) for field in names] == [getattr(layout, field) for field in names]

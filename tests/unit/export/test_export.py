@@ -65,23 +65,18 @@ def test_arguments_are_recognised_by_fields_that_no_trainer_s_are_called_like() 
 
 
 # ---------------------------------------------------------------- flags
-def test_a_flag_has_the_words_behind_it_or_behind_its_sign() -> None:
+def test_flags_are_read_as_words_numbers_and_switches() -> None:
     flags = flags_of(["--a-b", "1", "--c=2", "--modules", "x", "y", "--switch", "-m", "name"])
     assert flags.values == {"a_b": ("1",), "c": ("2",), "modules": ("x", "y"), "switch": (), "m": ("name",)}
-
-
-def test_a_flag_is_found_by_dashes_or_underscores_and_the_last_counts() -> None:
     flags = flags_of(["--micro-batch-size", "1", "--micro_batch_size", "2"])
     assert flags.integer("--micro-batch-size") == flags.integer("micro_batch_size") == 2
     assert "--micro-batch-size" in flags
-
-
-def test_a_negative_number_is_a_value() -> None:
+    flags = flags_of(["--b"])
+    assert [flags.integer("a"), flags.number("a"), flags.text("a"), flags.text("b")] == [None] * 4
     assert flags_of(["--shard", "-1"]).integer("shard") == -1
-
-
-def test_whole_numbers_may_be_written_as_powers_of_ten() -> None:
     assert flags_of(["--bucket", "4e8"]).integer("bucket") == 400_000_000
+    flags = flags_of(["--a", "--b", "false", "--c=True"])
+    assert [flags.switch(name) for name in "abcd"] == [True, False, True, None]
 
 
 @pytest.mark.parametrize("text", ["1.5", "many", "inf", "nan", "1e400", "", "9" * 30])
@@ -90,27 +85,27 @@ def test_what_is_no_whole_number_is_refused_by_the_flags_name(text: str) -> None
         flags_of(["--bucket", text]).integer("--bucket")
 
 
-def test_a_variable_that_nothing_sets_is_refused_as_such() -> None:
+def test_a_text_without_a_command_or_a_set_variable_is_refused() -> None:
     with pytest.raises(InvalidInput, match="nothing in the text sets"):
         flags_of(["--tp", "$TP"]).integer("--tp")
-
-
-def test_a_switch_is_on_unless_a_word_behind_it_says_no() -> None:
-    flags = flags_of(["--a", "--b", "false", "--c=True"])
-    assert [flags.switch(name) for name in "abcd"] == [True, False, True, None]
-
-
-def test_what_is_not_there_is_none() -> None:
-    flags = flags_of(["--b"])
-    assert [flags.integer("a"), flags.number("a"), flags.text("a"), flags.text("b")] == [None] * 4
+    with pytest.raises(InvalidInput, match="no command with --flags"):
+        launched("hello")
 
 
 # ---------------------------------------------------------------- launched
-def test_flags_of_the_launcher_and_of_the_program_are_told_apart() -> None:
+def test_flags_and_variables_of_launchers_and_files_are_told_apart() -> None:
     found = launched("N=2\ntorchrun --nproc-per-node 8 --nnodes $N pretrain_gpt.py --bf16 --num-layers 4")
     assert found.program == "pretrain_gpt.py"
     assert found.num_ranks == 16
     assert found.arguments.values == {"bf16": (), "num_layers": ("4",)}
+    found = launched("mkdir $(dirname $OUT)\nrun --data $DATA --out $1")
+    assert [note.detail for note in found.notes] == ["nothing sets $DATA", "only a run would tell $1"]
+    found = launched("torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --bind-gpus 1 train.py --bf16")
+    assert [(note.kind, note.setting) for note in found.notes] == [
+        (NoteKind.IGNORED, "--rdzv-backend"),
+        (NoteKind.UNKNOWN, "--bind-gpus"),
+    ]
+    assert launched("STAGE=2\ntrain.py --bf16", document='{"stage": $STAGE}').notes == ()
 
 
 @pytest.mark.parametrize(
@@ -134,31 +129,12 @@ def test_ranks_are_those_that_the_launcher_starts(command: str, num_ranks: int |
     assert launched(command).num_ranks == num_ranks
 
 
-def test_a_process_list_separates_words_by_nul() -> None:
+def test_commands_are_found_in_process_lists_arrays_and_beside_others_with_fewer_flags() -> None:
     found = launched("/usr/bin/python3\0-u\0pretrain_gpt.py\0--name\0two words\0--bf16\0")
     assert found.arguments.values == {"name": ("two words",), "bf16": ()}
-
-
-def test_arguments_alone_and_arrays_alone_are_read() -> None:
     assert launched("--bf16 --num-layers 4").arguments.integer("num_layers") == 4
     assert launched("A=(\n--num-layers 4\n)\nB=' --bf16 '").arguments.values == {"num_layers": ("4",), "bf16": ()}
-
-
-def test_of_several_commands_that_with_most_flags_counts() -> None:
     assert launched("mkdir --parents x\npython train.py --a 1 --b 2").arguments.integer("b") == 2
-
-
-def test_of_what_nothing_resolves_that_in_the_command_is_told() -> None:
-    found = launched("mkdir $(dirname $OUT)\nrun --data $DATA --out $1")
-    assert [note.detail for note in found.notes] == ["nothing sets $DATA", "only a run would tell $1"]
-
-
-def test_every_flag_of_the_launcher_is_told() -> None:
-    found = launched("torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --bind-gpus 1 train.py --bf16")
-    assert [(note.kind, note.setting) for note in found.notes] == [
-        (NoteKind.IGNORED, "--rdzv-backend"),
-        (NoteKind.UNKNOWN, "--bind-gpus"),
-    ]
 
 
 def test_every_variable_that_nothing_in_the_script_asks_for_is_told() -> None:
@@ -170,15 +146,6 @@ def test_every_variable_that_nothing_in_the_script_asks_for_is_told() -> None:
         (NoteKind.UNKNOWN, "SPEED"),
         (NoteKind.IGNORED, "OLD"),
     ]
-
-
-def test_a_file_that_the_script_writes_asks_for_variables() -> None:
-    assert launched("STAGE=2\ntrain.py --bf16", document='{"stage": $STAGE}').notes == ()
-
-
-def test_a_text_without_flags_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="no command with --flags"):
-        launched("hello")
 
 
 @given(st.text(max_size=80) | st.binary(max_size=80).map(lambda b: "--a " + b.decode("latin-1")))
@@ -212,9 +179,16 @@ def test_every_flag_of_a_command_is_used_or_named(name: str) -> None:
     assert f"unknown {setting}: is not understood, or has no effect here" in _told(read(text))
 
 
-def test_stages_of_zero_in_a_script_of_megatron_deepspeed_are_read() -> None:
+def test_scripts_tell_what_files_decide_hold_job_files_and_say_their_stage_of_zero() -> None:
     levels = [str(read((SCRIPTS / f"megatron_deepspeed_zero{n}.sh").read_text()).layout).split()[0] for n in (1, 2, 3)]
     assert levels == ["zero4", "shardgrad4", "fsdp4"]
+    found = read((SCRIPTS / "megatron_file_condition.sh").read_text())
+    left_out = "--load $CKPT/latest depends on a condition that only a run decides, and was left out"
+    assert f"ignored script: {left_out}" in _told(found)
+    script, document = (SCRIPTS / "torchtitan_with_toml.sh").read_text().split("# llama3_8b.toml\n")
+    before = read(f"{document}\n{script}").layout
+    assert before == read((SCRIPTS / "torchtitan_with_toml.sh").read_text()).layout
+    assert str(before).startswith("fsdp2 tp4 mb1 sp reshard")
 
 
 def test_arguments_of_the_trainer_count_whatever_starts_it() -> None:
@@ -225,16 +199,3 @@ def test_arguments_of_the_trainer_count_whatever_starts_it() -> None:
         told = "\n".join(_told(found))
         assert "changed optim: adamw_bnb_8bit: another optimizer than AdamW" in told
         assert "ignored --use-liger-kernel: Liger's fused kernels" in told
-
-
-def test_what_a_file_decides_is_named_as_left_out() -> None:
-    found = read((SCRIPTS / "megatron_file_condition.sh").read_text())
-    left_out = "--load $CKPT/latest depends on a condition that only a run decides, and was left out"
-    assert f"ignored script: {left_out}" in _told(found)
-
-
-def test_a_job_file_may_stand_before_its_script() -> None:
-    script, document = (SCRIPTS / "torchtitan_with_toml.sh").read_text().split("# llama3_8b.toml\n")
-    before = read(f"{document}\n{script}").layout
-    assert before == read((SCRIPTS / "torchtitan_with_toml.sh").read_text()).layout
-    assert str(before).startswith("fsdp2 tp4 mb1 sp reshard")

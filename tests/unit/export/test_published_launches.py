@@ -12,6 +12,7 @@ import pytest
 from autotuner.core.layout import Layout
 from autotuner.export.registry import read
 from autotuner.export.target import Imported
+from tests.builders import present
 
 LAUNCHES = Path(__file__).parent / "launches"
 
@@ -38,8 +39,7 @@ def test_a_published_script_of_megatron_is_the_layout_model_and_job_that_it_trai
     assert found.format == "megatron-lm"
     assert found.layout == Layout.parse(words)
     assert (found.global_batch_size, found.seq_len) == (batch, seq_len)
-    assert found.model is not None
-    assert found.model.num_parameters / 1e9 == pytest.approx(billions, rel=0.01)
+    assert present(found.model).num_parameters / 1e9 == pytest.approx(billions, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,12 @@ def test_without_the_number_of_ranks_there_are_as_few_as_the_rest_needs(name: st
     assert _read(name).layout.world_size == {"gpt3_175b.sh": 8 * 16, "mixtral_8x7b.sh": 8 * 4}[name]
 
 
-def test_a_published_configuration_of_deepspeed_is_a_batch_on_all_ranks_with_states_on_the_host() -> None:
+def test_a_published_deepspeed_launch_is_read_with_its_batch_and_its_states_on_the_host() -> None:
     found = _read("llama_8b_zero_offload.json", 4)
     assert found.layout == Layout.parse("fsdp4 mb1 reshard flash bf16")
     assert found.global_batch_size == 4
     assert "changed zero_optimization.offload_optimizer: optimizer states wait in the host's memory" in _told(found)
     assert _read("llama_8b_zero_offload.json", 1).layout.micro_batch_size == 4
-
-
-def test_a_published_script_of_deepspeed_is_read_as_started_without_arguments() -> None:
     found = _read("llama2_7b_chat.sh", 8)
     assert found.layout == Layout.parse("fsdp8 mb4 reshard recompute-full flash bf16")
     assert (found.model_name, found.seq_len) == ("meta-llama/Llama-2-7b-hf", 512)

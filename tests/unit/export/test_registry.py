@@ -30,12 +30,9 @@ def test_any_text_is_refused_or_read(text: str, wanted: str | None, num_ranks: i
         assert read(text, wanted, num_ranks).layout.world_size >= 1
 
 
-def test_an_unknown_format_is_told_all_that_there_are() -> None:
+def test_a_format_that_nobody_knows_or_recognises_is_asked_for_among_all_that_there_are() -> None:
     with pytest.raises(InvalidInput, match="torchrun"):
         target_of("fortran")
-
-
-def test_a_format_that_nobody_recognises_is_asked_for() -> None:
     with pytest.raises(InvalidInput, match="say its format: "):
         recognised("once upon a time")
 

@@ -117,13 +117,10 @@ def test_no_script_is_written_for_a_layout_that_the_trial_it_starts_would_refuse
     assert SBATCH.rules == TORCHRUN.rules == TRIAL_RULES
 
 
-def test_a_trial_on_gpus_is_told_their_peaks_and_memory_and_one_on_cores_measures_its_own() -> None:
+def test_a_trial_runs_on_the_device_and_the_number_of_ranks_of_its_script() -> None:
     on_gpus, on_cores = trial_spec(big_job(), Layout()), trial_spec(tiny_job(), FSDP)
     assert (on_gpus.device, on_gpus.reference_flop_per_s, on_gpus.memory_bytes) == ("cuda", 989.4e12, 80 * 10**9)
     assert (on_cores.device, on_cores.reference_flop_per_s, on_cores.memory_bytes) == ("cpu", None, None)
-
-
-def test_a_script_for_another_number_of_ranks_is_refused_with_its_own() -> None:
     with pytest.raises(InvalidInput, match="one of 2 ranks; nearest legal value: 2"):
         read(script_of("torchrun"), num_ranks=4)
 

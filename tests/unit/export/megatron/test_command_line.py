@@ -19,7 +19,7 @@ from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.registry import export, read
 from autotuner.export.target import Imported, NoteKind
-from tests.builders import big_job
+from tests.builders import big_job, present
 from tests.unit.export.drawn import launches
 
 _STACK = load_stack("megatron-core")
@@ -60,8 +60,7 @@ def test_what_keeps_the_rules_is_read_back_as_it_was(launch: tuple[Job, Layout])
     assert exported.unsaid == ()
     assert _without_ends(found.layout) == _without_ends(_as_summed(job, layout))
     assert _sizes(job, found.layout) == _sizes(job, layout)
-    assert found.model is not None
-    assert replace(found.model, name=job.model.name) == job.model
+    assert replace(present(found.model), name=job.model.name) == job.model
     assert (found.seq_len, found.global_batch_size) == (job.workload.seq_len, job.workload.global_batch_size)
 
 
@@ -75,9 +74,7 @@ def test_what_keeps_the_rules_is_read_back_as_it_was(launch: tuple[Job, Layout])
         (6, 0, 2, "--pipeline-model-parallel-layout Et*14|t*14|t*14|t*14|t*13|t*11L"),
     ],
 )
-def test_stages_with_fewer_layers_are_said_in_the_shortest_way(
-    pipeline: int, first: int, last: int, flags: str
-) -> None:
+def test_stages_with_fewer_layers_are_said_in_few_words(pipeline: int, first: int, last: int, flags: str) -> None:
     layout = Layout(pipeline_parallel_degree=pipeline, first_stage_less_layers=first, last_stage_less_layers=last)
     assert flags in " ".join(export(big_job(1), layout, "megatron-lm").arguments)
 
@@ -89,7 +86,7 @@ def test_a_bucket_that_is_no_whole_number_of_elements_is_named_with_the_nearest_
 
 
 # ---------------------------------------------------------------- read
-def test_a_script_that_starts_too_few_ranks_says_how_many_it_needs() -> None:
+def test_ranks_of_the_caller_or_of_a_script_have_to_fit_and_what_is_needed_is_said() -> None:
     found = _read(
         "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16"
     )
@@ -97,9 +94,6 @@ def test_a_script_that_starts_too_few_ranks_says_how_many_it_needs() -> None:
     assert ("--world-size", "8 ranks cannot run it; 128 are the fewest that do") in {
         (note.setting, note.detail) for note in found.notes
     }
-
-
-def test_ranks_of_the_caller_count_and_have_to_fit() -> None:
     text = "--tensor-model-parallel-size 4 --use-distributed-optimizer --bf16"
     layout = _read(text, 32).layout
     assert (layout.data_parallel_shard_degree, layout.shard_level) == (8, ShardLevel.OPTIMIZER)
@@ -107,7 +101,7 @@ def test_ranks_of_the_caller_count_and_have_to_fit() -> None:
         _read(text, 6)
 
 
-def test_defaults_that_differ_from_ours_are_filled_in_and_said() -> None:
+def test_defaults_that_differ_from_ours_or_by_release_are_filled_in_and_said() -> None:
     found = _read("--bf16 --fp8-format hybrid --use-megatron-fsdp --flash-attention-version 3", 8)
     assert found.version == "0.19.0"
     assert found.layout.fp8_recipe == Fp8Recipe.DELAYED
@@ -115,9 +109,6 @@ def test_defaults_that_differ_from_ours_are_filled_in_and_said() -> None:
     assert found.layout.shard_level == ShardLevel.PARAMETERS
     assumed = {note.setting for note in found.notes if note.kind is NoteKind.ASSUMED}
     assert {"--fp8-recipe", "--accumulate-allreduce-grads-in-fp32", "--data-parallel-sharding-strategy"} <= assumed
-
-
-def test_the_release_decides_what_megatron_fsdp_shards_unless_it_is_said() -> None:
     assert _read("--bf16 --use-megatron-fsdp --legacy-tokenizer", 8).layout.shard_level == ShardLevel.NONE
 
 

@@ -1,5 +1,3 @@
-"""Tests of ``autotuner.export.megatron.recipes``."""
-
 from __future__ import annotations
 
 from contextlib import suppress
@@ -22,19 +20,21 @@ from tests.builders import big_job
 from tests.unit.export.drawn import launches
 
 
-def test_assignments_to_attributes_and_arguments_of_calls_are_found() -> None:
+def test_assignments_arguments_and_overrides_are_found_and_else_the_text_is_refused() -> None:
     text = "cfg.model.a = 4\ncfg.model.b: int = 5\ncfg.c = Config(d=False, e=['x', 'y'])\ncfg.f = None\ncfg.g = h(1)\n"
     values = assignments(text).values
     assert values["cfg.model.a"] == ("4",)
     assert values["cfg.model.b"] == ("5",)
     assert (values["d"], values["e"], values["cfg.f"]) == (("False",), ("x", "y"), ())
     assert values["cfg.g"] == ("h", "1")
-
-
-def test_arguments_of_a_function_stand_for_their_defaults() -> None:
     text = "def recipe(tp: int = 2, *, cp: int = 4, pp=None):\n    return Strategy(tensor=tp, context=cp, pipeline=pp)"
     values = assignments(text).values
     assert (values["tensor"], values["context"], values["pipeline"]) == (("2",), ("4",), ())
+    text = "nemo llm pretrain --factory llama3_8b a.b.c=2 'd.e=[x,y]' f.g=\"h\" \\\n +i.j=null"
+    values = {"a.b.c": ("2",), "d.e": ("x", "y"), "f.g": ("h",), "i.j": ("null",)}
+    assert assignments(text).values == values
+    with pytest.raises(InvalidInput, match="assigns no field"):
+        read("hello", "megatron-bridge")
 
 
 def test_of_several_functions_that_which_pretrains_counts_with_what_it_calls() -> None:
@@ -48,12 +48,6 @@ def test_of_several_functions_that_which_pretrains_counts_with_what_it_calls() -
     assert (found.function, found.others) == ("pretrain", ("sft",))
 
 
-def test_overrides_of_a_command_are_found() -> None:
-    text = "nemo llm pretrain --factory llama3_8b a.b.c=2 'd.e=[x,y]' f.g=\"h\" \\\n +i.j=null"
-    values = {"a.b.c": ("2",), "d.e": ("x", "y"), "f.g": ("h",), "i.j": ("null",)}
-    assert assignments(text).values == values
-
-
 @given(st.text(max_size=80) | st.text(alphabet="ab.=()[]'\"\n :,1", max_size=60))
 def test_any_text_has_assignments_or_none(text: str) -> None:
     assert all(isinstance(words, tuple) for words in assignments(text).values.values())
@@ -61,12 +55,7 @@ def test_any_text_has_assignments_or_none(text: str) -> None:
 
 def _plain(layout: Layout) -> Layout:
     """The layout without what the registered precision and equal stages decide."""
-    return replace(
-        layout,
-        fp32_gradient_reduce=False,
-        first_stage_less_layers=0,
-        last_stage_less_layers=0,
-    )
+    return replace(layout, fp32_gradient_reduce=False, first_stage_less_layers=0, last_stage_less_layers=0)
 
 
 def _sizes(job: Job, layout: Layout) -> tuple[int, ...]:
@@ -101,9 +90,7 @@ def test_what_keeps_the_rules_is_read_back_as_it_was(target: Target, launch: tup
         ("null", Precision.FP32, Fp8Recipe.TENSORWISE),
     ],
 )
-def test_a_registered_precision_is_a_precision_and_its_recipe(
-    word: str, precision: Precision, recipe: Fp8Recipe
-) -> None:
+def test_a_registered_precision_has_its_recipe(word: str, precision: Precision, recipe: Fp8Recipe) -> None:
     layout = read(f"model.tensor_model_parallel_size=2 mixed_precision={word}", "megatron-bridge").layout
     assert (layout.precision, layout.fp8_recipe) == (precision, recipe)
 
@@ -114,11 +101,6 @@ def test_a_recipe_shards_its_optimizer_unless_it_says_otherwise() -> None:
     assert read(f"{text} ddp.use_distributed_optimizer=false", "nemo", 8).layout.shard_level == ShardLevel.NONE
     written = export(big_job(1), Layout(data_parallel_replicate_degree=8), "nemo").arguments
     assert "trainer.strategy.ddp.use_distributed_optimizer=false" in written
-
-
-def test_a_text_that_assigns_nothing_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="assigns no field"):
-        read("hello", "megatron-bridge")
 
 
 @given(

@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.builders import present
+
 _PARSER = """
 import dataclasses, importlib.util, json, logging, sys, types, warnings
 warnings.simplefilter("ignore")  # torch's own, while it is imported
@@ -75,10 +77,8 @@ def _keywords(call: ast.Call) -> Iterator[tuple[str, Any]]:
 
 
 def _package() -> Path:
-    spec = find_spec("torchtitan")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    return Path(next(iter(spec.submodule_search_locations)))
+    spec = present(find_spec("torchtitan"))
+    return Path(next(iter(present(spec.submodule_search_locations))))
 
 
 def _function(path: str, name: str) -> Callable[..., Any]:

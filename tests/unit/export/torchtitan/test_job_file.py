@@ -13,7 +13,7 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision, ShardLevel
+from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
@@ -25,12 +25,7 @@ from tests.unit.export.sayable import in_its_words, sayable
 from tests.unit.export.torchtitan.installed import converter_names, dealt_layers, parsed, registered
 
 JOB = big_job()
-HSDP = Layout(
-    data_parallel_replicate_degree=2,
-    data_parallel_shard_degree=4,
-    shard_level=ShardLevel.PARAMETERS,
-    fp32_gradient_reduce=True,
-)
+HSDP = Layout.parse("dp2 fsdp4 mb1 fp32-reduce")
 PIPELINE = replace(
     HSDP,
     tensor_parallel_degree=8,
@@ -229,12 +224,9 @@ def test_any_text_becomes_a_layout_or_is_refused(lines: list[str], num_ranks: in
         assert read("\n".join(lines), "torchtitan", num_ranks).layout.world_size >= 1
 
 
-def test_torchtitan_s_files_and_commands_are_recognised() -> None:
+def test_files_and_commands_are_recognised_and_plain_llama_has_the_shapes_of_flavors() -> None:
     assert recognised(text_of(PIPELINE)).format == "torchtitan"
     assert recognised("./run_train.sh --parallelism.tensor_parallel_degree 2").format == "torchtitan"
-
-
-def test_catalog_names_of_flavors_have_the_shapes_of_plain_llama_3() -> None:
     for plain, later in (("llama-3-8b", "llama-3.1-8b"), ("llama-3-70b", "llama-3.1-70b")):
         assert replace(load_model(plain), name="") == replace(load_model(later), name="")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.export.registry import read
+from tests.builders import present
 
 LLAMA3_8B = """
 [model]
@@ -67,55 +67,27 @@ precompute_float8_dynamic_scale_for_fsdp = true
 filter_fqns = ["output"]
 """
 
-EIGHT_B = Layout(
-    data_parallel_shard_degree=64,
-    shard_level=ShardLevel.PARAMETERS,
-    reshard_after_forward=True,
-    recompute=Recompute.SELECTIVE,
-    fp32_gradient_reduce=True,
-    attention_kernel=AttentionKernel.FLASH,
-)
-SEVENTY_B = Layout(
-    data_parallel_shard_degree=8,
-    tensor_parallel_degree=8,
-    sequence_parallel=True,
-    micro_batch_size=8,
-    shard_level=ShardLevel.PARAMETERS,
-    reshard_after_forward=True,
-    recompute=Recompute.FULL,
-    fp32_gradient_reduce=True,
-)
-BIGGEST = Layout(
-    data_parallel_shard_degree=16,
-    tensor_parallel_degree=8,
-    sequence_parallel=True,
-    async_tensor_parallel=True,
-    micro_batch_size=2,
-    shard_level=ShardLevel.PARAMETERS,
-    reshard_after_forward=True,
-    recompute=Recompute.FULL,
-    compiled=True,
-    precision=Precision.FP8,
-    fp8_recipe=Fp8Recipe.TENSORWISE,
-    fp32_gradient_reduce=True,
-)
-
 
 @pytest.mark.parametrize(
-    ("text", "num_ranks", "layout", "model", "batch"),
+    ("text", "num_ranks", "words", "model", "batch"),
     [
-        (LLAMA3_8B, 64, EIGHT_B, "llama-3.1-8b", 64),
-        (LLAMA3_70B, 64, SEVENTY_B, "llama-3.1-70b", 64),
-        (LLAMA3_405B, 128, BIGGEST, "llama-3.1-405b", 32),
+        (LLAMA3_8B, 64, "fsdp64 mb1 reshard fp32-reduce recompute-selective", "llama-3.1-8b", 64),
+        (LLAMA3_70B, 64, "fsdp8 tp8 mb8 sp reshard fp32-reduce recompute-full", "llama-3.1-70b", 64),
+        (
+            LLAMA3_405B,
+            128,
+            "fsdp16 tp8 mb2 sp async-tp reshard fp32-reduce recompute-full compiled flash fp8",
+            "llama-3.1-405b",
+            32,
+        ),
     ],
 )
 def test_published_job_files_are_the_layouts_that_they_run_as(
-    text: str, num_ranks: int, layout: Layout, model: str, batch: int
+    text: str, num_ranks: int, words: str, model: str, batch: int
 ) -> None:
     back = read(text, num_ranks=num_ranks)
-    assert (back.format, back.layout, back.global_batch_size) == ("torchtitan", layout, batch)
-    assert back.model is not None
-    assert back.model.name == model
+    assert (back.format, back.layout, back.global_batch_size) == ("torchtitan", Layout.parse(words), batch)
+    assert present(back.model).name == model
 
 
 def test_the_largest_model_s_recipe_is_said_to_be_assumed_since_its_file_names_none() -> None:

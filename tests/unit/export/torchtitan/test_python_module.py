@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.choices import AttentionKernel, Fp8Recipe, ShardLevel
+from autotuner.core.choices import AttentionKernel, Fp8Recipe
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.export.registry import export, read, recognised
@@ -21,17 +21,6 @@ from tests.unit.export.sayable import in_its_words, sayable
 
 EVERY_FORMAT = h100(attention_kernels=tuple(AttentionKernel), fp8_recipes=tuple(Fp8Recipe), fp4_flop_per_s=4e15)
 JOB = replace(big_job(), cluster=h100_cluster(8, accelerator=EVERY_FORMAT))
-FLEX = Layout(
-    data_parallel_shard_degree=8,
-    shard_level=ShardLevel.PARAMETERS,
-    fp32_gradient_reduce=True,
-    attention_kernel=AttentionKernel.FLEX,
-)
-
-
-def text_of(layout: Layout) -> str:
-    (file,) = export(JOB, layout, "torchtitan-config").files
-    return file.text
 
 
 @given(sayable(TORCHTITAN_CONFIG, JOB))
