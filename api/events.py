@@ -16,7 +16,7 @@ from fastapi.sse import ServerSentEvent
 from autotuner.core.announcement import Announcement
 from autotuner.core.codec import to_plain
 from autotuner.core.sweep import Event
-from autotuner.service.announcing.payloads import iso_time, link
+from autotuner.service.webhooks import iso_time, link
 
 if TYPE_CHECKING:
     from autotuner.store.sql import Store

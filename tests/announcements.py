@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
-from autotuner.service.announcing.payloads import new_secret
+from autotuner.service.webhooks import new_secret
 
 AT = 1_760_000_000.0
 

@@ -22,10 +22,9 @@ from api.edge.caller import SESSION_COOKIE, caller_in, client_address, csrf_in, 
 from api.errors import CrossSite, answer_error
 from autotuner.core.access import NOBODY_ASKED, Scope
 from autotuner.core.errors import AutotunerError, InvalidInput, NotAllowed, NotLetIn
-from autotuner.service.access.login import Login, Proxy, Shown
-from autotuner.service.access.tokens import check_alone, check_lets_an_admin_in, install_token_file
-from autotuner.service.asides.pool import asked_by
+from autotuner.service.access import Login, Proxy, Shown, check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.service.build import App
+from autotuner.service.compute import asked_by
 from autotuner.service.networks import Network, is_within, read_networks
 from autotuner.service.settings import Settings
 

@@ -22,7 +22,7 @@ from api.errors import internal_error
 from autotuner.core.access import AuditEntry
 from autotuner.core.access import Scope as Allowed
 from autotuner.core.errors import AutotunerError
-from autotuner.service.access.secret import without_tokens
+from autotuner.service.access import without_tokens
 from autotuner.service.build import App
 from autotuner.service.networks import Network
 

@@ -25,8 +25,8 @@ from autotuner.core.trial_spec import Trainer
 from autotuner.export.registry import target_of
 from autotuner.search.space.trainers import searched_by
 from autotuner.search.upkeep.attention import place_of
-from autotuner.service.announcing.destination import origin
 from autotuner.service.build import App
+from autotuner.service.posting import origin
 from autotuner.store.announcements import AnnouncementStore
 from autotuner.store.options import Page
 

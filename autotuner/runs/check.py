@@ -34,8 +34,8 @@ from autotuner.launch.checks import (
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.reports import TrialFiles
-from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, OneAction, Work
+from autotuner.runs.lease import Hold, StopRequested
 
 if TYPE_CHECKING:
     from autotuner.store.sql import Store

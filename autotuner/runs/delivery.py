@@ -10,8 +10,8 @@ import structlog
 
 from autotuner.core.announcement import Announcement, Answer, DeliveryProgress, Webhook
 from autotuner.core.run import Finish, Run, RunState
-from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Step, Work
+from autotuner.runs.lease import Hold, StopRequested
 
 POST_S = 10.0
 """For connection, handshake, request and answer together; receivers are told to answer first and to work later."""

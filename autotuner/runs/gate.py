@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult, gate_content, gate_key
-from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
+from autotuner.runs.lease import Hold
 from autotuner.search.sweeps.challenge import findings
 from autotuner.search.upkeep.gate import end_of, gate_result, gate_sweep, reused_result
 

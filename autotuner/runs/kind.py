@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from autotuner.core.run import Finish, Run
-from autotuner.runs.hold import Hold
+from autotuner.runs.lease import Hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

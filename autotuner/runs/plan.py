@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autotuner.core.errors import Busy, NotFound
 from autotuner.core.run import Finish, RunState
-from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Work
+from autotuner.runs.lease import Hold
 from autotuner.search.asides import Asides
 from autotuner.search.planning.plan import PlanProgress, plan, plan_id_of
 from autotuner.search.planning.request import PlanRequest

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from autotuner.core.upkeep import RetuneOutcome, Verdict
-from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
+from autotuner.runs.lease import Hold
 from autotuner.search.sweeps.challenge import findings
 from autotuner.search.upkeep.retune import end_of, outcome_of
 

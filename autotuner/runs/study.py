@@ -13,8 +13,8 @@ from autotuner.core.run import Finish
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.launch.contract import Launcher, TrialWatcher
-from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Step, Work
+from autotuner.runs.lease import Hold, StopRequested
 from autotuner.runs.tracing import working_on
 from autotuner.search.planning.optimizer_study import StudyPlan
 

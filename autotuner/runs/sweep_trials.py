@@ -28,8 +28,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.launch.contract import Launcher
 from autotuner.runs.convergence_gate import run_gate
-from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
+from autotuner.runs.lease import Hold
 from autotuner.runs.past_trials import informed_with_trials
 from autotuner.runs.sweep import SweepMachine
 from autotuner.runs.tracing import working_on

@@ -1,25 +1,29 @@
-"""Worker: takes runs by lease, one after the other, and sees each to its end."""
+"""Worker: takes runs by lease, one after the other, sees each to its end, and tells that it lives."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import structlog
 
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
-from autotuner.core.run import Finish, Problem, Run, RunState, Stop
+from autotuner.core.run import Finish, KnownWorker, Problem, Run, RunState, Stop
+from autotuner.host.machine import host_hash
 from autotuner.runs.clock import Clock
-from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Machine, Wait, Work
-from autotuner.runs.lease_watch import LeaseWatch
+from autotuner.runs.lease import Hold, LeaseWatch, StopRequested
 from autotuner.runs.tracing import carried, working_on
 
 if TYPE_CHECKING:  # a prediction needs no database
+    from autotuner.store.health import Health
     from autotuner.store.runs import RunStore
 
 _POLL_S = 0.2
@@ -151,3 +155,53 @@ def _heard_ends(hold: Hold, machine: Machine, running: set[Future[Any]]) -> bool
         if news is not None:
             hold.save(news)
     return None
+
+
+def new_owner() -> str:
+    """A name that no other process or worker has; whoever reads it learns no machine's name."""
+    return f"{host_hash()[:6]}-{os.getpid()}-{uuid4().hex[:6]}"
+
+
+class Presence:
+    """What people see of one worker."""
+
+    def __init__(self, store: Health, clock: Clock, *, name: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._name = name
+        self._version = version("parallelism-autotuner")
+        self._started_at = clock.now()
+
+    def tell(self) -> None:
+        """Say once more that the worker lives."""
+        self._store.tell(
+            KnownWorker(name=self._name, version=self._version, started_at=self._started_at, seen_at=self._clock.now())
+        )
+
+    def end(self) -> None:
+        """Say that it has stopped; a store that is away forgets it by itself in time."""
+        try:
+            self._store.forget(self._name)
+        except StoreUnavailable as error:
+            _log.warning("presence.store_unavailable", error=str(error))
+
+
+def forever(step: Callable[[], object], *, poll_s: float, shutdown: threading.Event, name: str) -> None:
+    """Do the step until ``shutdown`` is set.
+
+    Args:
+        step: Says truly whether there was something to do; where there was not, or it raised, the next waits.
+        poll_s: How long it waits.
+        shutdown: Ends the wait, too.
+        name: What the log calls it.
+    """
+    while not shutdown.is_set():
+        found: object = False
+        try:
+            found = step()
+        except StoreUnavailable as error:
+            _log.warning(f"{name}.store_unavailable", error=str(error))
+        except Exception:  # a thread that dies silently would leave undone all that comes later
+            _log.exception(f"{name}.error")
+        if not found:
+            shutdown.wait(poll_s)

@@ -16,14 +16,12 @@ from autotuner.launch.this_machine import software_of_this_machine
 from autotuner.runs.check import check_kind
 from autotuner.runs.clock import Clock
 from autotuner.runs.delivery import delivery_kind
-from autotuner.runs.forever import forever
 from autotuner.runs.kind import Kind
-from autotuner.runs.presence import Presence, new_owner
-from autotuner.runs.worker import Worker
-from autotuner.service.announcing.posting import Poster
-from autotuner.service.announcing.webhooks import post_by
+from autotuner.runs.worker import Presence, Worker, forever, new_owner
 from autotuner.service.observing import silence_optuna
+from autotuner.service.posting import Poster
 from autotuner.service.settings import Settings
+from autotuner.service.webhooks import post_by
 
 if TYPE_CHECKING:
     from autotuner.store.sql import Store
@@ -57,21 +55,32 @@ class Background:
 
     def work(self) -> None:
         """Run sweeps on this thread, and what goes on beside them on others, until told to stop."""
-        from autotuner.runs.sweep_trials import sweep_kind  # noqa: PLC0415  # Optuna: a service without workers has none
+        from autotuner.runs.gate import gate_kind  # noqa: PLC0415  # Optuna: a service without workers has none
+        from autotuner.runs.retune import retune_kind  # noqa: PLC0415
+        from autotuner.runs.retune_clock import RetuneScheduler  # noqa: PLC0415
+        from autotuner.runs.study import study_kind  # noqa: PLC0415
+        from autotuner.runs.sweep_trials import sweep_kind  # noqa: PLC0415
 
         silence_optuna()
+        store, owner = self.open_store(), new_owner()
+        post = post_by(self.poster, self.clock, self.settings.public_url)
         self.start_checks()
-        self.start_studies()
-        self.start_sender()
-        self.start_gates()
-        self.start_retunes()
-        self.start_thinning()
-        owner = new_owner()
-        self.start_presence(owner)
-        worker = self._worker(sweep_kind(self.open_store(), self.launcher), owner)
+        self._start_lane(study_kind(store.optimizer_studies, self.launcher), "studies")
+        self._start_lane(delivery_kind(post, store.announcements.get_webhook), "deliveries")
+        self._start_lane(gate_kind(store), "gates")
+        self._start_lane(retune_kind(store), "retune-runs")
+        if self.settings.starts_retunes:
+            self._forever(RetuneScheduler(store, self.clock, software_of_this_machine).step, "retunes")
+        self._forever(self._thin, "thinning", poll_s=_THINNING_POLL_S)
+        self._start_presence(owner)
+        worker = self._worker(sweep_kind(store, self.launcher), owner)
         forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
 
-    def start_presence(self, owner: str) -> None:
+    def start_checks(self) -> None:
+        """Run checks of clusters on a thread."""
+        self._start_lane(check_kind(self.open_store(), self.engine_launchers), "checks")
+
+    def _start_presence(self, owner: str) -> None:
         """Tell on a thread that the worker of that name lives, and at the end that it has stopped."""
         presence = Presence(self.open_store().health, self.clock, name=owner)
 
@@ -81,23 +90,12 @@ class Background:
 
         self._run(tell_until_stopped, "autotuner-presence")
 
-    def start_checks(self) -> None:
-        """Run checks of clusters on a thread."""
-        store = self.open_store()
-        self._start_lane(check_kind(store, self.engine_launchers), "checks")
-
-    def start_studies(self) -> None:
-        """Run optimizer studies on a thread."""
-        from autotuner.runs.study import study_kind  # noqa: PLC0415  # Optuna, as in ``work``
-
-        self._start_lane(study_kind(self.open_store().optimizer_studies, self.launcher), "studies")
-
-    def start_sender(self) -> None:
-        """Post what is announced on a thread."""
-        store = self.open_store()
-        post = post_by(self.poster, self.clock, self.settings.public_url)
-        kind = delivery_kind(post, store.announcements.get_webhook)
-        self._start_lane(kind, "deliveries")
+    def _thin(self) -> object:
+        """Remove some of what is too old; None where nothing is."""
+        done = self.open_store().retention.step(self.settings.ages, now=self.clock.now())
+        if done is not None:
+            _log.info("thinned", **asdict(done))
+        return done
 
     def _start_lane(self, kind: Kind, name: str) -> None:
         """See runs of a kind through on a thread: no kind waits for another."""
@@ -112,35 +110,6 @@ class Background:
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
-
-    def start_gates(self) -> None:
-        """Decide on a thread how MFU gates end whose sweeps have ended."""
-        from autotuner.runs.gate import gate_kind  # noqa: PLC0415  # as in ``work``
-
-        self._start_lane(gate_kind(self.open_store()), "gates")
-
-    def start_retunes(self) -> None:
-        """Start runs of retunes on a thread, and decide on another how those end whose sweeps have ended."""
-        from autotuner.runs.retune import retune_kind  # noqa: PLC0415  # as in ``work``
-        from autotuner.runs.retune_clock import RetuneScheduler  # noqa: PLC0415  # as in ``work``
-
-        store = self.open_store()
-        self._start_lane(retune_kind(store), "retune-runs")
-        if self.settings.starts_retunes:
-            scheduler = RetuneScheduler(store, self.clock, software_of_this_machine)
-            self._forever(scheduler.step, "retunes")
-
-    def start_thinning(self) -> None:
-        """Remove what is too old on a thread."""
-        retention = self.open_store().retention
-
-        def step() -> object:
-            done = retention.step(self.settings.ages, now=self.clock.now())
-            if done is not None:
-                _log.info("thinned", **asdict(done))
-            return done
-
-        self._forever(step, "thinning", poll_s=_THINNING_POLL_S)
 
     def request_stop(self) -> None:
         """Have every worker end its trial and give its sweep back; returns at once."""

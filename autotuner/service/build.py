@@ -45,17 +45,16 @@ from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import require_layouts
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.upkeep.gate import gate_sweep
-from autotuner.service.access.tokens import Tokens
-from autotuner.service.announcing.destination import WEBHOOK_ALLOW
-from autotuner.service.announcing.posting import Poster
-from autotuner.service.announcing.webhooks import Webhooks
-from autotuner.service.asides.pool import AsidePool, Limits
+from autotuner.service.access import Tokens
 from autotuner.service.background import Background
+from autotuner.service.compute import AsidePool, Limits
 from autotuner.service.descriptions import Descriptions
 from autotuner.service.networks import read_networks
 from autotuner.service.observing import configure_logs
 from autotuner.service.plans import Plans
+from autotuner.service.posting import WEBHOOK_ALLOW, Poster
 from autotuner.service.settings import Settings
+from autotuner.service.webhooks import Webhooks
 from autotuner.store.cache import KeptTrials
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from autotuner.core.errors import Conflict, NotFound, StoreUnavailable, Unreadab
 from autotuner.core.run import NewRun, Run, RunState
 from autotuner.runs.clock import Clock
 from autotuner.runs.plan import plan_kind
-from autotuner.runs.presence import new_owner
 from autotuner.runs.tracing import carried
-from autotuner.runs.worker import Worker
+from autotuner.runs.worker import Worker, new_owner
 from autotuner.search.asides import Asides
 from autotuner.search.planning.clusters import offers
 from autotuner.search.planning.plan import PlanProgress, plan_id_of

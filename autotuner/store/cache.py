@@ -1,11 +1,11 @@
-"""The trials of sweeps: all of one, or those of sweeps that somebody looks at, read again only where they changed."""
+"""The trials of sweeps that somebody looks at, read again only where they changed."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,6 @@ from autotuner.core.sweep import Event
 from autotuner.core.trial import Trial, TrialsVersion
 from autotuner.search.sweep_tables import SweepTrials
 from autotuner.store.options import Page
-
-_BATCH_SIZE = 500
-
-
-def all_trials(store: Store, sweep_id: str) -> Iterator[Trial]:
-    """Every trial of a sweep by number, without steps."""
-    total, offset = 1, 0
-    while offset < total:
-        trials, total = store.list_trials(sweep_id, page=Page(limit=_BATCH_SIZE, offset=offset))
-        yield from trials
-        offset += _BATCH_SIZE
-
 
 if TYPE_CHECKING:  # a prediction needs no database
     from autotuner.store.sql import Store
@@ -36,17 +24,8 @@ _MOST_READ_ALONE = 40
 """Trials that are read one by one; where more changed, reading all takes no longer."""
 
 _OF_ONE_TRIAL = frozenset(
-    {
-        "trial.started",
-        "trial.finished",
-        "trial.interrupted",
-        "trial.waiting",
-        "trial.resumed",
-        "trial.job",
-        "trial.gated",
-        "trial.note",
-        "trial.link_event",
-    }
+    f"trial.{what}"
+    for what in ("started", "finished", "interrupted", "waiting", "resumed", "job", "gated", "note", "link_event")
 )
 """Kinds of events behind which no trial differs but the one that they name."""
 

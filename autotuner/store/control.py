@@ -1,4 +1,4 @@
-"""Sweeps as people change them after they asked for them: pauses, budgets, and trials that run again."""
+"""Sweeps as people change them after they asked for them: budgets, and trials that run again."""
 
 from __future__ import annotations
 
@@ -33,33 +33,15 @@ _BEYOND_BUDGETS = {
 
 
 class ControlStore:
-    """Pauses, budgets that change, and trials that run again; every method is one transaction, as in ``Store``.
+    """Budgets that change, and trials that run again; every method is one transaction, as in ``Store``.
 
-    Each may be asked again without harm. A sweep that compares runs, for a retune or an MFU gate, raises ``Conflict``:
-    but for ``resume`` nothing here may change it. A worker that holds the sweep hears of each when it renews its lease.
+    Each may be asked again without harm. A sweep that compares runs, for a retune or an MFU gate, raises ``Conflict``.
+    A worker that holds the sweep hears of each when it renews its lease.
     """
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
         self._runs = run_store
-
-    def pause(self, sweep_id: str, *, now: float) -> Sweep:
-        """Have nobody work on it: at once where no worker holds it, else when its worker has given it back.
-
-        A trial that runs is ended in good order and queued again. Where an engine still runs jobs of a sweep that
-        nobody holds, the next worker to claim it ends these, and gives it back. Writes ``sweep.paused``. A finished
-        sweep raises ``Conflict``.
-        """
-        self._runs.pause("sweep", sweep_id, now=now)
-        return self._get(sweep_id)
-
-    def resume(self, sweep_id: str, *, now: float) -> Sweep:
-        """Queue it again, under its old place; one that was not paused yet goes on. Writes ``sweep.queued``.
-
-        The time that it was paused counts for no budget. A finished sweep raises ``Conflict``.
-        """
-        self._runs.resume("sweep", sweep_id, now=now)
-        return self._get(sweep_id)
 
     def change_budget(
         self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED
@@ -107,10 +89,6 @@ class ControlStore:
             after = with_rerun(before, trial, num_ended, so_far, now=now)
             after = _within_quota(connection, before, after, so_far, caller, now)
             return self._stored(connection, run, before, after, now)
-
-    def _get(self, sweep_id: str) -> Sweep:
-        with reading(self._engine) as connection:
-            return get_sweep(connection, sweep_id)
 
     def _locked(self, connection: Connection, sweep_id: str) -> tuple[Run, Sweep]:
         return self._runs.lock(connection, "sweep", sweep_id), get_sweep(connection, sweep_id)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from autotuner.search.asides import Asides, Inline
-from autotuner.service.asides.pool import AsidePool, Limits, asker
+from autotuner.service.compute import AsidePool, Limits, asker
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.bodies import CPU, EIGHT, PLAN

@@ -131,7 +131,7 @@ def test_a_clone_whose_space_holds_no_layout_is_refused(client: httpx.Client, dr
 # ---------------------------------------------------------------------- pages
 def test_the_pages_say_that_a_sweep_pauses_and_is_paused(driver: StoreDriver, store: Store, address: str) -> None:
     sweep = driver.sweep()
-    store.control.pause(sweep.id, now=NOW)
+    store.runs.pause("sweep", sweep.id, now=NOW)
     assert "pause requested" in httpx.get(f"{address}/sweeps/{sweep.id}", timeout=60).text
     assert "pause requested" in httpx.get(f"{address}/", timeout=60).text
     release_sweep(store, sweep.id, owner=driver.owner, now=NOW)

@@ -12,9 +12,9 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from autotuner.core.announcement import AnnouncementKind
 from autotuner.runs.clock import SystemClock
-from autotuner.service.announcing.payloads import new_secret
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
+from autotuner.service.webhooks import new_secret
 from autotuner.store.sql import Store
 from bench.fake_launcher import FakeLauncher
 from tests.announcements import announcement, receiver, status

@@ -383,7 +383,7 @@ def test_a_page_follows_a_sweep_that_was_opened_again_past_its_first_end(page: P
     page.goto(f"/sweeps/{sweep.id}")
     expect(page.locator("#standing .state")).to_have_text("queued")
     page.wait_for_timeout(1500)  # longer than a page waits for more behind an end
-    driver.store.control.pause(sweep.id, now=NOW + 95)
+    driver.store.runs.pause("sweep", sweep.id, now=NOW + 95)
     expect(page.locator("#standing .state")).to_have_text("paused")
     driver.store.request_cancel(sweep.id, now=NOW + 99)
     expect(page.locator("#connection")).to_have_text("Finished")

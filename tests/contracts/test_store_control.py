@@ -43,15 +43,15 @@ def kinds(store: Store, sweep: Sweep) -> list[str]:
 # ---------------------------------------------------------------------- pauses
 def test_a_queued_sweep_pauses_at_once_and_nobody_can_claim_it(store: Store) -> None:
     sweep = create(store)
-    assert store.control.pause(sweep.id, now=2.0).state is RunState.PAUSED
+    assert store.runs.pause("sweep", sweep.id, now=2.0).state is RunState.PAUSED
     assert claim_sweep(store, owner=OWNER, now=3.0, lease_s=LEASE_S) is None
     assert kinds(store, sweep) == ["sweep.created", "sweep.paused"]
 
 
 def test_a_held_sweep_is_paused_when_its_worker_gives_it_back(store: Store) -> None:
     sweep = held_sweep(store)
-    asked = store.control.pause(sweep.id, now=12.0)
-    assert (asked.state, asked.pause_requested) == (RunState.RUNNING, True)
+    asked = store.runs.pause("sweep", sweep.id, now=12.0)
+    assert (asked.state, asked.wanted) == (RunState.RUNNING, Stop.PAUSE)
     assert renew_lease(store, sweep.id, owner=OWNER, now=13.0).wanted is Stop.PAUSE
     release_sweep(store, sweep.id, owner=OWNER, now=14.0)
     paused = store.get_sweep(sweep.id)
@@ -70,10 +70,10 @@ def test_a_paused_trial_is_queued_again_as_if_its_attempt_had_not_begun(store: S
 
 def test_a_resumed_sweep_goes_on_under_its_old_place_and_its_pause_counts_for_no_time(store: Store) -> None:
     sweep = held_sweep(store)
-    store.control.pause(sweep.id, now=12.0)
+    store.runs.pause("sweep", sweep.id, now=12.0)
     release_sweep(store, sweep.id, owner=OWNER, now=20.0)
     create(store, now=2.0)
-    assert store.control.resume(sweep.id, now=100.0).state is RunState.QUEUED
+    assert store.runs.resume("sweep", sweep.id, now=100.0).state is RunState.QUEUED
     again = claim(store, owner=OTHER, now=110.0)
     assert (again.id, again.started_at, again.interventions.idle_s) == (sweep.id, 10.0, 90.0)
     assert store.overview(sweep.id, now=115.0).worked_s(115.0) == 15.0
@@ -82,24 +82,24 @@ def test_a_resumed_sweep_goes_on_under_its_old_place_and_its_pause_counts_for_no
 
 def test_time_stands_still_in_the_overview_of_a_paused_sweep(store: Store) -> None:
     sweep = held_sweep(store)
-    store.control.pause(sweep.id, now=12.0)
+    store.runs.pause("sweep", sweep.id, now=12.0)
     release_sweep(store, sweep.id, owner=OWNER, now=20.0)
     assert store.overview(sweep.id, now=500.0).worked_s(500.0) == 10.0
 
 
 def test_asking_again_for_a_pause_or_its_end_changes_nothing(store: Store) -> None:
     sweep = create(store)
-    paused = store.control.pause(sweep.id, now=2.0)
-    assert store.control.pause(sweep.id, now=3.0) == paused
-    queued = store.control.resume(sweep.id, now=4.0)
-    assert store.control.resume(sweep.id, now=5.0) == queued
+    paused = store.runs.pause("sweep", sweep.id, now=2.0)
+    assert store.runs.pause("sweep", sweep.id, now=3.0) == paused
+    queued = store.runs.resume("sweep", sweep.id, now=4.0)
+    assert store.runs.resume("sweep", sweep.id, now=5.0) == queued
     assert kinds(store, sweep) == ["sweep.created", "sweep.paused", "sweep.queued"]
 
 
 def test_resuming_before_the_worker_has_paused_takes_the_request_back(store: Store) -> None:
     sweep = held_sweep(store)
-    store.control.pause(sweep.id, now=12.0)
-    assert not store.control.resume(sweep.id, now=13.0).pause_requested
+    store.runs.pause("sweep", sweep.id, now=12.0)
+    assert store.runs.resume("sweep", sweep.id, now=13.0).wanted is None
     release_sweep(store, sweep.id, owner=OWNER, now=14.0)
     assert claim(store, owner=OTHER, now=15.0).id == sweep.id
 
@@ -113,7 +113,7 @@ def test_a_sweep_with_jobs_that_go_on_is_paused_by_the_next_worker_which_ends_th
     store.set_job(trial.id, job, lease=lease_of(store, trial.id), now=12.0)
     end(store, store.get_trial(trial.id), Stopped(reason="shutdown"))
     release_sweep(store, sweep.id, owner=OWNER, now=13.0)
-    assert store.control.pause(sweep.id, now=14.0).state is RunState.RUNNING
+    assert store.runs.pause("sweep", sweep.id, now=14.0).state is RunState.RUNNING
     claim(store, owner=OTHER, now=15.0)
     found = store.start_trial(trial.id, lease=lease_of(store, trial.id, OTHER), now=16.0)
     ended = store.finish_trial(found.id, Stopped(reason="paused"), lease=lease_of(store, found.id, OTHER), now=17.0)
@@ -125,7 +125,7 @@ def test_a_sweep_with_jobs_that_go_on_is_paused_by_the_next_worker_which_ends_th
 def test_a_paused_sweep_is_cancelled_at_once(store: Store) -> None:
     sweep = held_sweep(store)
     add(store, sweep)
-    store.control.pause(sweep.id, now=12.0)
+    store.runs.pause("sweep", sweep.id, now=12.0)
     release_sweep(store, sweep.id, owner=OWNER, now=14.0)
     cancelled = store.request_cancel(sweep.id, now=15.0)
     assert (cancelled.state, cancelled.finished_at) == (RunState.CANCELLED, 15.0)
@@ -133,7 +133,7 @@ def test_a_paused_sweep_is_cancelled_at_once(store: Store) -> None:
 
 def test_a_cancel_goes_before_a_pause(store: Store) -> None:
     sweep = held_sweep(store)
-    store.control.pause(sweep.id, now=12.0)
+    store.runs.pause("sweep", sweep.id, now=12.0)
     store.request_cancel(sweep.id, now=13.0)
     release_sweep(store, sweep.id, owner=OWNER, now=14.0)
     assert store.get_sweep(sweep.id).state is RunState.RUNNING
@@ -143,16 +143,16 @@ def test_a_sweep_that_is_being_cancelled_is_not_paused(store: Store) -> None:
     sweep = held_sweep(store)
     store.request_cancel(sweep.id, now=13.0)
     with pytest.raises(Conflict, match="being cancelled"):
-        store.control.pause(sweep.id, now=15.0)
+        store.runs.pause("sweep", sweep.id, now=15.0)
 
 
 def test_a_finished_sweep_is_neither_paused_nor_resumed(store: Store) -> None:
     sweep = held_sweep(store)
     finish(store, sweep)
     with pytest.raises(Conflict, match="complete already"):
-        store.control.pause(sweep.id, now=30.0)
+        store.runs.pause("sweep", sweep.id, now=30.0)
     with pytest.raises(Conflict, match="extend its budget"):
-        store.control.resume(sweep.id, now=30.0)
+        store.runs.resume("sweep", sweep.id, now=30.0)
 
 
 # ---------------------------------------------------------------------- budgets
@@ -305,7 +305,7 @@ def test_no_trial_runs_again_when_the_time_is_spent(store: Store) -> None:
 # ---------------------------------------------------------------------- all
 def asks(store: Store, sweep: Sweep, trial_id: str) -> dict[str, Callable[[], object]]:
     return {
-        "pause": lambda: store.control.pause(sweep.id, now=15.0),
+        "pause": lambda: store.runs.pause("sweep", sweep.id, now=15.0),
         "budget": lambda: store.control.change_budget(sweep.id, {"num_trials": 9}, now=15.0),
         "rerun": lambda: store.control.rerun(trial_id, now=15.0),
     }
@@ -328,7 +328,7 @@ def test_what_is_not_stored_is_not_found(store: Store, what: str) -> None:
 
 def test_a_worker_that_lost_its_lease_does_not_pause_the_sweep_of_another(store: Store) -> None:
     sweep = held_sweep(store)
-    store.control.pause(sweep.id, now=12.0)
+    store.runs.pause("sweep", sweep.id, now=12.0)
     take_over(store, now=100.0)
     with pytest.raises(LeaseLost):
         release_sweep(store, sweep.id, owner=OWNER, now=101.0)

@@ -13,10 +13,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout, parse_words
 from autotuner.search.upkeep.cron import Cron
-from autotuner.service.access.secret import read_token, token_text, without_tokens
-from autotuner.service.announcing.destination import Refused, check_url, destination, origin
-from autotuner.service.announcing.payloads import check_secret
+from autotuner.service.access import read_token, token_text, without_tokens
 from autotuner.service.networks import household, is_within, read_networks
+from autotuner.service.posting import Refused, check_url, destination, origin
+from autotuner.service.webhooks import check_secret
 from tests.fuzz.target import Target, text_of
 
 _SPRING = 1_774_000_000.0

@@ -9,7 +9,7 @@ import time
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.runs.clock import SystemClock
-from autotuner.runs.forever import forever
+from autotuner.runs.worker import forever
 from autotuner.store.sql import open_store
 from bench.fake_launcher import FakeLauncher
 from bench.sweeping import sweep_worker

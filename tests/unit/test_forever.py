@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from autotuner.core.errors import StoreUnavailable
-from autotuner.runs.forever import forever
+from autotuner.runs.worker import forever
 
 
 def test_a_step_that_raises_is_done_again_until_somebody_says_stop() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotuner.core.run import Lease
-from autotuner.runs.lease_watch import LeaseWatch
+from autotuner.runs.lease import LeaseWatch
 from tests.clocks import ManualClock
 
 LEASE = Lease(run_id="sw-1", owner="worker-a", claim=1, renewals=3, lease_s=20.0)

@@ -6,9 +6,7 @@ import pytest
 
 from autotuner.core.access import Caller, Quota, Scope
 from autotuner.core.errors import NotLetIn, TooOften
-from autotuner.service.access.login import Login, Proxy, Shown
-from autotuner.service.access.secret import Digests, read_token
-from autotuner.service.access.tokens import Tokens
+from autotuner.service.access import Digests, Login, Proxy, Shown, Tokens, read_token
 from autotuner.service.networks import read_networks
 from autotuner.store.access import AccessStore
 from autotuner.store.sql import memory_store

@@ -8,16 +8,20 @@ import pytest
 
 from autotuner.core.access import Quota, Scope
 from autotuner.core.errors import InvalidInput
-from autotuner.service.access.secret import (
+from autotuner.service.access import (
+    FIRST_ADMIN,
     Digests,
+    Tokens,
+    check_alone,
+    check_lets_an_admin_in,
     fingerprint,
+    install_token_file,
     new_secret,
     new_token_id,
     read_token,
     token_text,
     without_tokens,
 )
-from autotuner.service.access.tokens import FIRST_ADMIN, Tokens, check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.store.sql import memory_store
 from tests.contracts.crowd import in_threads
 from tests.unit.access.clock import SetClock

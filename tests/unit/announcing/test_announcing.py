@@ -14,7 +14,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from autotuner.core.announcement import AnnouncementKind, PayloadFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.runs.delivery import DELAYS_S
-from autotuner.service.announcing.destination import (
+from autotuner.service.networks import read_networks
+from autotuner.service.posting import (
     Refused,
     check_url,
     destination,
@@ -23,8 +24,7 @@ from autotuner.service.announcing.destination import (
     refusal,
     system_resolver,
 )
-from autotuner.service.announcing.payloads import check_secret, new_secret, payload, signed_headers
-from autotuner.service.networks import read_networks
+from autotuner.service.webhooks import check_secret, new_secret, payload, signed_headers
 from tests.announcements import announcement
 
 # ---------------------------------------------------------------- destination

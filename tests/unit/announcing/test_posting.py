@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from autotuner.core.announcement import Answer
-from autotuner.service.announcing.posting import Poster
 from autotuner.service.networks import read_networks
+from autotuner.service.posting import Poster
 from tests.announcements import receiver, status
 from tests.unit.announcing.conftest import Certified
 

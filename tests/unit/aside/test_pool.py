@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from autotuner.core.errors import Busy, NotFound, TooCostly
-from autotuner.service.asides.pool import AsidePool, Limits
+from autotuner.service.compute import AsidePool, Limits
 from tests.patience import PATIENCE_S
 from tests.unit.aside.questions import dies, fills, fork_of, held_bytes, refuses, says_much, slips, spins, waits
 

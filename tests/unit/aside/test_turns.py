@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from autotuner.core.errors import Busy
-from autotuner.service.asides.pool import Turns, asked_by, asker
+from autotuner.service.compute import Turns, asked_by, asker
 
 LONG_S = 600.0
 """No test waits so long for a turn."""

@@ -11,11 +11,10 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from autotuner.core.announcement import Delivery, DeliveryProgress, DeliveryState, Webhook
 from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.delivery import DELAYS_S, MOST_ATTEMPTS, delay_s, delivery_kind
-from autotuner.runs.forever import forever
-from autotuner.runs.worker import Worker
-from autotuner.service.announcing.posting import Poster
-from autotuner.service.announcing.webhooks import post_by
+from autotuner.runs.worker import Worker, forever
 from autotuner.service.networks import read_networks
+from autotuner.service.posting import Poster
+from autotuner.service.webhooks import post_by
 from autotuner.store.announcements import AnnouncementStore
 from autotuner.store.sql import Store, memory_store
 from tests.announcements import AT, Receiver, announcement, receiver, status, webhook

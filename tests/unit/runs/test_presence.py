@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 from autotuner.core.errors import StoreUnavailable
-from autotuner.runs.presence import Presence
+from autotuner.runs.worker import Presence
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.health import Health

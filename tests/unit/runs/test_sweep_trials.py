@@ -24,7 +24,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.clock import SystemClock
-from autotuner.runs.lease_watch import LeaseWatch
+from autotuner.runs.lease import LeaseWatch
 from autotuner.search.results.reached import standings
 from autotuner.search.sweeps.sweep_study import Candidates
 from autotuner.store.sql import Store, memory_store

@@ -16,8 +16,8 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.run import Finish, NewRun, Run, RunState
 from autotuner.core.upkeep import MfuGate, MfuGateOutcome
 from autotuner.runs.gate import gate_kind
-from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
+from autotuner.runs.lease import Hold
 from autotuner.runs.worker import Worker
 from autotuner.store.engine import writing
 from autotuner.store.sql import Store, memory_store

@@ -48,10 +48,10 @@ class Steered:
         return list(self.store.list_trials(self.sweep_id)[0])
 
     def pause(self) -> None:
-        self.store.control.pause(self.sweep_id, now=self.clock.now())
+        self.store.runs.pause("sweep", self.sweep_id, now=self.clock.now())
 
     def resume(self) -> None:
-        self.store.control.resume(self.sweep_id, now=self.clock.now())
+        self.store.runs.resume("sweep", self.sweep_id, now=self.clock.now())
 
     def cancel(self) -> None:
         self.store.request_cancel(self.sweep_id, now=self.clock.now())

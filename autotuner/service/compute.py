@@ -158,7 +158,7 @@ _MAX_WAITING = 16
 _LATE_S = 20.0
 """What importing, forking and sending may take beside the computation."""
 
-_PRELOADED = ["__main__", "autotuner.service.asides.preload"]
+_PRELOADED = ["__main__", "autotuner.service.preload"]
 """Without the first, each aside would import the program that the service was started with."""
 
 Outcome = Literal["answered", "raised", "out_of_memory", "broken"]

@@ -1,0 +1,470 @@
+"""Access: secrets of tokens and sessions, tokens as an operator hands them out, and who a request comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import secrets
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotuner.core.access import Caller, Quota, Scope, Session, Token, check_name
+from autotuner.core.errors import Conflict, InvalidInput, NotFound, NotLetIn, StoreUnavailable, TooOften
+from autotuner.runs.clock import Clock
+from autotuner.service.networks import Network, household, is_within
+
+if TYPE_CHECKING:
+    from autotuner.store.access import AccessStore
+
+_TEXT = re.compile(r"at_([a-z0-9]{1,32})_([A-Za-z0-9_-]{32,128})")
+
+_IN_TEXT = re.compile(r"at_([a-z0-9]{1,32})_[A-Za-z0-9_-]{16,}")
+
+_BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+_NUM_BYTES = 32
+
+_MEMORY_KIB, _PASSES = 19_456, 2
+"""Work of one digest.
+
+Source: OWASP Password Storage Cheat Sheet, Argon2id: 19 MiB and 2 passes at least, for passwords that people choose.
+"""
+
+_AT_ONCE = 2
+"""Digests under way, so that many wrong tokens at once take neither all memory nor all cores."""
+
+
+def new_token_id() -> str:
+    """Ten random base-32 characters."""
+    return "".join(secrets.choice(_BASE32) for _ in range(10))
+
+
+def new_secret() -> str:
+    """256 random bits that nobody can guess, as text that fits into a header or a cookie."""
+    return secrets.token_urlsafe(_NUM_BYTES)
+
+
+def token_text(token_id: str, secret: str) -> str:
+    """What is given to whom the token is for."""
+    return f"at_{token_id}_{secret}"
+
+
+def read_token(text: str) -> tuple[str, str] | None:
+    """Id and secret of a token's text; None where it is none."""
+    found = _TEXT.fullmatch(text)
+    return None if found is None else (found[1], found[2])
+
+
+def without_tokens(text: str) -> str:
+    """The text with the secret of every token in it left out: somebody may send one where its id belongs."""
+    return _IN_TEXT.sub(r"at_\1_…", text)
+
+
+def fingerprint(secret: str) -> str:
+    """What a random secret can be looked up by without being kept; nothing leads back to 256 random bits."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Digests:
+    """Argon2 digests of secrets, a few at a time."""
+
+    def __init__(self) -> None:
+        from argon2 import PasswordHasher  # noqa: PLC0415  # most commands judge no token
+
+        self._hasher = PasswordHasher(time_cost=_PASSES, memory_cost=_MEMORY_KIB, parallelism=1)
+        self._at_once = threading.Semaphore(_AT_ONCE)
+
+    def of(self, secret: str) -> str:
+        """What is kept of the secret."""
+        return self._hasher.hash(secret)
+
+    def is_of(self, secret: str, digest: str) -> bool:
+        """Whether the digest is that of the secret; takes some hundredths of a second on purpose."""
+        from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
+
+        with self._at_once:
+            try:
+                return self._hasher.verify(digest, secret)
+            except (VerificationError, InvalidHashError):
+                return False
+
+
+_MOST = 1024
+"""Tokens that are remembered; the one that was seen longest ago is forgotten first."""
+
+
+class Verified:
+    """Which text of a token has which digest, by the fingerprint of the text; whether it counts is asked each time."""
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[str, str] = OrderedDict()
+        self._changing = threading.Lock()
+
+    def has(self, text: str, digest: str) -> bool:
+        """Whether the digest was found to be that of the token."""
+        key = fingerprint(text)
+        with self._changing:
+            known = self._digests.get(key)
+            if known is not None:
+                self._digests.move_to_end(key)
+        return known == digest
+
+    def add(self, text: str, digest: str) -> None:
+        """Remember that it is."""
+        with self._changing:
+            self._digests[fingerprint(text)] = digest
+            if len(self._digests) > _MOST:
+                self._digests.popitem(last=False)
+
+
+FIRST_ADMIN = "admin"
+"""Name of the caller whose token the operator laid beside the service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Who may call, by what they show."""
+
+    store: AccessStore
+    clock: Clock
+    digests: Digests = field(default_factory=Digests)
+
+    def add(
+        self,
+        name: str,
+        scope: Scope,
+        quota: Quota = Quota(),
+        *,
+        expires_at: float | None = None,
+        created_by: str = "",
+    ) -> tuple[Token, str]:
+        """Store a new token; its text beside it is kept nowhere and cannot be shown again.
+
+        Raises:
+            InvalidInput: Nobody can have that name, or it would be expired at once.
+        """
+        check_name(name)
+        now = self.clock.now()
+        if expires_at is not None and expires_at <= now:
+            raise InvalidInput("expires_at", expires_at, "must lie in the future, in epoch seconds")
+        token = Token(
+            id=new_token_id(),
+            name=name,
+            scope=scope,
+            quota=quota,
+            created_at=now,
+            created_by=created_by,
+            expires_at=expires_at,
+        )
+        secret = new_secret()
+        self.store.add_token(token, self.digests.of(secret))
+        return token, token_text(token.id, secret)
+
+    def all(self) -> Sequence[Token]:
+        """By name, then newest first; those that do not count any more too."""
+        return self.store.list_tokens()
+
+    def revoke(self, token_id: str) -> Token:
+        """Take a token back, with the sessions that it opened, from the next request on."""
+        return self.store.revoke_token(token_id, now=self.clock.now())
+
+    def install(self, text: str) -> Token:
+        """Store a token that an operator made, for an admin, unless it is stored; one that was taken back stays so.
+
+        Raises:
+            InvalidInput: The text is none, or a token with that id is stored with another secret; it is not quoted.
+        """
+        found = read_token(text)
+        if found is None:
+            rule = "must hold at_, an id of a-z and 0-9, _ and at least 32 random characters of A-Z a-z 0-9 - _"
+            raise InvalidInput("AUTOTUNER_ADMIN_TOKEN_FILE", "…", rule)
+        token_id, secret = found
+        try:
+            stored, digest = self.store.get_token(token_id)
+        except NotFound:
+            stored, digest = self._install(token_id, secret)
+        if not self.digests.is_of(secret, digest):
+            rule = "is stored with another secret; give the new one an id of its own"
+            raise InvalidInput("AUTOTUNER_ADMIN_TOKEN_FILE", f"at_{token_id}_…", rule)
+        return stored
+
+    def _install(self, token_id: str, secret: str) -> tuple[Token, str]:
+        token = Token(id=token_id, name=FIRST_ADMIN, scope=Scope.ADMIN, created_at=self.clock.now())
+        with suppress(Conflict):  # another service that starts at this moment did the same
+            self.store.add_token(token, self.digests.of(secret))
+        return self.store.get_token(token_id)
+
+    def has_admin(self) -> bool:
+        """Whether a token counts that may do everything."""
+        now = self.clock.now()
+        return any(token.scope is Scope.ADMIN and token.is_valid(now) for token in self.all())
+
+
+def check_alone(host: str) -> None:
+    """Return if only this machine reaches a service that asks nobody who they are.
+
+    Raises:
+        InvalidInput: It would listen on an address that other machines reach.
+    """
+    if not _is_loopback(host):
+        rule = (
+            "is reached by other machines, and AUTOTUNER_LOGIN=none lets everybody in: set AUTOTUNER_LOGIN=tokens "
+            "after `autotuner token add NAME --scope admin`, or AUTOTUNER_LOGIN=proxy behind a proxy with a login"
+        )
+        raise InvalidInput("host", host, rule, "127.0.0.1")
+
+
+def install_token_file(tokens: Tokens, path: Path) -> None:
+    """Store the token that an operator laid into a file, as a container's secret; its name and its text stay there.
+
+    Raises:
+        InvalidInput: The file cannot be read or holds no token.
+    """
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        rule = f"must be a file that can be read and holds a token ({type(error).__name__})"
+        raise InvalidInput("AUTOTUNER_ADMIN_TOKEN_FILE", str(path), rule) from None
+    tokens.install(text)
+
+
+def check_lets_an_admin_in(tokens: Tokens) -> None:
+    """Return if a token is stored that may do everything.
+
+    Raises:
+        InvalidInput: None is that counts.
+    """
+    if not tokens.has_admin():
+        rule = (
+            "lets nobody in: no token for an admin is stored that counts. Run `autotuner token add NAME --scope admin` "
+            "on this database, or name a file with one by AUTOTUNER_ADMIN_TOKEN_FILE"
+        )
+        raise InvalidInput("AUTOTUNER_LOGIN", "tokens", rule)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether every address that the name has is this machine's own; the empty name is all addresses."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+    except OSError:
+        found = []
+    return bool(found) and all(ip_address(address[0]).is_loopback for *_, address in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """A proxy whose word counts."""
+
+    header: str
+    """By which it names who calls."""
+    networks: tuple[Network, ...]
+    """Addresses that it connects from; what others say in that header is ignored."""
+    scope: Scope = Scope.RUN
+    """What a caller may do that it names."""
+    admins: frozenset[str] = frozenset()
+    """Names of those who may do everything."""
+
+    def caller(self, peer: str, names: Sequence[str]) -> Caller | None:
+        """Who calls as the proxy says; None where it did not forward this, or named nobody.
+
+        Raises:
+            NotLetIn: It names several, so that one of them came from the caller; or a name that nobody can have.
+        """
+        if not names or not is_within(peer, self.networks):
+            return None
+        if len(names) > 1:
+            raise NotLetIn(f"the proxy sent {self.header} {len(names)} times; it must replace what callers send")
+        return self._named(names[0].strip())
+
+    def _named(self, name: str) -> Caller | None:
+        if not name:
+            return None
+        try:
+            check_name(name)
+        except InvalidInput as error:
+            raise NotLetIn(f"the proxy named a caller as nobody can be called: {error}") from error
+        return Caller(name=name, scope=Scope.ADMIN if name in self.admins else self.scope)
+
+
+_PER_MINUTE = 20
+
+
+class Guesses:
+    """Counts wrong tokens by address and by the token guessed at; a digest costs more to judge than to send."""
+
+    def __init__(self) -> None:
+        from limits import RateLimitItemPerMinute  # noqa: PLC0415  # takes a tenth of a second, which no command has
+        from limits.storage import MemoryStorage  # noqa: PLC0415
+        from limits.strategies import MovingWindowRateLimiter  # noqa: PLC0415
+
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._limit = RateLimitItemPerMinute(_PER_MINUTE)
+
+    def check(self, address: str, token_id: str) -> None:
+        """Return if the address may guess once more at the token of that id; empty: at an id that no token has.
+
+        Raises:
+            TooOften: It showed too many wrong ones within a minute.
+        """
+        key = (household(address), token_id)
+        if self._limiter.test(self._limit, *key):
+            return
+        wait_s = self._limiter.get_window_stats(self._limit, *key).reset_time - time.time()
+        detail = f"{_PER_MINUTE} wrong tokens came from {address} within a minute; come back later"
+        raise TooOften(detail, max(1, math.ceil(wait_s)))
+
+    def count(self, address: str, token_id: str) -> None:
+        """Count one more wrong guess."""
+        self._limiter.hit(self._limit, household(address), token_id)
+
+
+_SESSION_S = 12 * 3600.0
+"""A browser is let in for a day's work; then its token is wanted again."""
+
+_TOUCH_S = 60.0
+"""Last use is kept to the minute, so that a request seldom writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a request shows of who sends it."""
+
+    address: str
+    """Where it comes from, through proxies that are believed."""
+    peer: str = ""
+    """Address of who is connected."""
+    authorization: str | None = None
+    """Its header of that name."""
+    session: str | None = None
+    """The secret of a session's cookie."""
+    names: Sequence[str] = ()
+    """Values of the header that a proxy names callers by; a request that it forwards has one."""
+
+
+class Login:
+    """Tells callers apart, one row of the store for each request and no digest of a token that was seen before."""
+
+    def __init__(
+        self, store: AccessStore, clock: Clock, *, proxy: Proxy | None = None, digests: Digests | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._proxy = proxy
+        self._digests = digests or Digests()
+        self._verified = Verified()
+        self._guesses = Guesses()
+
+    def caller(self, shown: Shown) -> Caller:
+        """Who sends the request: by its token, else as a proxy says, else by its session.
+
+        Raises:
+            NotLetIn: It shows nothing that counts.
+            TooOften: Its address showed that token with a wrong secret, or texts of no token, again and again.
+        """
+        text = self._token_text(shown)
+        if text is not None:
+            return _caller_of(self._token(text, shown.address))
+        if self._proxy is not None and (caller := self._proxy.caller(shown.peer, shown.names)) is not None:
+            return caller
+        if shown.session is not None:
+            return _caller_of(self._session_token(shown.session))
+        raise NotLetIn("show a token: as Authorization: Bearer at_…, by AUTOTUNER_TOKEN for commands, or at /login")
+
+    def judges_token(self, shown: Shown) -> bool:
+        """Return whether the request is let in by a token or not at all, so that no cookie counts."""
+        return self._token_text(shown) is not None
+
+    # ------------------------------------------------------------------ sessions
+    def open_session(self, text: str, address: str) -> tuple[Session, str]:
+        """Let a browser in by a token; the secret beside the session is for its cookie.
+
+        Raises:
+            NotLetIn: The token does not count.
+            TooOften: As ``caller`` raises it.
+        """
+        token, now, secret = self._token(text, address), self._clock.now(), new_secret()
+        ends = now + _SESSION_S if token.expires_at is None else min(token.expires_at, now + _SESSION_S)
+        session = Session(id=fingerprint(secret), token_id=token.id, created_at=now, expires_at=ends)
+        self._store.add_session(session)
+        return session, secret
+
+    def close_session(self, secret: str) -> None:
+        """Let the browser out; a session that is over is no error."""
+        self._store.remove_session(fingerprint(secret))
+
+    def _session_token(self, secret: str) -> Token:
+        try:
+            session = self._store.get_session(fingerprint(secret))
+            token, _ = self._store.get_token(session.token_id)
+        except NotFound:
+            raise NotLetIn("this session is over; log in again at /login") from None
+        now = self._clock.now()
+        if session.expires_at <= now or not token.is_valid(now):
+            raise NotLetIn("this session is over; log in again at /login")
+        return self._used(token)
+
+    # ------------------------------------------------------------------ tokens
+    def _token_text(self, shown: Shown) -> str | None:
+        text = _bearer(shown.authorization)
+        is_the_proxys_own = text is not None and self._proxy is not None and read_token(text) is None
+        return None if is_the_proxys_own else text
+
+    def _token(self, text: str, address: str) -> Token:
+        token, now = self._recognised(text, address), self._clock.now()
+        if token.is_valid(now):
+            return self._used(token)
+        why = "has expired" if token.revoked_at is None else "was taken back"
+        raise NotLetIn(f"the token at_{token.id}_… of {token.name} {why}")
+
+    def _recognised(self, text: str, address: str) -> Token:
+        """The token of that text, whether it still counts or not; who guesses is made to wait.
+
+        Guesses at one token do not keep another out: an address waits for the token that it guesses at, since only
+        that costs a digest, and for texts of no token, which let nobody in.
+        """
+        parts = read_token(text)
+        found = None if parts is None else self._stored(parts[0])
+        if parts is not None and found is not None and self._verified.has(text, found[1]):
+            return found[0]
+        guessed_at = "" if found is None else found[0].id
+        self._guesses.check(address, guessed_at)
+        if parts is not None and found is not None and self._digests.is_of(parts[1], found[1]):
+            self._verified.add(text, found[1])
+            return found[0]
+        self._guesses.count(address, guessed_at)
+        raise NotLetIn("this token is not known; an admin of the service gives you one")
+
+    def _stored(self, token_id: str) -> tuple[Token, str] | None:
+        try:
+            return self._store.get_token(token_id)
+        except NotFound:
+            return None
+
+    def _used(self, token: Token) -> Token:
+        now = self._clock.now()
+        if token.last_used_at is None or now - token.last_used_at >= _TOUCH_S:
+            with suppress(StoreUnavailable):  # who may look may still look where nothing can be written
+                self._store.touch_token(token.id, now=now)
+        return token
+
+
+def _bearer(authorization: str | None) -> str | None:
+    """The token in a header; None where that holds something else."""
+    scheme, _, text = (authorization or "").strip().partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
+
+
+def _caller_of(token: Token) -> Caller:
+    return Caller(name=token.name, scope=token.scope, quota=token.quota, token_id=token.id)

@@ -1,1 +1,0 @@
-"""Processes beside the service that compute what would hold others up."""
