@@ -320,6 +320,19 @@ def pair_measurements() -> Measurements:
     return measurements(collectives=(*measurements().collectives, *across))
 
 
+def queued_trial(sweep_id: str = "sw-test", number: int = 0, **changes: Any) -> Trial:
+    """A trial that nobody has started."""
+    fresh = Trial(
+        id=f"{sweep_id}-{number:04d}",
+        sweep_id=sweep_id,
+        number=number,
+        state=TrialState.QUEUED,
+        layout=cpu_layout(),
+        prediction=prediction(),
+    )
+    return replace(fresh, **changes)
+
+
 def small_trial(**changes: Any) -> ScaledTrial:
     """Two ranks that stand for four of two tensor ranks each."""
     value = ScaledTrial(

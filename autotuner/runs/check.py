@@ -34,16 +34,13 @@ from autotuner.launch.checks import (
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.reports import TrialFiles
-from autotuner.runs.kind import Do, Kind, OneAction, Work
+from autotuner.runs.kind import LONG_LEASE_S, Do, Kind, OneAction, Work
 from autotuner.runs.lease import Hold, StopRequested
 
 if TYPE_CHECKING:
     from autotuner.store.sql import Store
 
 R = TypeVar("R")
-
-LEAST_LEASE_S = 60.0
-"""Four leases of a sweep by default. The lease is renewed every second, so that it need not be so long."""
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +57,7 @@ def check_kind(store: Store, launchers: Mapping[str, EngineLauncher]) -> Kind:
         check = _Check(hold, store, launchers)
         return Work(machine=OneAction(Do(action=None, ends_jobs=True)), perform=lambda _: check.run())
 
-    return Kind(name="check", begin=begin, span="check.run", least_lease_s=LEAST_LEASE_S)
+    return Kind(name="check", begin=begin, span="check.run", least_lease_s=LONG_LEASE_S)
 
 
 class _Failed(AutotunerError):

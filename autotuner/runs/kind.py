@@ -34,6 +34,9 @@ class Later:
     detail: str
 
 
+LONG_LEASE_S = 60.0
+"""Four leases of a sweep by default, for kinds whose lease is renewed every second, so that it need not be so long."""
+
 Step: TypeAlias = Do | Wait | Later | Finish
 
 

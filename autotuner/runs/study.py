@@ -13,16 +13,13 @@ from autotuner.core.run import Finish
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.launch.contract import Launcher, TrialWatcher
-from autotuner.runs.kind import Do, Kind, Step, Work
+from autotuner.runs.kind import LONG_LEASE_S, Do, Kind, Step, Work
 from autotuner.runs.lease import Hold, StopRequested
 from autotuner.runs.tracing import working_on
 from autotuner.search.planning.optimizer_study import StudyPlan
 
 if TYPE_CHECKING:
     from autotuner.store.optimizer_studies import OptimizerStudyStore
-
-LEAST_LEASE_S = 60.0
-"""Four leases of a sweep by default. The lease is renewed every second, so that it need not be so long."""
 
 _LEFT_ALONE = ("shutdown", "lease_lost", "infrastructure")
 """Ends that say nothing of a trial: it is tried again."""
@@ -52,7 +49,7 @@ def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
         performer = _Performer(hold, store, plan, launcher)
         return Work(machine=_StudyMachine(plan), perform=performer.run)
 
-    return Kind(name="study", begin=begin, span="study.run", least_lease_s=LEAST_LEASE_S)
+    return Kind(name="study", begin=begin, span="study.run", least_lease_s=LONG_LEASE_S)
 
 
 class _StudyMachine:

@@ -18,11 +18,11 @@ from autotuner.core.access import (
     hours_allowed,
     require_room_for_sweep,
 )
-from autotuner.core.errors import Conflict, NotFound
+from autotuner.core.errors import Conflict
 from autotuner.core.run import RunState
 from autotuner.store import overviews
 from autotuner.store.descriptions import check_name, new_id
-from autotuner.store.engine import AnySelect, reading, select_values, values_of, window, writing
+from autotuner.store.engine import AnySelect, one_row, reading, select_values, values_of, window, writing
 from autotuner.store.options import Page
 from autotuner.store.tables import audit, sessions, sweeps, tokens, trials
 
@@ -59,10 +59,8 @@ class AccessStore:
     def get_token(self, token_id: str) -> tuple[Token, str]:
         """Return the token and its digest; ``NotFound`` without it."""
         with reading(self._engine) as connection:
-            row = connection.execute(_TOKENS.add_columns(tokens.c.digest).where(tokens.c.id == token_id)).one_or_none()
-        if row is None:
-            raise NotFound("token", token_id)
-        values = dict(row._mapping)
+            stored = _TOKENS.add_columns(tokens.c.digest).where(tokens.c.id == token_id)
+            values = dict(one_row(connection, stored, "token", token_id)._mapping)
         digest = values.pop("digest")
         return Token(**values), digest
 
@@ -97,9 +95,8 @@ class AccessStore:
     def get_session(self, session_id: str) -> Session:
         """Return a session as it was stored; ``NotFound`` without it."""
         with reading(self._engine) as connection:
-            row = connection.execute(_SESSIONS.where(sessions.c.id == session_id)).one_or_none()
-        if row is None:
-            raise NotFound("session", "of a browser")  # its id says nothing to anybody
+            stored = _SESSIONS.where(sessions.c.id == session_id)
+            row = one_row(connection, stored, "session", "of a browser")  # its id says nothing to anybody
         return Session(**row._mapping)
 
     def remove_session(self, session_id: str) -> None:
@@ -127,10 +124,7 @@ class AccessStore:
 
 # ---------------------------------------------------------------------- on a connection
 def _get_token(connection: Connection, token_id: str) -> Token:
-    row = connection.execute(_TOKENS.where(tokens.c.id == token_id)).one_or_none()
-    if row is None:
-        raise NotFound("token", token_id)
-    return Token(**row._mapping)
+    return Token(**one_row(connection, _TOKENS.where(tokens.c.id == token_id), "token", token_id)._mapping)
 
 
 def select_audit(caller: str | None) -> AnySelect:

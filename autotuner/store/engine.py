@@ -31,7 +31,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from autotuner.core.errors import InvalidInput, StoreUnavailable
+from autotuner.core.errors import InvalidInput, NotFound, StoreUnavailable
 from autotuner.store.options import COUNTED_BEHIND, Page
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
@@ -285,6 +285,14 @@ def select_values(table: Table, cls: type[Any]) -> AnySelect:
 def values_of(value: Any) -> dict[str, Any]:
     """Return the columns of a row that is a value."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def one_row(connection: Connection, query: AnySelect, kind: str, key: str) -> AnyRow:
+    """Return the only row of the query; ``NotFound`` says of which kind and under which key there is none."""
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFound(kind, key)
+    return row
 
 
 # ---------------------------------------------------------------------- pages

@@ -9,18 +9,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select
 
+from autotuner.core.access import DAY_S
 from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import OPEN, KnownWorker, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.engine import AnySelect, reading, select_values, values_of, writing
+from autotuner.store.runs import NEWEST
 from autotuner.store.tables import runs, sweeps, trials, workers
 
 _HOUR_S = 3600.0
 
-_DAY_S = 86_400.0
-
-_SHOWN_S = 7 * _DAY_S
+_SHOWN_S = 7 * DAY_S
 """A sweep, gate or delivery that went wrong is shown for so long: what nobody mended in a week is no news."""
 
 _OUTCOMES = {
@@ -113,7 +113,7 @@ class Health:
     # ------------------------------------------------------------------ workers, as they told of themselves
     def tell(self, worker: KnownWorker) -> None:
         """Store what a worker tells in the place of what it told before; forget those that were silent for a day."""
-        replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - _DAY_S)
+        replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - DAY_S)
         with writing(self._engine) as connection:
             connection.execute(delete(workers).where(replaced))
             connection.execute(insert(workers).values(values_of(worker)))
@@ -136,17 +136,12 @@ def select_last(kind: str) -> AnySelect:
     others = runs.alias("others")
     ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))
     mine = (others.c.kind == kind) & (others.c.subject == runs.c.subject) & ended
-    last = (
-        select(others.c.id)
-        .where(mine)
-        .order_by(others.c.created_at.desc(), others.c.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
+    newest = select(others.c.id).where(mine).order_by(others.c.created_at.desc(), others.c.id.desc())
+    last = newest.limit(1).scalar_subquery()
     return (
         select(runs.c.subject, runs.c.finished_at, runs.c.detail, runs.c.result)
         .where(runs.c.kind == kind, runs.c.state == RunState.FAILED, runs.c.id == last)
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+        .order_by(*NEWEST)
     )
 
 
@@ -173,7 +168,7 @@ def select_gates(since: float) -> AnySelect:
     return (
         select(runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, runs.c.result, runs.c.request)
         .where(runs.c.kind == "gate", runs.c.state == RunState.FAILED, runs.c.finished_at > since)
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+        .order_by(*NEWEST)
     )
 
 
@@ -211,7 +206,7 @@ def select_dead(since: float) -> AnySelect:
     """Return deliveries that were given up since then."""
     is_dead = (runs.c.kind == "delivery") & (runs.c.state == RunState.FAILED)
     query = select(runs.c.subject, runs.c.finished_at, runs.c.detail).where(is_dead, runs.c.finished_at > since)
-    return query.order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    return query.order_by(*NEWEST)
 
 
 def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:

@@ -19,9 +19,9 @@ from autotuner.core.upkeep import Baseline, GateRunRequest, MfuGate, MfuGateOutc
 from autotuner.search.upkeep.gate import end_of, gate_told, new_baseline
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, new_id
-from autotuner.store.engine import AnyRow, AnySelect, reading, upsert, window, writing
+from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, upsert, window, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import Rows, RunStore, insert_run, select_with_sweep
+from autotuner.store.runs import NEWEST, Rows, RunStore, insert_run, select_with_sweep
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import baselines, read_document, runs
 
@@ -120,14 +120,11 @@ class MfuGateStore:
 def newest_first(baseline: str | None) -> AnySelect:
     """Return gates in the order of a list, those held to one baseline or all."""
     chosen = _GATES if baseline is None else _GATES.where(runs.c.subject == baseline)
-    return chosen.order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    return chosen.order_by(*NEWEST)
 
 
 def _get(connection: Connection, gate_id: str) -> MfuGate:
-    row = connection.execute(_GATES.where(runs.c.id == gate_id)).one_or_none()
-    if row is None:
-        raise NotFound("gate", gate_id)
-    return _read(row)
+    return _read(one_row(connection, _GATES.where(runs.c.id == gate_id), "gate", gate_id))
 
 
 def _read(row: AnyRow) -> MfuGate:

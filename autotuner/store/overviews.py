@@ -11,12 +11,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, UnaryExpression, func, or_, select
 
-from autotuner.core.errors import NotFound
 from autotuner.core.objective import Objective
 from autotuner.core.run import Stop
 from autotuner.core.sweep import BestSoFar, Interventions, SweepOverview
 from autotuner.core.trial import TrialState
-from autotuner.store.engine import AnyRow, AnySelect, window
+from autotuner.store.engine import AnyRow, AnySelect, one_row, window
 from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder
 from autotuner.store.tables import measurements, runs, sweeps, trials
 
@@ -63,10 +62,8 @@ OVERVIEWS: AnySelect = select(
 
 def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:
     """Return one sweep; ``NotFound`` without it."""
-    rows = connection.execute(OVERVIEWS.where(sweeps.c.id == sweep_id)).all()
-    if not rows:
-        raise NotFound("sweep", sweep_id)
-    return _completed(connection, rows, now)[0]
+    row = one_row(connection, OVERVIEWS.where(sweeps.c.id == sweep_id), "sweep", sweep_id)
+    return _completed(connection, [row], now)[0]
 
 
 def list_overviews(

@@ -6,13 +6,12 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import Connection, Engine, Select, delete, exists, or_, select, update
 
+from autotuner.core.access import DAY_S
 from autotuner.core.trial import TrialState
 from autotuner.store.announcements import deliveries_of
 from autotuner.store.engine import writing
 from autotuner.store.options import Ages
 from autotuner.store.tables import announcements, audit, events, measurements, runs, steps, sweeps, trials
-
-_DAY_S = 86_400.0
 
 _THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting", "trial.resumed", "trial.job")
 """Events of what went on inside trials."""
@@ -51,16 +50,15 @@ class Retention:
 
     def step(self, ages: Ages, *, now: float) -> Thinned | None:
         """Remove some of it, in a transaction that nobody waits long for; None when nothing is left."""
-        if ages.steps is not None and (done := self.thin_sweep(before=now - ages.steps * _DAY_S, now=now)):
+        if ages.steps is not None and (done := self.thin_sweep(before=now - ages.steps * DAY_S, now=now)):
             return done
-        if ages.announcements is not None and (
-            num := self.prune_announcements(before=now - ages.announcements * _DAY_S)
+        for days, prune, counted in (
+            (ages.announcements, self.prune_announcements, "num_announcements"),
+            (ages.plans, self.prune_plans, "num_plans"),
+            (ages.audit, self.prune_audit, "num_audit_entries"),
         ):
-            return Thinned(num_announcements=num)
-        if ages.plans is not None and (num := self.prune_plans(before=now - ages.plans * _DAY_S)):
-            return Thinned(num_plans=num)
-        if ages.audit is not None and (num := self.prune_audit(before=now - ages.audit * _DAY_S)):
-            return Thinned(num_audit_entries=num)
+            if days is not None and (num := prune(before=now - days * DAY_S)):
+                return Thinned(**{counted: num})
         return None
 
     def thin_sweep(self, *, before: float, now: float) -> Thinned | None:

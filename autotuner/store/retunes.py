@@ -29,9 +29,9 @@ from autotuner.core.upkeep import (
 from autotuner.search.upkeep.retune import Standing, told
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
-from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, window, writing
+from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, values_of, window, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import Rows, RunStore, insert_run, select_with_sweep
+from autotuner.store.runs import NEWEST, Rows, RunStore, insert_run, select_with_sweep
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import read_document, retunes, runs
 
@@ -202,7 +202,7 @@ def _readable(rows: Sequence[AnyRow]) -> Iterator[Retune]:
 
 def runs_newest_first(name: str) -> AnySelect:
     """Return the history of a retune, in the order of an index."""
-    return _RUNS.where(runs.c.subject == name).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    return _RUNS.where(runs.c.subject == name).order_by(*NEWEST)
 
 
 def _get(connection: Connection, name: str) -> Retune:
@@ -243,10 +243,7 @@ def _unfinished_run(connection: Connection, name: str) -> RetuneRun | None:
 
 
 def _get_run(connection: Connection, run_id: str) -> RetuneRun:
-    row = connection.execute(_RUNS.where(runs.c.id == run_id)).one_or_none()
-    if row is None:
-        raise NotFound("retune run", run_id)
-    return _read_run(row)
+    return _read_run(one_row(connection, _RUNS.where(runs.c.id == run_id), "retune run", run_id))
 
 
 def _read_run(row: AnyRow) -> RetuneRun:

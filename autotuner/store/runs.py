@@ -20,16 +20,19 @@ from autotuner.core import codec
 from autotuner.core.access import Caller
 from autotuner.core.announcement import Announcement, DeliveryProgress
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
-from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost
 from autotuner.core.run import OPEN, RENEWALS_PER_LEASE, Finish, Lease, NewRun, Problem, Run, RunState, Stop, Wish
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
-from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, window, writing
+from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, values_of, window, writing
 from autotuner.store.options import Page
 from autotuner.store.tables import read_document, runs
 
 _RUNS: AnySelect = select(*runs.columns).select_from(runs)
+
+NEWEST = (runs.c.created_at.desc(), runs.c.id.desc())
+"""The order of lists of runs, newest first: that of indexes."""
 
 
 def _nothing(*_: object) -> None:
@@ -402,10 +405,8 @@ class RunStore:
 
     def _get(self, connection: Connection, kind: str, run_id: str, *, is_locking: bool = False) -> Run:
         query = _RUNS.where(runs.c.id == run_id, runs.c.kind == kind)
-        row = connection.execute(query.with_for_update() if is_locking else query).one_or_none()
-        if row is None:
-            raise NotFound(self._noun(kind), run_id)
-        return self._read(row)
+        query = query.with_for_update() if is_locking else query
+        return self._read(one_row(connection, query, self._noun(kind), run_id))
 
     def _read(self, row: AnyRow) -> Run:
         known = self._rows[row.kind]
@@ -462,7 +463,7 @@ def select_runs(kind: str, subject: str | None = None, states: Collection[RunSta
     query = _RUNS.where(runs.c.kind == kind)
     query = query if subject is None else query.where(runs.c.subject == subject)
     query = query.where(runs.c.state.in_(states)) if states else query
-    return query.order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    return query.order_by(*NEWEST)
 
 
 def select_with_sweep(kind: str, *columns: str) -> AnySelect:

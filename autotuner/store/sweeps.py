@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.announcement import announce_end
 from autotuner.core.cluster import Cluster
-from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.errors import Conflict, InvalidInput
 from autotuner.core.run import Finish, NewRun, Run, RunState, Stop, StopReason
 from autotuner.core.sweep import (
     Budget,
@@ -26,7 +26,7 @@ from autotuner.core.sweep import (
 from autotuner.core.trial import Stopped, TrialState
 from autotuner.store import access, announcements, overviews, trial_changes, trials
 from autotuner.store.descriptions import new_id
-from autotuner.store.engine import AnyRow, AnySelect, reading, writing
+from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, writing
 from autotuner.store.events import sweep_facts, write_event
 from autotuner.store.options import ALL_SWEEPS, NEWEST_FIRST, Page, SweepFilter, SweepOrder
 from autotuner.store.runs import Rows, RunStore, another_request, insert_run, key_of_caller, read_lease
@@ -127,10 +127,7 @@ class SweepStore:
 # ---------------------------------------------------------------------- on a connection
 def get_sweep(connection: Connection, sweep_id: str) -> Sweep:
     """Return a sweep as it stands now; ``NotFound`` without it."""
-    row = connection.execute(_SWEEPS.where(sweeps.c.id == sweep_id)).one_or_none()
-    if row is None:
-        raise NotFound("sweep", sweep_id)
-    return _read_sweep(row)
+    return _read_sweep(one_row(connection, _SWEEPS.where(sweeps.c.id == sweep_id), "sweep", sweep_id))
 
 
 def _read_sweep(row: AnyRow) -> Sweep:

@@ -6,45 +6,18 @@ from dataclasses import replace
 
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import Conflict
-from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, Measurement
-from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.prediction import TrialEstimate
 from autotuner.core.trial import (
     EngineJob,
     EngineJobPhase,
     Outcome,
-    ScaledTrial,
     Stopped,
     Trial,
     TrialFailure,
     TrialState,
     Waiting,
 )
-from autotuner.store.descriptions import trial_id
-
-
-def new_trial(
-    sweep_id: str,
-    number: int,
-    layout: Layout,
-    prediction: Prediction,
-    *,
-    scaled: ScaledTrial | None = None,
-    repeats: int | None = None,
-    expected_gain: float | None = None,
-) -> Trial:
-    """Return a queued trial, not tried yet."""
-    return Trial(
-        id=trial_id(sweep_id, number),
-        sweep_id=sweep_id,
-        number=number,
-        state=TrialState.QUEUED,
-        layout=layout,
-        prediction=prediction,
-        scaled=scaled,
-        repeats=repeats,
-        expected_gain=expected_gain,
-    )
 
 
 def start(trial: Trial, *, now: float) -> Trial:

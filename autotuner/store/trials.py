@@ -22,7 +22,7 @@ from autotuner.core.sweep import Event, Prospects
 from autotuner.core.trial import EngineJob, Outcome, RankedTime, ScaledTrial, Stopped, Trial, TrialState, TrialsVersion
 from autotuner.store import events, trial_changes
 from autotuner.store.descriptions import trial_id as id_of
-from autotuner.store.engine import AnySelect, reading, window, writing
+from autotuner.store.engine import AnySelect, one_row, reading, window, writing
 from autotuner.store.events import trial_facts, write_event
 from autotuner.store.options import Page, TrialFilter
 from autotuner.store.runs import hold
@@ -84,9 +84,16 @@ class TrialStore:
             prospects: What the search expected when it chose the layout, kept with the sweep and in part with the
                 trial; None: it did not choose it, and the sweep's stay as they were.
         """
-        gain = None if prospects is None else prospects.expected_gain
-        trial = trial_changes.new_trial(
-            sweep_id, number, layout, prediction, scaled=scaled, repeats=repeats, expected_gain=gain
+        trial = Trial(
+            id=id_of(sweep_id, number),
+            sweep_id=sweep_id,
+            number=number,
+            state=TrialState.QUEUED,
+            layout=layout,
+            prediction=prediction,
+            scaled=scaled,
+            repeats=repeats,
+            expected_gain=None if prospects is None else prospects.expected_gain,
         )
         try:
             with writing(self._engine) as connection:
@@ -297,8 +304,7 @@ class TrialStore:
 # ---------------------------------------------------------------------- on a connection: reading
 def check_sweep(connection: Connection, sweep_id: str) -> None:
     """Raise ``NotFound`` unless the sweep is stored."""
-    if connection.scalar(select(sweeps.c.id).where(sweeps.c.id == sweep_id)) is None:
-        raise NotFound("sweep", sweep_id)
+    one_row(connection, select(sweeps.c.id).where(sweeps.c.id == sweep_id), "sweep", sweep_id)
 
 
 def objective_of(connection: Connection, sweep_id: str) -> Objective:
@@ -310,9 +316,7 @@ def objective_of(connection: Connection, sweep_id: str) -> Objective:
 def get_trial(connection: Connection, trial_id: str) -> Trial:
     """Return a trial with how it ended, its steps and its timeline; ``NotFound`` without it."""
     timed = TRIALS.add_columns(measurements.c.timeline).where(trials.c.id == trial_id)
-    row = connection.execute(timed).one_or_none()
-    if row is None:
-        raise NotFound("trial", trial_id)
+    row = one_row(connection, timed, "trial", trial_id)
     reports = select(steps.c.document).where(steps.c.trial_id == trial_id).order_by(steps.c.step)
     values = {**row._mapping, "steps": tuple(connection.scalars(reports))}
     timeline = values.pop("timeline")

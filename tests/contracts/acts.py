@@ -10,12 +10,11 @@ from typing import Any
 
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.errors import NotFound
-from autotuner.core.layout import Layout
 from autotuner.core.run import Finish, Lease, RunState, StopReason, Wish
 from autotuner.core.sweep import Prospects, Sweep, SweepResult
 from autotuner.core.trial import Outcome, Trial
 from autotuner.store.sql import Store
-from tests.builders import cpu_layout, measurement, prediction, sweep_request
+from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
 
 OWNER = "worker-a"
 OTHER = "worker-b"
@@ -94,23 +93,38 @@ def held_sweep(store: Store, **changes: Any) -> Sweep:
     return claim(store)
 
 
-def add(store: Store, sweep: Sweep, number: int = 0, *, layout: Layout | None = None) -> Trial:
-    return store.add_trial(
-        sweep.id, lease=lease_of(store, sweep.id), number=number, layout=layout or cpu_layout(), prediction=prediction()
-    )
+def add(store: Store, sweep: Sweep, number: int = 0, **changes: Any) -> Trial:
+    """A trial of a sweep that ``OWNER`` holds, queued."""
+    asked: dict[str, Any] = {"layout": cpu_layout(), "prediction": prediction()} | changes
+    return store.add_trial(sweep.id, lease=lease_of(store, sweep.id), number=number, **asked)
 
 
-def start(store: Store, sweep: Sweep, number: int = 0, *, layout: Layout | None = None) -> Trial:
-    trial = add(store, sweep, number, layout=layout)
-    return store.start_trial(trial.id, lease=lease_of(store, trial.id), now=11.0)
+def start(store: Store, sweep: Sweep, number: int = 0, *, now: float = 11.0, **changes: Any) -> Trial:
+    """The same, running."""
+    return begin(store, add(store, sweep, number, **changes), now=now)
 
 
-def end(store: Store, trial: Trial, outcome: Outcome) -> Trial:
-    return store.finish_trial(trial.id, outcome, lease=lease_of(store, trial.id), now=12.0)
+def begin(store: Store, trial: Trial, *, owner: str = OWNER, now: float = 11.0) -> Trial:
+    """Set a queued trial running."""
+    return store.start_trial(trial.id, lease=lease_of(store, trial.id, owner), now=now)
 
 
-def measure(store: Store, sweep: Sweep, number: int, *, mfu: float, layout: Layout | None = None) -> Trial:
-    return end(store, start(store, sweep, number, layout=layout), measurement(mfu=mfu))
+def step(store: Store, trial: Trial, number: int = 0, *, now: float = 12.0, **changes: Any) -> None:
+    """A running trial has done that step."""
+    store.add_step(trial.id, step_report(number, **changes), lease=lease_of(store, trial.id), now=now)
+
+
+def end(store: Store, trial: Trial, outcome: Outcome, *, now: float = 12.0) -> Trial:
+    return store.finish_trial(trial.id, outcome, lease=lease_of(store, trial.id), now=now)
+
+
+def measure(store: Store, sweep: Sweep, number: int, *, mfu: float, **changes: Any) -> Trial:
+    return end(store, start(store, sweep, number, **changes), measurement(mfu=mfu))
+
+
+def judge(store: Store, trial: Trial, result: GateResult, *, now: float = 13.0) -> Trial:
+    """The loss gate of a complete trial has found that."""
+    return store.add_gate(trial.id, result, lease=lease_of(store, trial.id), now=now)
 
 
 def gate_result(outcome: GateOutcome = GateOutcome.PASSED, **changes: Any) -> GateResult:
@@ -125,13 +139,13 @@ def gate_result(outcome: GateOutcome = GateOutcome.PASSED, **changes: Any) -> Ga
     return replace(result, **changes)
 
 
-def finish(store: Store, sweep: Sweep, *, now: float = 20.0) -> Sweep:
-    return finish_sweep(
-        store,
-        sweep.id,
-        owner=OWNER,
-        now=now,
-        state=RunState.COMPLETE,
-        reason=StopReason.TRIAL_BUDGET,
-        detail="4 of 4 trials ran",
-    )
+def finish(store: Store, sweep: Sweep, **changes: Any) -> Sweep:
+    """End a sweep that ``OWNER`` holds."""
+    asked: dict[str, Any] = {
+        "owner": OWNER,
+        "now": 20.0,
+        "state": RunState.COMPLETE,
+        "reason": StopReason.TRIAL_BUDGET,
+        "detail": "4 of 4 trials ran",
+    }
+    return finish_sweep(store, sweep.id, **(asked | changes))

@@ -12,7 +12,8 @@ from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.sweep import Budget, Sweep
 from autotuner.store.options import Page
 from autotuner.store.sql import Store
-from tests.builders import cpu_layout, measurement, prediction, sweep_request
+from tests.builders import cpu_layout, measurement, sweep_request
+from tests.contracts import acts
 from tests.contracts.acts import claim, finish, gate_result, lease_of
 from tests.contracts.crowd import in_threads
 from tests.contracts.upkeep import asked_gate, saved_retune, started_run
@@ -29,15 +30,11 @@ def ask(store: Store, who: Caller, *, now: float = 1.0, hours: float | None = No
     return store.create_sweep(sweep_request(budget=budget), now=now, idempotency_key=key, caller=who)[0]
 
 
-def run_trial(store: Store, sweep: Sweep, number: int, *, start: float, end: float | None, num_ranks: int = 2) -> str:
+def run_trial(store: Store, sweep: Sweep, number: int, *, start: float, end: float | None) -> str:
     """A trial of a held sweep, which runs from then to then."""
-    layout = cpu_layout(tensor_parallel_degree=num_ranks)
-    trial = store.add_trial(
-        sweep.id, lease=lease_of(store, sweep.id), number=number, layout=layout, prediction=prediction()
-    )
-    store.start_trial(trial.id, lease=lease_of(store, trial.id), now=start)
+    trial = acts.start(store, sweep, number, now=start, layout=cpu_layout(tensor_parallel_degree=2))
     if end is not None:
-        store.finish_trial(trial.id, measurement(), lease=lease_of(store, trial.id), now=end)
+        acts.end(store, trial, measurement(), now=end)
     return trial.id
 
 

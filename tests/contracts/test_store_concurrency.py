@@ -11,18 +11,8 @@ from autotuner.store import overviews
 from autotuner.store.engine import make_engine, reading, window
 from autotuner.store.options import Page
 from autotuner.store.sql import Store, open_store
-from tests.builders import step_report, sweep_request
-from tests.contracts.acts import (
-    claim,
-    claim_sweep,
-    create,
-    held_sweep,
-    held_sweeps,
-    lease_of,
-    measure,
-    start,
-    take_over,
-)
+from tests.builders import sweep_request
+from tests.contracts.acts import claim, claim_sweep, create, held_sweep, held_sweeps, measure, start, step, take_over
 from tests.contracts.crowd import claim_all, in_processes, in_threads, open_and_claim_all
 
 NUM_THREADS = 8
@@ -68,8 +58,8 @@ def test_a_reader_sees_every_event_once_and_in_order_while_writers_write(store: 
     trials = [start(store, sweep, number) for number in (0, 1)]
 
     def report(trial: Trial) -> None:
-        for step in range(40):
-            store.add_step(trial.id, step_report(step), lease=lease_of(store, trial.id), now=12.0)
+        for number in range(40):
+            step(store, trial, number)
 
     seen = list(store.events(sweep.id))
     with ThreadPoolExecutor(2) as pool:
@@ -109,16 +99,15 @@ def test_workers_on_different_sweeps_do_not_disturb_each_other(store: Store) -> 
 KILLED_WRITER = """
 import sys
 from autotuner.store.engine import make_engine, writing
-from tests.builders import cpu_layout, prediction
+from tests.builders import queued_trial
 from autotuner.core.run import Lease
 from autotuner.store.runs import hold
-from autotuner.store.trial_changes import new_trial
 from autotuner.store.trials import insert_trial
 
 url, sweep_id = sys.argv[1:]
 with writing(make_engine(url)) as connection:
     hold(connection, Lease(run_id=sweep_id, owner="worker-a", claim=1, renewals=1, lease_s=30.0))
-    insert_trial(connection, new_trial(sweep_id, 0, cpu_layout(), prediction()))
+    insert_trial(connection, queued_trial(sweep_id))
     print("half done", flush=True)
     sys.stdin.read()
 """

@@ -14,24 +14,25 @@ from autotuner.core.run import RunState, Stop, StopReason
 from autotuner.core.sweep import Budget, Rerun, Sweep
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.store.sql import Store
-from tests.builders import cpu_layout, measurement, step_report, sweep_request
+from tests.builders import cpu_layout, measurement, sweep_request
 from tests.contracts.acts import (
     LEASE_S,
     OTHER,
     OWNER,
     add,
+    begin,
     claim,
     claim_sweep,
     create,
     end,
     finish,
-    finish_sweep,
     held_sweep,
     lease_of,
     measure,
     release_sweep,
     renew_lease,
     start,
+    step,
     take_over,
 )
 
@@ -62,7 +63,7 @@ def test_a_held_sweep_is_paused_when_its_worker_gives_it_back(store: Store) -> N
 
 def test_a_paused_trial_is_queued_again_as_if_its_attempt_had_not_begun(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(0), lease=lease_of(store, trial.id), now=11.5)
+    step(store, trial)
     given_back = end(store, trial, Stopped(reason="paused", detail="paused by request"))
     assert (given_back.state, given_back.attempts, given_back.started_at) == (TrialState.QUEUED, 0, None)
     assert store.get_trial(trial.id).steps == ()
@@ -115,7 +116,7 @@ def test_a_sweep_with_jobs_that_go_on_is_paused_by_the_next_worker_which_ends_th
     release_sweep(store, sweep.id, owner=OWNER, now=13.0)
     assert store.runs.pause("sweep", sweep.id, now=14.0).state is RunState.RUNNING
     claim(store, owner=OTHER, now=15.0)
-    found = store.start_trial(trial.id, lease=lease_of(store, trial.id, OTHER), now=16.0)
+    found = begin(store, trial, owner=OTHER, now=16.0)
     ended = store.finish_trial(found.id, Stopped(reason="paused"), lease=lease_of(store, found.id, OTHER), now=17.0)
     assert not ended.job_goes_on
     release_sweep(store, sweep.id, owner=OTHER, now=18.0)
@@ -170,23 +171,10 @@ def test_a_changed_budget_is_the_sweeps_and_its_key_matches_what_was_asked_first
 def test_a_worker_hears_of_the_new_budget_and_cannot_end_the_sweep_by_the_old_one(store: Store) -> None:
     sweep = held_sweep(store)
     store.control.change_budget(sweep.id, {"num_trials": 9}, now=12.0)
-    held = finish_by(store, sweep, seen=0)
+    held = finish(store, sweep, seen=0)
     assert (held.state, held.request.budget.num_trials) == (RunState.RUNNING, 9)
     assert renew_lease(store, sweep.id, owner=OWNER, now=13.0).num_changes == 1
-    assert finish_by(store, sweep, seen=1).state is RunState.COMPLETE
-
-
-def finish_by(store: Store, sweep: Sweep, *, seen: int) -> Sweep:
-    return finish_sweep(
-        store,
-        sweep.id,
-        owner=OWNER,
-        now=20.0,
-        state=RunState.COMPLETE,
-        reason=StopReason.TRIAL_BUDGET,
-        detail="4 of 4 trials ran",
-        seen=seen,
-    )
+    assert finish(store, sweep, seen=1).state is RunState.COMPLETE
 
 
 def test_a_finished_sweep_with_a_larger_budget_is_queued_with_what_its_end_cut_short(store: Store) -> None:
@@ -229,21 +217,16 @@ def test_a_budget_by_which_a_finished_sweep_would_end_at_once_is_refused(
 ) -> None:
     sweep = held_sweep(store, budget=budget)
     measure(store, sweep, 0, mfu=0.4)
-    finish_for(store, sweep, reason)
+    finish(store, sweep, reason=reason)
     with pytest.raises(InvalidInput) as refused:
         store.control.change_budget(sweep.id, limits, now=30.0)
     assert (refused.value.field, refused.value.nearest) == (field, nearest)
     assert store.get_sweep(sweep.id).state is RunState.COMPLETE
 
 
-def finish_for(store: Store, sweep: Sweep, reason: StopReason) -> Sweep:
-    complete = RunState.COMPLETE
-    return finish_sweep(store, sweep.id, owner=OWNER, now=20.0, state=complete, reason=reason, detail="because")
-
-
 def test_no_budget_reopens_a_sweep_that_tried_everything(store: Store) -> None:
     sweep = held_sweep(store)
-    finish_for(store, sweep, StopReason.SPACE_EXHAUSTED)
+    finish(store, sweep, reason=StopReason.SPACE_EXHAUSTED)
     with pytest.raises(Conflict, match="clone it with a wider space"):
         store.control.change_budget(sweep.id, {"num_trials": 30}, now=30.0)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from autotuner.core.errors import Conflict, LeaseLost
+from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import RankedTime, Trial, TrialState
 from autotuner.store.sql import Store
-from tests.builders import cpu_cluster, cpu_layout, estimate, failure, measurement, prediction, small_trial, tiny_job
-from tests.contracts.acts import OTHER, claim, create, lease_of, measure
+from tests.builders import cpu_cluster, cpu_layout, estimate, failure, measurement, small_trial, tiny_job
+from tests.contracts.acts import OTHER, OWNER, claim, create, end, lease_of, measure, start
 
 LAYOUT = cpu_layout(tensor_parallel_degree=2, data_parallel_replicate_degree=4)
 
@@ -21,20 +24,15 @@ def held_for_eight(store: Store) -> Sweep:
 
 
 def started(store: Store, sweep: Sweep, number: int = 0) -> Trial:
-    trial = store.add_trial(
-        sweep.id,
-        lease=lease_of(store, sweep.id),
-        number=number,
-        layout=LAYOUT,
-        prediction=prediction(),
-        scaled=small_trial(),
-    )
-    return store.start_trial(trial.id, lease=lease_of(store, trial.id), now=20.0)
+    return start(store, sweep, number, layout=LAYOUT, scaled=small_trial())
 
 
 def measured(store: Store, sweep: Sweep, number: int = 0) -> Trial:
-    trial = started(store, sweep, number)
-    return store.finish_trial(trial.id, measurement(mfu=0.9), lease=lease_of(store, trial.id), now=21.0)
+    return end(store, started(store, sweep, number), measurement(mfu=0.9))
+
+
+def estimates(store: Store, sweep: Sweep, told: dict[str, TrialEstimate], *, owner: str = OWNER) -> Sequence[Trial]:
+    return store.set_estimates(sweep.id, told, lease=lease_of(store, sweep.id, owner), now=22.0)
 
 
 def test_a_trial_keeps_what_runs_in_the_place_of_its_layout(store: Store) -> None:
@@ -55,8 +53,7 @@ def test_trials_are_ranked_by_what_is_estimated_of_them_and_keep_what_they_measu
     sweep = held_for_eight(store)
     slow, fast = measured(store, sweep, 0), measured(store, sweep, 1)
     told = {slow.id: estimate(0.8, 0.15), fast.id: estimate(0.6, 0.2)}
-    estimated = store.set_estimates(sweep.id, told, lease=lease_of(store, sweep.id), now=22.0)
-    assert [trial.estimate for trial in estimated] == list(told.values())
+    assert [trial.estimate for trial in estimates(store, sweep, told)] == list(told.values())
     ranked, total = store.ranking(sweep.id)
     assert ([trial.id for trial in ranked], total) == ([fast.id, slow.id], 2)
     assert [trial.measurement for trial in ranked] == [measurement(mfu=0.9)] * 2
@@ -73,13 +70,8 @@ def test_trials_are_ranked_by_what_is_estimated_of_them_and_keep_what_they_measu
 def test_a_newer_estimate_takes_the_place_of_the_last(store: Store) -> None:
     sweep = held_for_eight(store)
     first, second = measured(store, sweep, 0), measured(store, sweep, 1)
-    store.set_estimates(
-        sweep.id,
-        {first.id: estimate(0.5, 0.3), second.id: estimate(0.6, 0.2)},
-        lease=lease_of(store, sweep.id),
-        now=22.0,
-    )
-    store.set_estimates(sweep.id, {first.id: estimate(0.7, 0.1)}, lease=lease_of(store, sweep.id), now=23.0)
+    estimates(store, sweep, {first.id: estimate(0.5, 0.3), second.id: estimate(0.6, 0.2)})
+    estimates(store, sweep, {first.id: estimate(0.7, 0.1)})
     assert [trial.id for trial in store.ranking(sweep.id)[0]] == [second.id, first.id]
     assert store.get_trial(first.id).estimate == estimate(0.7, 0.1)
 
@@ -87,7 +79,7 @@ def test_a_newer_estimate_takes_the_place_of_the_last(store: Store) -> None:
 def test_estimates_stand_beside_measurements_in_the_ranking_of_all_sweeps(store: Store) -> None:
     sweep = held_for_eight(store)
     small = measured(store, sweep)
-    store.set_estimates(sweep.id, {small.id: estimate(0.6, 0.2)}, lease=lease_of(store, sweep.id), now=22.0)
+    estimates(store, sweep, {small.id: estimate(0.6, 0.2)})
     create(store)
     other = claim(store)
     better, worse = measure(store, other, 0, mfu=0.3), measure(store, other, 1, mfu=0.1)
@@ -103,23 +95,19 @@ def test_accelerator_hours_count_the_ranks_that_ran(store: Store) -> None:
 def test_only_small_trials_that_were_measured_are_estimated(store: Store) -> None:
     sweep = held_for_eight(store)
     running, died = started(store, sweep, 0), started(store, sweep, 1)
-    store.finish_trial(died.id, failure(), lease=lease_of(store, died.id), now=21.0)
-    whole = store.add_trial(
-        sweep.id, lease=lease_of(store, sweep.id), number=2, layout=cpu_layout(), prediction=prediction()
-    )
-    store.start_trial(whole.id, lease=lease_of(store, whole.id), now=20.0)
-    store.finish_trial(whole.id, measurement(), lease=lease_of(store, whole.id), now=21.0)
+    end(store, died, failure())
+    whole = measure(store, sweep, 2, mfu=0.3)
     for trial in (running, died, whole):
         with pytest.raises(Conflict):
-            store.set_estimates(sweep.id, {trial.id: estimate()}, lease=lease_of(store, sweep.id), now=22.0)
+            estimates(store, sweep, {trial.id: estimate()})
 
 
 def test_estimates_are_written_by_whoever_holds_the_sweep_and_told_once(store: Store) -> None:
     sweep = held_for_eight(store)
     trial = measured(store, sweep)
     with pytest.raises(LeaseLost):
-        store.set_estimates(sweep.id, {trial.id: estimate()}, lease=lease_of(store, sweep.id, OTHER), now=22.0)
-    store.set_estimates(sweep.id, {trial.id: estimate()}, lease=lease_of(store, sweep.id), now=22.0)
+        estimates(store, sweep, {trial.id: estimate()}, owner=OTHER)
+    estimates(store, sweep, {trial.id: estimate()})
     (told,) = [event for event in store.events(sweep.id) if event.kind == "sweep.estimated"]
     assert told.data == {"step_time_s": {trial.id: 0.625}}
     (finished,) = [event for event in store.events(sweep.id) if event.kind == "trial.finished"]

@@ -15,9 +15,11 @@ from tests.contracts.acts import (
     finish,
     gate_result,
     held_sweep,
+    judge,
     lease_of,
     measure,
     start,
+    step,
     take_over,
 )
 
@@ -29,7 +31,7 @@ def kinds(store: Store, sweep_id: str) -> list[str]:
 def test_the_life_of_a_sweep_is_told_in_order(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
+    step(store, trial)
     end(store, trial, failure())
     finish(store, sweep)
     assert kinds(store, sweep.id) == [
@@ -143,7 +145,7 @@ def test_what_a_pipeline_found_out_about_a_link_is_told_with_its_trial(store: St
 
 def test_a_loss_gate_is_told_with_its_outcome(store: Store) -> None:
     trial = measure(store, held_sweep(store), 0, mfu=0.3)
-    store.add_gate(trial.id, gate_result(), lease=lease_of(store, trial.id), now=13.0)
+    judge(store, trial, gate_result())
     told = store.events(trial.sweep_id)[-1]
     assert (told.kind, told.at) == ("trial.gated", 13.0)
     assert (told.data["trial_id"], told.data["state"], told.data["mfu"]) == (trial.id, "complete", 0.3)
@@ -161,7 +163,7 @@ def test_the_end_of_a_stopped_trial_says_why(store: Store) -> None:
 def test_a_refused_write_leaves_no_event(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
+    step(store, trial)
     before = store.events(sweep.id)
     with pytest.raises(Conflict):
         store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=13.0)

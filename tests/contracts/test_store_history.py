@@ -17,14 +17,12 @@ from tests.builders import (
     cpu_layout,
     failure,
     measurement,
-    prediction,
     small_trial,
-    step_report,
     sweep_request,
     tiny_job,
     tiny_model,
 )
-from tests.contracts.acts import claim, create, end, finish, lease_of, start
+from tests.contracts.acts import claim, create, end, finish, start, step
 
 PAIR = cpu_layout(data_parallel_replicate_degree=2)
 """A layout of both ranks of the job."""
@@ -107,9 +105,8 @@ def test_running_out_of_memory_is_told_and_other_deaths_are_not(store: Store) ->
 def test_a_pruned_trial_tells_the_median_of_its_steps(store: Store) -> None:
     sweep = history_sweep(store)
     pruned = start(store, sweep, 0, layout=PAIR)
-    for step, step_time_s in enumerate((9.0, 0.9, 0.7, 0.8)):
-        report = step_report(step, step_time_s=step_time_s, is_warmup=step == 0)
-        store.add_step(pruned.id, report, lease=lease_of(store, pruned.id), now=11.5)
+    for number, step_time_s in enumerate((9.0, 0.9, 0.7, 0.8)):
+        step(store, pruned, number, step_time_s=step_time_s, is_warmup=number == 0)
     end(store, pruned, Stopped(reason="pruned"))
     end(store, start(store, sweep, 1, layout=PAIR), Stopped(reason="pruned"))
     end(store, start(store, sweep, 2, layout=PAIR), Stopped(reason="cancelled"))
@@ -135,16 +132,7 @@ def test_a_trial_under_a_memory_budget_is_told_with_that_budget(store: Store) ->
 def test_a_small_trial_is_told_as_what_ran(store: Store) -> None:
     sweep = history_sweep(store, job=tiny_job(8), trial_cluster=cpu_cluster(2))
     layout = cpu_layout(data_parallel_replicate_degree=4, tensor_parallel_degree=2)
-    trial = store.add_trial(
-        sweep.id,
-        lease=lease_of(store, sweep.id),
-        number=0,
-        layout=layout,
-        prediction=prediction(),
-        scaled=small_trial(),
-    )
-    store.start_trial(trial.id, lease=lease_of(store, trial.id), now=11.0)
-    end(store, trial, measurement())
+    end(store, start(store, sweep, layout=layout, scaled=small_trial()), measurement())
     (past,) = store.history.measured("cpu", before=EVER)
     assert (past.layout, past.job.cluster.world_size) == (small_trial().layout, 2)
     assert past.job.workload.global_batch_size == 2

@@ -24,7 +24,7 @@ from tests.contracts.acts import (
     finish,
     gate_result,
     held_sweep,
-    lease_of,
+    judge,
     measure,
     release_sweep,
     start,
@@ -53,7 +53,7 @@ def busy_sweep(store: Store, *, name: str = "") -> Sweep:
     end(store, start(store, sweep, 3), Stopped(reason="pruned"))
     start(store, sweep, 4, layout=cpu_layout(tensor_parallel_degree=2))
     add(store, sweep, 5)
-    store.add_gate(best.id, gate_result(accelerator_hours=0.5), lease=lease_of(store, best.id), now=13.0)
+    judge(store, best, gate_result(accelerator_hours=0.5))
     return store.get_sweep(sweep.id)
 
 
@@ -126,7 +126,7 @@ def test_an_overview_tells_how_the_best_value_grew(store: Store) -> None:
 def test_a_trial_whose_gate_failed_is_not_the_best_of_an_overview(store: Store) -> None:
     sweep = held_sweep(store)
     worse, better = measure(store, sweep, 0, mfu=0.2), measure(store, sweep, 1, mfu=0.4)
-    store.add_gate(better.id, gate_result(GateOutcome.FAILED), lease=lease_of(store, better.id), now=13.0)
+    judge(store, better, gate_result(GateOutcome.FAILED))
     assert worse.measurement is not None
     assert store.overview(sweep.id, now=20.0).best_mfu == worse.measurement.mfu
 

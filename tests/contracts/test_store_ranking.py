@@ -15,8 +15,8 @@ from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import RankedTime, Stopped, TrialState
 from autotuner.store.options import Page, TrialFilter
 from autotuner.store.sql import Store
-from tests.builders import big_job, cpu_layout, failure, measurement, step_report
-from tests.contracts.acts import claim, create, end, gate_result, held_sweep, lease_of, measure, start
+from tests.builders import big_job, cpu_layout, failure, measurement
+from tests.contracts.acts import claim, create, end, gate_result, held_sweep, judge, lease_of, measure, start, step
 
 
 # ---------------------------------------------------------------------- order
@@ -50,7 +50,7 @@ def drawing(watts: float) -> Footprint:
 def test_ranked_trials_come_without_steps(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
+    step(store, trial)
     complete = end(store, trial, measurement())
     assert store.ranking(sweep.id) == ([replace(complete, steps=())], 1)
 
@@ -119,18 +119,8 @@ def test_a_trial_that_repeats_another_has_no_rank_and_tells_how_that_one_is_know
     sweep = held_sweep(store)
     first = measure(store, sweep, 0, mfu=0.3)
     for number, step_time_s in ((1, 0.6), (2, 0.7)):
-        again = store.add_trial(
-            sweep.id,
-            lease=lease_of(store, sweep.id),
-            number=number,
-            layout=first.layout,
-            prediction=first.prediction,
-            repeats=0,
-        )
-        store.start_trial(again.id, lease=lease_of(store, again.id), now=20.0)
-        ended = store.finish_trial(
-            again.id, measurement(mfu=0.9, step_time_s=step_time_s), lease=lease_of(store, again.id), now=21.0
-        )
+        again = start(store, sweep, number, layout=first.layout, repeats=0)
+        ended = end(store, again, measurement(mfu=0.9, step_time_s=step_time_s))
         assert (ended.repeats, ended.is_ranked) == (0, False)
     assert store.ranking(sweep.id) == store.ranking() == ([first], 1)
     assert [time.repeated_s for time in store.ranked_times(sweep.id)] == [(0.6, 0.7)]
@@ -144,7 +134,7 @@ def test_a_trial_keeps_what_its_loss_gate_found_and_loses_its_rank_where_it_fail
 ) -> None:
     sweep = held_sweep(store)
     first, second = measure(store, sweep, 0, mfu=0.4), measure(store, sweep, 1, mfu=0.3)
-    gated = store.add_gate(first.id, gate_result(outcome), lease=lease_of(store, first.id), now=13.0)
+    gated = judge(store, first, gate_result(outcome))
     assert gated.gate is not None
     assert gated.gate.outcome is outcome
     ranked = [second] if outcome is GateOutcome.FAILED else [gated, second]
@@ -157,7 +147,7 @@ def test_a_gated_trial_reads_back_with_both_curves_wherever_it_is_read(store: St
     sweep = held_sweep(store)
     trial = measure(store, sweep, 0, mfu=0.4)
     result = gate_result(candidate_losses=((5.5, 5.4), (5.6, 5.5)), excess=0.01, noise=0.002, accelerator_hours=0.1)
-    gated = store.add_gate(trial.id, result, lease=lease_of(store, trial.id), now=13.0)
+    gated = judge(store, trial, result)
     assert gated == replace(trial, gate=result)
     assert store.get_trial(trial.id) == gated
     assert store.list_trials(sweep.id) == store.ranking(sweep.id) == ([gated], 1)
@@ -165,7 +155,7 @@ def test_a_gated_trial_reads_back_with_both_curves_wherever_it_is_read(store: St
 
 def test_a_loss_that_is_no_number_can_be_stored_of_a_gate(store: Store) -> None:
     trial = measure(store, held_sweep(store), 0, mfu=0.4)
-    store.add_gate(trial.id, gate_result(GateOutcome.FAILED), lease=lease_of(store, trial.id), now=13.0)
+    judge(store, trial, gate_result(GateOutcome.FAILED))
     gate = store.get_trial(trial.id).gate
     assert gate is not None
     assert str(gate.candidate_losses) == "((5.5, 5.4), (5.6, nan))"
@@ -173,7 +163,7 @@ def test_a_loss_that_is_no_number_can_be_stored_of_a_gate(store: Store) -> None:
 
 def test_a_trial_is_gated_once(store: Store) -> None:
     trial = measure(store, held_sweep(store), 0, mfu=0.4)
-    gated = store.add_gate(trial.id, gate_result(), lease=lease_of(store, trial.id), now=13.0)
+    gated = judge(store, trial, gate_result())
     with pytest.raises(Conflict, match="passed"):
         store.add_gate(trial.id, gate_result(GateOutcome.FAILED), lease=lease_of(store, trial.id), now=14.0)
     assert store.ranking(trial.sweep_id)[1] == 1
@@ -183,5 +173,5 @@ def test_a_trial_is_gated_once(store: Store) -> None:
 def test_only_a_complete_trial_is_gated(store: Store) -> None:
     trial = start(store, held_sweep(store))
     with pytest.raises(Conflict, match="running"):
-        store.add_gate(trial.id, gate_result(), lease=lease_of(store, trial.id), now=13.0)
+        judge(store, trial, gate_result())
     assert store.get_trial(trial.id).gate is None

@@ -17,8 +17,8 @@ from autotuner.store.retention import Thinned
 from autotuner.store.sql import Store
 from autotuner.store.tables import audit, sweeps
 from tests import runs
-from tests.builders import failure, measurement, step_report, step_timeline
-from tests.contracts.acts import create, end, finish, held_sweep, lease_of, start
+from tests.builders import failure, measurement, step_timeline
+from tests.contracts.acts import create, end, finish, held_sweep, lease_of, start, step
 from tests.contracts.upkeep import announcement, webhook
 
 
@@ -28,8 +28,8 @@ def lived_sweep(store: Store, *, ended_at: float = 20.0) -> Sweep:
     outcomes: tuple[Outcome, ...] = (measurement(), Stopped(reason="pruned"), failure())
     for number, outcome in enumerate(outcomes):
         trial = start(store, sweep, number)
-        for step in (0, 1):
-            store.add_step(trial.id, step_report(step), lease=lease_of(store, trial.id), now=12.0)
+        for moment in (0, 1):
+            step(store, trial, moment)
         store.add_note(trial.id, "waits for the machine", lease=lease_of(store, trial.id), now=12.0)
         found = LinkEvent(step=1, kind=LinkEventKind.LINK_DEAD, stages=(0, 1))
         store.add_link_event(trial.id, found, lease=lease_of(store, trial.id), now=12.0)
@@ -71,7 +71,7 @@ def test_the_timeline_of_a_measured_step_goes_with_the_steps(store: Store) -> No
 
 def test_an_unfinished_sweep_is_never_thinned(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
+    step(store, trial)
     create(store)
     assert store.retention.thin_sweep(before=1e12, now=1e12) is None
 

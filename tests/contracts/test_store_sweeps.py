@@ -24,6 +24,7 @@ from tests.contracts.acts import (
     claim,
     claim_sweep,
     create,
+    end,
     finish,
     finish_sweep,
     gate_result,
@@ -34,6 +35,7 @@ from tests.contracts.acts import (
     release_sweep,
     renew_lease,
     start,
+    step,
     take_over,
 )
 
@@ -112,16 +114,10 @@ def test_a_claimed_sweep_runs_for_its_owner(store: Store) -> None:
     assert store.get_sweep(sweep.id) == sweep
 
 
-def test_a_takeover_keeps_the_time_of_the_first_start(store: Store) -> None:
-    sweep = held_sweep(store)
-    take_over(store)
-    assert store.get_sweep(sweep.id).started_at == 10.0
-
-
 def test_a_takeover_queues_the_running_trial_again_and_forgets_its_steps(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
+    step(store, trial)
     take_over(store)
     interrupted = store.get_trial(trial.id)
     assert (interrupted.state, interrupted.number, interrupted.attempts) == (TrialState.QUEUED, 0, 1)
@@ -149,14 +145,6 @@ def test_a_lapsed_lease_that_nobody_took_over_is_still_held(store: Store) -> Non
     sweep = held_sweep(store)
     renew_lease(store, sweep.id, owner=OWNER, now=1000.0)
     assert store.overview(sweep.id, now=1001.0).lease_until == 1030.0
-
-
-def test_a_released_sweep_can_be_claimed_at_once(store: Store) -> None:
-    sweep = held_sweep(store)
-    release_sweep(store, sweep.id, owner=OWNER, now=11.0)
-    released = store.get_sweep(sweep.id)
-    assert (released.state, released.owner) == (RunState.RUNNING, None)
-    assert claim(store, owner=OTHER, now=11.0).id == sweep.id
 
 
 WORKER_WRITES: dict[str, Callable[[Store, str, str], Any]] = {
@@ -218,6 +206,36 @@ def test_writes_to_a_trial_that_is_not_stored_are_not_found(store: Store, write:
         write(store, "sw-missing", "sw-missing-0000")
 
 
+def test_a_renewal_counts_though_the_clock_was_set_back(store: Store) -> None:
+    sweep = held_sweep(store)
+    renew_lease(store, sweep.id, owner=OWNER, now=-3590.0)
+    assert [lease.renewals for lease in held_sweeps(store)] == [2]
+
+
+def test_a_worker_that_shares_its_name_with_the_next_holder_has_lost_its_lease(store: Store) -> None:
+    sweep = held_sweep(store)
+    assert sweep.lease is not None
+    take_over(store, owner=OWNER)
+    with pytest.raises(LeaseLost):
+        store.add_trial(sweep.id, lease=sweep.lease, number=0, layout=cpu_layout(), prediction=prediction())
+
+
+def test_a_sweep_that_a_service_with_a_fast_clock_stored_is_claimed_at_once(store: Store) -> None:
+    sweep = create(store, now=1e9)
+    claimed = claim_sweep(store, owner=OWNER, now=10.0, lease_s=LEASE_S)
+    assert claimed is not None
+    assert claimed.id == sweep.id
+
+
+def test_a_sweep_that_was_given_back_comes_before_those_that_were_asked_for_later(store: Store) -> None:
+    sweep = held_sweep(store)
+    create(store, now=5.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=20.0)
+    claimed = claim_sweep(store, owner=OTHER, now=21.0, lease_s=LEASE_S)
+    assert claimed is not None
+    assert claimed.id == sweep.id
+
+
 # ---------------------------------------------------------------------- ending
 def test_cancelling_a_queued_sweep_ends_it_at_once(store: Store) -> None:
     sweep = store.request_cancel(create(store).id, now=3.0)
@@ -246,7 +264,7 @@ def test_cancelling_a_sweep_whose_jobs_an_engine_still_runs_leaves_the_end_to_th
     trial = start(store, held)
     job = EngineJob(engine="slurm", name="t-1-0-0", handle="4711", submitted_at=11.0, phase=EngineJobPhase.RUNNING)
     store.set_job(trial.id, job, lease=lease_of(store, trial.id), now=11.0)
-    store.finish_trial(trial.id, Stopped(reason="shutdown"), lease=lease_of(store, trial.id), now=12.0)
+    end(store, trial, Stopped(reason="shutdown"))
     release_sweep(store, held.id, owner=OWNER, now=12.0)
     assert store.request_cancel(held.id, now=13.0).state is RunState.RUNNING
     claimed = claim(store, owner=OTHER, now=14.0)
@@ -272,15 +290,7 @@ def test_finishing_records_the_end_and_drops_the_lease(store: Store) -> None:
 
 
 def test_the_detail_of_an_end_may_be_any_text(store: Store) -> None:
-    sweep = finish_sweep(
-        store,
-        held_sweep(store).id,
-        owner=OWNER,
-        now=20.0,
-        state=RunState.FAILED,
-        reason=StopReason.ERROR,
-        detail="a worker printed \0 and \ud800",
-    )
+    sweep = finish(store, held_sweep(store), state=RunState.FAILED, detail="a worker printed \0 and \ud800")
     assert store.get_sweep(sweep.id).stop_detail.startswith("a worker printed")
 
 
@@ -293,8 +303,3 @@ def test_finishing_cancels_trials_that_have_not_ended(store: Store) -> None:
         ended = store.get_trial(trial.id)
         assert (ended.state, ended.finished_at) == (TrialState.CANCELLED, 20.0)
         assert ended.stopped == Stopped(reason="budget", detail="4 of 4 trials ran")
-
-
-def test_a_finished_sweep_is_never_claimed_again(store: Store) -> None:
-    finish(store, held_sweep(store))
-    assert claim_sweep(store, owner=OTHER, now=1e9, lease_s=LEASE_S) is None

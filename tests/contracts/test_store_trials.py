@@ -8,13 +8,12 @@ import pytest
 
 from autotuner.core.choices import Recompute
 from autotuner.core.errors import Conflict, NotFound
-from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Prospects
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.store.options import Page, TrialFilter
 from autotuner.store.sql import Store
 from tests.builders import cpu_layout, failure, measurement, prediction, step_report, step_timeline
-from tests.contracts.acts import OWNER, add, claim, create, end, finish_sweep, held_sweep, lease_of, measure, start
+from tests.contracts.acts import add, begin, claim, create, end, finish, held_sweep, lease_of, measure, start, step
 
 
 # ---------------------------------------------------------------------- one trial
@@ -22,7 +21,7 @@ def test_an_added_trial_is_queued_and_reads_back_as_it_was_given(store: Store) -
     sweep = held_sweep(store)
     layout = cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
     guess = prediction(mfu=1 / 3, relative_error=0.1)
-    trial = store.add_trial(sweep.id, lease=lease_of(store, sweep.id), number=3, layout=layout, prediction=guess)
+    trial = add(store, sweep, 3, layout=layout, prediction=guess)
     assert (trial.layout, trial.prediction) == (layout, guess)
     assert (trial.state, trial.number, trial.attempts) == (TrialState.QUEUED, 3, 0)
     assert store.get_trial(trial.id) == trial
@@ -33,14 +32,7 @@ def test_what_the_search_expected_is_kept_with_the_trial_and_with_its_sweep(stor
     assert sweep.prospects is None
     first, second = (Prospects(num_candidates=12, num_fitting=9, expected_gain=gain) for gain in (None, 0.25))
     for number, expected in enumerate((first, second, None)):
-        store.add_trial(
-            sweep.id,
-            lease=lease_of(store, sweep.id),
-            number=number,
-            layout=cpu_layout(),
-            prediction=prediction(),
-            prospects=expected,
-        )
+        add(store, sweep, number, prospects=expected)
     trials, _ = store.list_trials(sweep.id)
     assert [trial.expected_gain for trial in trials] == [None, 0.25, None]
     assert store.get_sweep(sweep.id).prospects == second  # the last trial was not chosen by the search
@@ -49,16 +41,7 @@ def test_what_the_search_expected_is_kept_with_the_trial_and_with_its_sweep(stor
 def test_what_the_search_expects_at_the_end_is_kept_with_the_sweep(store: Store) -> None:
     sweep = held_sweep(store)
     left = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.004)
-    ended = finish_sweep(
-        store,
-        sweep.id,
-        owner=OWNER,
-        now=20.0,
-        state=RunState.COMPLETE,
-        reason=StopReason.TRIAL_BUDGET,
-        detail="3 of 3 trials ran",
-        prospects=left,
-    )
+    ended = finish(store, sweep, prospects=left)
     assert ended.prospects == left
     assert store.get_sweep(sweep.id) == ended
 
@@ -87,7 +70,7 @@ def test_a_started_trial_runs_its_first_attempt(store: Store) -> None:
 def test_a_running_trial_cannot_start(store: Store) -> None:
     trial = start(store, held_sweep(store))
     with pytest.raises(Conflict, match="running"):
-        store.start_trial(trial.id, lease=lease_of(store, trial.id), now=12.0)
+        begin(store, trial)
     assert store.get_trial(trial.id) == trial
 
 
@@ -100,7 +83,7 @@ def test_an_unknown_trial_is_not_found(store: Store) -> None:
 # ---------------------------------------------------------------------- steps
 def test_steps_come_back_in_order(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    reports = tuple(step_report(step, loss=5.0 - step / 3, is_warmup=step < 2) for step in range(12))
+    reports = tuple(step_report(number, loss=5.0 - number / 3, is_warmup=number < 2) for number in range(12))
     for report in (*reports[5:], *reports[:5]):
         store.add_step(trial.id, report, lease=lease_of(store, trial.id), now=12.0)
     assert store.get_trial(trial.id).steps == reports
@@ -108,23 +91,23 @@ def test_steps_come_back_in_order(store: Store) -> None:
 
 def test_a_step_is_reported_once(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(0), lease=lease_of(store, trial.id), now=12.0)
+    step(store, trial, 0)
     with pytest.raises(Conflict, match="step 0"):
-        store.add_step(trial.id, step_report(0, loss=1.0), lease=lease_of(store, trial.id), now=13.0)
+        step(store, trial, loss=1.0)
     assert store.get_trial(trial.id).steps == (step_report(0),)
 
 
 def test_a_queued_trial_takes_no_step(store: Store) -> None:
     trial = add(store, held_sweep(store))
     with pytest.raises(Conflict, match="queued"):
-        store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
+        step(store, trial)
 
 
 def test_a_loss_that_is_no_number_stays_none(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(loss=math.nan), lease=lease_of(store, trial.id), now=12.0)
-    (step,) = store.get_trial(trial.id).steps
-    assert math.isnan(step.loss)
+    step(store, trial, loss=math.nan)
+    (report,) = store.get_trial(trial.id).steps
+    assert math.isnan(report.loss)
 
 
 # ---------------------------------------------------------------------- outcomes
@@ -141,7 +124,7 @@ def test_a_loss_that_is_no_number_stays_none(store: Store) -> None:
 )
 def test_a_trial_ends_as_its_outcome_says(store: Store, outcome: Outcome, state: TrialState) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=11.5)
+    step(store, trial)
     ended = end(store, trial, outcome)
     assert (ended.state, ended.finished_at, ended.steps) == (state, 12.0, (step_report(),))
     assert ended.measurement == (outcome if state is TrialState.COMPLETE else None)
@@ -155,12 +138,12 @@ def test_a_trial_stopped_for_its_workers_sake_is_queued_again_and_a_shutdown_doe
     store: Store, reason: str, attempts: int
 ) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=11.5)
+    step(store, trial)
     stopped = end(store, trial, Stopped(reason="shutdown" if reason == "shutdown" else "lease_lost"))
     assert (stopped.state, stopped.attempts, stopped.steps) == (TrialState.QUEUED, attempts, ())
     assert (stopped.started_at, stopped.finished_at, stopped.stopped) == (None, None, None)
     assert store.get_trial(trial.id) == stopped
-    again = store.start_trial(trial.id, lease=lease_of(store, trial.id), now=20.0)
+    again = begin(store, trial, now=20.0)
     assert (again.attempts, again.started_at) == (attempts + 1, 20.0)
 
 
@@ -175,8 +158,8 @@ def test_a_trial_ends_once(store: Store) -> None:
 def test_trials_are_listed_by_number_without_steps_a_page_at_a_time(store: Store) -> None:
     sweep = held_sweep(store)
     trials = [add(store, sweep, number) for number in (2, 0, 1)]
-    running = store.start_trial(trials[0].id, lease=lease_of(store, trials[0].id), now=11.0)
-    store.add_step(running.id, step_report(), lease=lease_of(store, running.id), now=12.0)
+    running = begin(store, trials[0])
+    step(store, running)
     assert store.list_trials(sweep.id) == ([trials[1], trials[2], running], 3)
     assert store.list_trials(sweep.id, page=Page(limit=1, offset=1)) == ([trials[2]], 3)
 
@@ -201,12 +184,8 @@ def test_listed_trials_carry_how_they_ended(store: Store) -> None:
 def test_trials_are_listed_by_state_and_degree(store: Store, where: TrialFilter) -> None:
     sweep = held_sweep(store)
     add(store, sweep, 0)
-    wanted = start(
-        store,
-        sweep,
-        1,
-        layout=cpu_layout(tensor_parallel_degree=2, pipeline_parallel_degree=2, micro_batch_size=4),
-    )
+    layout = cpu_layout(tensor_parallel_degree=2, pipeline_parallel_degree=2, micro_batch_size=4)
+    wanted = start(store, sweep, 1, layout=layout)
     assert store.list_trials(sweep.id, where=where) == ([wanted], 1)
 
 

@@ -14,7 +14,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, tiny_job
-from tests.contracts.acts import OWNER, claim, create, finish, finish_sweep, held_sweep
+from tests.contracts.acts import claim, create, finish, held_sweep
 from tests.contracts.upkeep import (
     announcement,
     asked_gate,
@@ -34,8 +34,7 @@ def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[T
 
 def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
     sweep = held_sweep(store, **changes)
-    ended: dict[str, Any] = {"state": RunState.FAILED, "reason": StopReason.CANNOT_RUN, "detail": "no node answers"}
-    return finish_sweep(store, sweep.id, owner=OWNER, now=now, **ended)
+    return finish(store, sweep, now=now, state=RunState.FAILED, reason=StopReason.CANNOT_RUN, detail="no node answers")
 
 
 # ---------------------------------------------------------------------- retunes
@@ -102,9 +101,7 @@ def test_the_sweep_of_a_gate_or_a_retune_is_no_trouble_of_its_own(store: Store) 
     asked_gate(store)
     for _ in range(2):
         sweep = claim(store, now=110.0)
-        finish_sweep(
-            store, sweep.id, owner=OWNER, now=120.0, state=RunState.FAILED, reason=StopReason.ERROR, detail="x"
-        )
+        finish(store, sweep, now=120.0, state=RunState.FAILED, reason=StopReason.ERROR)
     assert told(store) == []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autotuner.core.trial import Stopped, TrialsVersion
 from autotuner.store.sql import Store
-from tests.builders import cpu_layout, engine_job, estimate, measurement, prediction, small_trial, step_report
-from tests.contracts.acts import claim, create, end, gate_result, held_sweep, lease_of, measure, start
+from tests.builders import engine_job, estimate, measurement, small_trial
+from tests.contracts.acts import add, claim, create, end, gate_result, held_sweep, judge, lease_of, measure, start, step
 
 
 def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
@@ -21,28 +21,20 @@ def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
     look()
     end(store, first, measurement())
     look()
-    store.add_gate(first.id, gate_result(), lease=lease_of(store, first.id), now=13.0)
+    judge(store, first, gate_result())
     look()
     end(store, start(store, sweep, 1), Stopped(reason="pruned"))
     look()
-    store.add_trial(sweep.id, lease=lease_of(store, sweep.id), number=2, layout=cpu_layout(), prediction=prediction())
+    add(store, sweep, 2)
     look()
     assert len(set(seen)) == len(seen)
 
 
 def test_estimates_are_another_version(store: Store) -> None:
     sweep = held_sweep(store)
-    queued = store.add_trial(
-        sweep.id,
-        lease=lease_of(store, sweep.id),
-        number=0,
-        layout=cpu_layout(),
-        prediction=prediction(),
-        scaled=small_trial(),
-    )
-    end(store, store.start_trial(queued.id, lease=lease_of(store, queued.id), now=11.0), measurement())
+    small = measure(store, sweep, 0, mfu=0.3, scaled=small_trial())
     before = store.trials_version(sweep.id)
-    store.set_estimates(sweep.id, {queued.id: estimate()}, lease=lease_of(store, sweep.id), now=14.0)
+    store.set_estimates(sweep.id, {small.id: estimate()}, lease=lease_of(store, sweep.id), now=14.0)
     assert store.trials_version(sweep.id) != before
 
 
@@ -50,8 +42,8 @@ def test_steps_are_no_other_version(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep, 0)
     before = store.trials_version(sweep.id)
-    for step in range(3):
-        store.add_step(trial.id, step_report(step), lease=lease_of(store, trial.id), now=12.0)
+    for number in range(3):
+        step(store, trial, number)
     assert store.trials_version(sweep.id) == before
 
 

@@ -12,7 +12,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState, Waiting
 from autotuner.store.sql import Store
 from tests.builders import measurement, step_report
-from tests.contracts.acts import OTHER, add, end, held_sweep, lease_of, measure, start, take_over
+from tests.contracts.acts import OTHER, add, end, held_sweep, lease_of, measure, start, step, take_over
 
 REASON = "waits until trials that run on this machine have ended (process 17 has them)"
 RUN = FinishedRun(number=0, seconds=2.5, measurement=measurement(mfu=0.3))
@@ -104,7 +104,7 @@ def test_a_service_that_dies_while_a_trial_waits_has_not_died_of_the_trial(store
 
 def test_a_trial_that_is_taken_over_keeps_its_finished_runs_and_their_steps(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(0), lease=lease_of(store, trial.id), now=12.0)
+    step(store, trial, 0)
     store.add_run(trial.id, RUN, lease=lease_of(store, trial.id))
     take_over(store)
     queued = store.get_trial(trial.id)

@@ -13,16 +13,15 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
-from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, Trial, TrialFailure, TrialState
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.clock import SystemClock
 from autotuner.search.sweeps.instructions import given_up, unless_lost_again
 from autotuner.store.sql import Store, memory_store
-from autotuner.store.trial_changes import new_trial
 from bench.fake_launcher import FakeLauncher
 from bench.sweeping import sweep_worker
-from tests.builders import cpu_layout, prediction, present, sweep_request
+from tests.builders import present, queued_trial, sweep_request
 from tests.unit.runs.test_sweep_trials import mixed_precision_request
 
 JOB = EngineJob(engine="slurm", name="job", handle="4711", submitted_at=1.0)
@@ -44,11 +43,6 @@ class Losing(FakeLauncher):
         self.specs.append(spec)
         watcher.on_job(replace(job, phase=EngineJobPhase.LOST, started_at=2.0, ended_at=3.0))
         return Stopped(reason="infrastructure", detail=f"node2 does not answer, {len(self.specs)}")
-
-
-def queued(**changes: object) -> Trial:
-    fresh = new_trial("sw-test", 0, cpu_layout(), prediction())
-    return replace(fresh, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
 
 
 def swept(launcher: Launcher, request: SweepRequest | None = None) -> tuple[Store, Sweep]:
@@ -94,22 +88,22 @@ def test_a_gate_whose_nodes_are_lost_each_time_gates_nothing_and_the_sweep_ends(
 
 
 def test_what_a_trial_was_given_up_for_is_said_unless_its_job_goes_on() -> None:
-    assert given_up(queued(attempts=2)) is None
-    interrupted = present(given_up(queued(attempts=3)))
+    assert given_up(queued_trial(attempts=2)) is None
+    interrupted = present(given_up(queued_trial(attempts=3)))
     assert (interrupted.kind, interrupted.message) == (
         FailureKind.INTERRUPTED,
         "interrupted 3 times; the service dies when it runs",
     )
-    lost = present(given_up(queued(attempts=3, jobs=(LOST,))))
+    lost = present(given_up(queued_trial(attempts=3, jobs=(LOST,))))
     assert lost.kind is FailureKind.INFRASTRUCTURE
     assert lost.message.endswith("the last time: node2 does not answer")
-    assert given_up(queued(attempts=3, jobs=(LOST, JOB))) is None
+    assert given_up(queued_trial(attempts=3, jobs=(LOST, JOB))) is None
 
 
 @pytest.mark.parametrize("reason", ["shutdown", "cancelled", "budget"])
 def test_only_lost_nodes_make_a_failure_of_a_stop(reason: str) -> None:
     stopped = Stopped(reason=reason)  # type: ignore[arg-type]  # one of the words
-    assert unless_lost_again(queued(state=TrialState.RUNNING, attempts=3), stopped) is stopped
+    assert unless_lost_again(queued_trial(state=TrialState.RUNNING, attempts=3), stopped) is stopped
 
 
 def test_a_restarted_service_hands_the_job_on_and_counts_one_attempt() -> None:
