@@ -31,6 +31,7 @@ from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT
 
 DAY = 86400.0
 HOST = {"host": "a", "torch": "2.12"}
+LATE = LinkHealth(ends=(0, 1), delay_s=0.06, source="measured 2026-03-02")
 
 
 @dataclass
@@ -115,13 +116,19 @@ class Service:
             self.scheduler.step()
 
 
+@pytest.fixture
+def night() -> Night:
+    """A night with one retune."""
+    made = Night()
+    made.add()
+    return made
+
+
 def verdict(run: RetuneRun) -> Verdict | None:
     return run.outcome.verdict if run.outcome else None
 
 
-def test_a_retune_runs_by_itself_and_finds_a_machine_that_became_slower() -> None:
-    night = Night()
-    night.add()
+def test_a_retune_runs_by_itself_and_finds_a_machine_that_became_slower(night: Night) -> None:
     first, second = (night.pass_night(NIGHT + number * DAY) for number in range(2))
     night.slowness, night.software = 1.1, {"host": "a", "torch": "2.13"}
     third = night.pass_night(NIGHT + 2 * DAY)
@@ -138,9 +145,7 @@ def test_a_retune_runs_by_itself_and_finds_a_machine_that_became_slower() -> Non
     assert [NIGHT <= group.at < NIGHT + DAY + 600 for group in kept.baseline] == [True, True]
 
 
-def test_every_outcome_is_announced_once() -> None:
-    night = Night()
-    night.add()
+def test_every_outcome_is_announced_once(night: Night) -> None:
     night.pass_night(NIGHT)
     night.scheduler().step()
     (told,), _ = night.store.announcements.feed()
@@ -148,9 +153,7 @@ def test_every_outcome_is_announced_once() -> None:
     assert told.facts["verdict"] == "unchanged"
 
 
-def test_nothing_is_started_before_it_is_due_or_twice() -> None:
-    night = Night()
-    night.add()
+def test_nothing_is_started_before_it_is_due_or_twice(night: Night) -> None:
     night.scheduler().step()
     assert night.runs() == []
     night.at = NIGHT
@@ -166,9 +169,7 @@ def test_a_retune_that_cannot_be_started_keeps_no_other_from_its_run() -> None:
     assert verdict(night.pass_night(NIGHT)) is Verdict.UNCHANGED
 
 
-def test_a_due_time_while_the_run_before_goes_on_is_stored_as_skipped() -> None:
-    night = Night()
-    night.add()
+def test_a_due_time_while_the_run_before_goes_on_is_stored_as_skipped(night: Night) -> None:
     night.at = NIGHT
     night.scheduler().step()
     night.at = NIGHT + DAY
@@ -176,9 +177,7 @@ def test_a_due_time_while_the_run_before_goes_on_is_stored_as_skipped() -> None:
     assert [run.state for run in night.runs()] == [RetuneState.SKIPPED, RetuneState.RUNNING]
 
 
-def test_a_service_that_was_away_for_days_runs_once_for_all_of_them() -> None:
-    night = Night()
-    night.add()
+def test_a_service_that_was_away_for_days_runs_once_for_all_of_them(night: Night) -> None:
     run = night.pass_night(NIGHT + 3 * DAY + 7200)
     assert (run.trigger, run.due_at, run.num_missed, len(night.runs())) == (
         Trigger.CAUGHT_UP,
@@ -189,9 +188,7 @@ def test_a_service_that_was_away_for_days_runs_once_for_all_of_them() -> None:
     assert night.store.retunes.get("nightly").next_due_at == NIGHT + 4 * DAY
 
 
-def test_a_loop_that_may_not_start_runs_concludes_them() -> None:
-    night = Night()
-    night.add()
+def test_a_loop_that_may_not_start_runs_concludes_them(night: Night) -> None:
     night.at = NIGHT
     quiet = night.scheduler(starts=False)
     quiet.step()
@@ -203,18 +200,14 @@ def test_a_loop_that_may_not_start_runs_concludes_them() -> None:
 
 
 # ---------------------------------------------------------------- people
-def test_a_run_out_of_turn_leaves_the_next_due_time_alone_and_there_is_one_at_a_time() -> None:
-    night = Night()
-    night.add()
+def test_a_run_out_of_turn_leaves_the_next_due_time_alone_and_there_is_one_at_a_time(night: Night) -> None:
     assert night.retuning.run_now("nightly").trigger is Trigger.MANUAL
     assert night.store.retunes.get("nightly").next_due_at == NIGHT
     with pytest.raises(Conflict, match="is not finished"):
         night.retuning.run_now("nightly")
 
 
-def test_what_came_due_while_a_retune_was_paused_is_not_caught_up() -> None:
-    night = Night()
-    night.add()
+def test_what_came_due_while_a_retune_was_paused_is_not_caught_up(night: Night) -> None:
     night.retuning.pause("nightly")
     night.at = NIGHT + DAY + 60
     night.scheduler().step()
@@ -235,17 +228,13 @@ def test_a_better_layout_is_found_and_becomes_the_incumbent_once_it_is_adopted()
     assert len(adopted.baseline) == 1
 
 
-def test_nothing_is_adopted_where_nothing_better_was_found() -> None:
-    night = Night()
-    night.add()
+def test_nothing_is_adopted_where_nothing_better_was_found(night: Night) -> None:
     night.pass_night(NIGHT)
     with pytest.raises(Conflict, match="found no better layout"):
         night.retuning.adopt("nightly")
 
 
-def test_the_incumbent_adopted_again_is_held_to_what_it_reaches_from_then_on() -> None:
-    night = Night()
-    night.add()
+def test_the_incumbent_adopted_again_is_held_to_what_it_reaches_from_then_on(night: Night) -> None:
     night.pass_night(NIGHT)
     night.slowness = 1.1
     assert night.retuning.adopt("nightly", INCUMBENT).baseline == ()
@@ -258,9 +247,7 @@ def test_a_layout_that_cannot_run_is_not_taken_for_the_one_in_use() -> None:
         Night().add(incumbent=cpu_layout(tensor_parallel_degree=3))
 
 
-def test_without_an_incumbent_the_fastest_that_was_measured_of_the_job_is_challenged() -> None:
-    night = Night()
-    night.add()
+def test_without_an_incumbent_the_fastest_that_was_measured_of_the_job_is_challenged(night: Night) -> None:
     night.pass_night(NIGHT)
     named = replace(night.store.retunes.get("nightly").request, name="other", incumbent=None, searches=True)
     other = night.retuning.add(named)
@@ -282,9 +269,7 @@ def test_new_software_starts_one_run() -> None:
     assert [run.trigger for run in night.runs()] == [Trigger.ENVIRONMENT, Trigger.CRON]
 
 
-def test_a_retune_that_does_not_ask_for_it_is_not_run_for_new_software() -> None:
-    night = Night()
-    night.add()
+def test_a_retune_that_does_not_ask_for_it_is_not_run_for_new_software(night: Night) -> None:
     night.pass_night(NIGHT)
     night.software = {"host": "a", "torch": "2.13"}
     assert night.pass_night(NIGHT + 3600).trigger is Trigger.CRON
@@ -336,17 +321,13 @@ def test_a_run_predicts_by_the_links_that_the_clusters_last_check_found_and_keep
     night = Night()
     retune = night.add()
     cluster = retune.request.template.job.cluster
-    late = LinkHealth(ends=(0, 1), delay_s=0.06, source="measured 2026-03-02")
-    night.store.save_cluster(replace(cluster, link_health=(late,)))
+    night.store.save_cluster(replace(cluster, link_health=(LATE,)))
     run = night.retuning.run_now(retune.name)
     assert run.sweep_id is not None
-    assert night.store.get_sweep(run.sweep_id).request.job.cluster.link_health == (late,)
+    assert night.store.get_sweep(run.sweep_id).request.job.cluster.link_health == (LATE,)
 
 
 # ---------------------------------------------------------------- links
-LATE = LinkHealth(ends=(0, 1), delay_s=0.06, source="measured 2026-03-02")
-
-
 def test_new_links_start_one_run_that_is_not_held_to_what_the_incumbent_reached_on_the_old_ones() -> None:
     night = Night()
     cluster = sweep_request().job.cluster

@@ -1,27 +1,32 @@
-"""Workers of durable runs, whatever the kind, and of gates."""
+"""Workers of durable runs, whatever the kind, and of gates; what they do again and again, and how they are seen."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from threading import Event
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from autotuner.core.announcement import AnnouncementKind, DeliveryProgress
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.core.run import Finish, NewRun, Run, RunState
 from autotuner.core.upkeep import MfuGate, MfuGateOutcome
 from autotuner.runs.gate import gate_kind
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.lease import Hold
-from autotuner.runs.worker import Worker
+from autotuner.runs.worker import Presence, Worker, forever
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.engine import writing
+from autotuner.store.health import Health
+from autotuner.store.schema import memory_engine
 from autotuner.store.sql import Store, memory_store
 from autotuner.store.tables import runs
+from bench.fake_launcher import FakeLauncher
 from tests.announcements import announcement
 from tests.clocks import ManualClock
 from tests.contracts.upkeep import asked_gate, end_sweep
@@ -227,7 +232,7 @@ def test_an_error_of_one_action_ends_the_others_and_the_run(store: Store) -> Non
 
 def gate_worker(store: Store, clock: ManualClock, owner: str = "b") -> Worker:
     kind = gate_kind(store)
-    return Worker(store.runs, {kind.name: kind}, clock, owner=owner, lease_s=10.0, shutdown=Event())
+    return Worker(store.runs, {kind.name: kind}, clock, owner=owner, lease_s=10.0, shutdown=threading.Event())
 
 
 def outcome_of(store: Store, gate: MfuGate) -> MfuGateOutcome | None:
@@ -271,3 +276,71 @@ def test_a_gate_whose_sweep_cannot_be_read_could_not_run() -> None:
     assert gate_worker(store, ManualClock(130.0)).run_once()
     assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN
     assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.GATE_COULD_NOT_RUN]
+
+
+def test_a_step_that_raises_is_done_again_until_somebody_says_stop() -> None:
+    done: list[str] = []
+    shutdown = threading.Event()
+
+    def steps() -> Iterator[object]:
+        done.append("away")
+        yield StoreUnavailable("no database")
+        done.append("broken")
+        yield ValueError("a bug")
+        done.append("last")
+        shutdown.set()
+        yield True
+
+    coming = steps()
+
+    def step() -> bool:
+        found = next(coming)
+        if isinstance(found, Exception):
+            raise found
+        return True
+
+    forever(step, poll_s=0.0, shutdown=shutdown, name="test")
+    assert done == ["away", "broken", "last"]
+
+
+def test_while_there_is_something_to_do_nothing_waits() -> None:
+    shutdown = threading.Event()
+    left = [False, True, True]
+
+    def step() -> bool:
+        if len(left) == 1:
+            shutdown.set()
+        return left.pop()
+
+    forever(step, poll_s=3600.0, shutdown=shutdown, name="test")  # the last wait is ended by the stop
+    assert not left
+
+
+def test_a_worker_is_seen_while_it_runs_and_gone_when_it_was_stopped() -> None:
+    store = memory_store()
+    app = build(Settings(), store=store, launcher=FakeLauncher())
+    app.background.start()
+    while not store.health.workers():
+        time.sleep(0.01)
+    app.background.stop()
+    assert store.health.workers() == []
+    app.close()
+
+
+def test_each_sign_of_life_is_of_its_time_and_the_start_stays() -> None:
+    store, clock = memory_store(), ManualClock()
+    presence = Presence(store.health, clock, name="worker-a")
+    for seconds in (5.0, 10.0):
+        clock.sleep(seconds)
+        presence.tell()
+    (seen,) = store.health.workers()
+    assert (seen.name, seen.started_at, seen.seen_at) == ("worker-a", 1000.0, 1015.0)
+
+
+def test_a_worker_stops_though_the_store_is_away() -> None:
+    class Away(Health):
+        def forget(self, name: str) -> None:
+            raise StoreUnavailable(f"nobody forgets {name}")
+
+    store: Health = Away(memory_engine())
+    Presence(store, ManualClock(), name="worker-a").end()
