@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,15 +15,18 @@ from autotuner.launch.this_machine import software_of_this_machine
 from autotuner.runs.check import check_kind
 from autotuner.runs.clock import Clock
 from autotuner.runs.delivery import delivery_kind
+from autotuner.runs.gate import gate_kind
 from autotuner.runs.kind import Kind
+from autotuner.runs.retune import retune_kind
+from autotuner.runs.retune_clock import RetuneScheduler
+from autotuner.runs.study import study_kind
+from autotuner.runs.sweep_trials import sweep_kind
 from autotuner.runs.worker import Presence, Worker, forever, new_owner
 from autotuner.service.observing import silence_optuna
 from autotuner.service.posting import Poster
 from autotuner.service.settings import Settings
 from autotuner.service.webhooks import post_by
-
-if TYPE_CHECKING:
-    from autotuner.store.sql import Store
+from autotuner.store.sql import Store
 
 _log = structlog.get_logger(__name__)
 
@@ -55,12 +57,6 @@ class Background:
 
     def work(self) -> None:
         """Run sweeps on this thread, and what goes on beside them on others, until told to stop."""
-        from autotuner.runs.gate import gate_kind  # noqa: PLC0415  # Optuna: a service without workers has none
-        from autotuner.runs.retune import retune_kind  # noqa: PLC0415
-        from autotuner.runs.retune_clock import RetuneScheduler  # noqa: PLC0415
-        from autotuner.runs.study import study_kind  # noqa: PLC0415
-        from autotuner.runs.sweep_trials import sweep_kind  # noqa: PLC0415
-
         silence_optuna()
         store, owner = self.open_store(), new_owner()
         post = post_by(self.poster, self.clock, self.settings.public_url)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
@@ -56,10 +56,8 @@ from autotuner.service.posting import WEBHOOK_ALLOW, Poster
 from autotuner.service.settings import Settings
 from autotuner.service.webhooks import Webhooks
 from autotuner.store.cache import KeptTrials
-
-if TYPE_CHECKING:
-    from autotuner.store.descriptions import Names
-    from autotuner.store.sql import Store
+from autotuner.store.descriptions import Names
+from autotuner.store.sql import Store, open_store
 
 Startable: TypeAlias = SweepCreate | SweepRequest | OptimizerStudyCreate | GateCreate | ClusterCheck | PlanRequest
 """What becomes a run that people may read and stop."""
@@ -377,15 +375,10 @@ def build(
     engines = read_engines(settings.engines) if settings.engines else {}
     launchers = {name: EngineLauncher(one, settings.work_dir, trainers) for name, one in engines.items()}
 
-    def opened() -> Store:
-        from autotuner.store.sql import open_store  # noqa: PLC0415  # SQLAlchemy: a prediction needs no database
-
-        return open_store(settings.database_url) if store is None else store
-
     app = App(
         settings=settings,
         stored_names=names,
-        open_store=opened,
+        open_store=lambda: open_store(settings.database_url) if store is None else store,
         launcher=launcher or _launcher(settings, trainers, launchers),
         clock=clock or SystemClock(),
         trainers=trainers,
