@@ -320,17 +320,9 @@ def pair_measurements() -> Measurements:
     return measurements(collectives=(*measurements().collectives, *across))
 
 
-def queued_trial(sweep_id: str = "sw-test", number: int = 0, **changes: Any) -> Trial:
-    """A trial that nobody has started."""
-    fresh = Trial(
-        id=f"{sweep_id}-{number:04d}",
-        sweep_id=sweep_id,
-        number=number,
-        state=TrialState.QUEUED,
-        layout=cpu_layout(),
-        prediction=prediction(),
-    )
-    return replace(fresh, **changes)
+def queued_trial(sweep_id: str = "sw-test", **changes: Any) -> Trial:
+    """The first trial of a sweep, which nobody has started."""
+    return trial(cpu_layout(), id=f"{sweep_id}-0000", sweep_id=sweep_id, state=TrialState.QUEUED, **changes)
 
 
 def small_trial(**changes: Any) -> ScaledTrial:
