@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -26,6 +26,8 @@ from api.errors import PROBLEM_MEDIA_TYPE, Problem
 from autotuner.core.access import Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import Document, dataclasses_in
+from autotuner.core.listed import Listed
+from autotuner.core.value import derived_of
 
 # Components of the OpenAPI document: what several requests may be written in short is described once, by a name.
 #
@@ -116,6 +118,7 @@ def _document(api: FastAPI) -> dict[str, Any]:
         routes=api.routes,
         separate_input_output_schemas=False,
     )
+    document = _with_plain_names(document)
     schemas = document["components"]["schemas"]
     problem = TypeAdapter(Document[Problem]).json_schema(ref_template="#/components/schemas/{model}")
     schemas |= problem.pop("$defs") | {"Problem": problem}
@@ -128,6 +131,17 @@ def _document(api: FastAPI) -> dict[str, Any]:
                 operation["responses"] |= {"408": _problem(408), "413": _problem(413)}
     _secure(document, asks=api.state.entrance is not None)
     return with_components(document)
+
+
+def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with ``RetuneList`` in the place of ``Listed_Retune_``: generators make classes of names."""
+    text = re.sub(r"\bListed_(\w+?)_(?=\")", r"\1List", json.dumps(document))
+    named: dict[str, Any] = json.loads(text)
+    for name, schema in named["components"]["schemas"].items():
+        if schema.get("title") == Listed.__name__:
+            _describe(schema, Listed)
+            schema["title"] = name
+    return named
 
 
 # ---------------------------------------------------------------- what docstrings say
@@ -163,6 +177,10 @@ def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
             shape["description"] = " ".join(text.split())
         if (default := _default(field)) is not MISSING:
             shape["default"] = to_plain(default)
+    for name, one in derived_of(cls).items():  # type: ignore[arg-type]  # a class is hashable
+        hint = get_type_hints(one.fget)["return"]
+        text = " ".join(inspect.cleandoc(one.__doc__ or "").split())
+        schema["properties"][name] = TypeAdapter(hint).json_schema() | {"readOnly": True, "description": text}
 
 
 def field_texts(cls: type[Any]) -> Mapping[str, str]:

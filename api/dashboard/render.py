@@ -12,10 +12,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
 from api.dashboard.charts.drawing import key
-from api.dashboard.views import layouts
 from api.dashboard.views.sweep_pictures import layout_in_short
 from api.edge.caller import caller_in, csrf_in
 from autotuner.core.access import Scope
+from autotuner.report import layouts
+from autotuner.report.html import Html
+from autotuner.report.report import Report
 
 _SHEETS = Path(__file__).parent / "css"
 
@@ -58,6 +60,36 @@ def page(request: Request, template: str, *, status: int = 200, **values: Any) -
     """The template with the values, everything escaped."""
     content = _environment().get_template(template).render(**_around(request), **values)
     return Response(content, status, media_type="text/html")
+
+
+def report_page(
+    request: Request,
+    report: Report,
+    *,
+    part: str | None = None,
+    every_s: float | None = None,
+    parent: tuple[str, str] | None = None,
+    json: str = "",
+) -> Response:
+    """A report as a page, or its sections alone.
+
+    Args:
+        request: Of the page.
+        report: What it says.
+        part: ``live`` asks for the sections alone.
+        every_s: Seconds after which the page asks for its sections again; None: never.
+        parent: Words and path of the page above.
+        json: Path of the same as JSON; empty: none.
+    """
+    html = Html(request.scope.get("root_path", ""))
+    if part:
+        return Response(html.sections(report), media_type="text/html")
+    return page(request, "report.html", report=report, html=html, every_s=every_s, parent=parent, json=json)
+
+
+def service_of(request: Request) -> str:
+    """The address of the service, for commands that pages show."""
+    return str(request.base_url).rstrip("/")
 
 
 def _around(request: Request) -> dict[str, Any]:

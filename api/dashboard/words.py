@@ -22,6 +22,8 @@ from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
 from autotuner.core.units import format_long_duration as long_duration
 from autotuner.costmodel.evidence import PHRASES
+from autotuner.report.layouts import phrase
+from autotuner.report.words import plain
 from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.predictions import ModelSize, Predicted
 from autotuner.search.text.sentences import (
@@ -274,11 +276,6 @@ def date(epoch_s: float) -> str:
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def plain(word: object) -> str:
-    """A word of the wire format as people write it: ``no_improvement`` is ``no improvement``."""
-    return str(word).replace("_", " ")
-
-
 def in_all(total: int) -> str:
     """How many a list has, of which no more were counted than these."""
     return f"more than {COUNTED_BEHIND}" if total > COUNTED_BEHIND else str(total)
@@ -311,14 +308,6 @@ def in_words(layout: Layout) -> str:
     choices = [phrase(name, layout) for name in _PHRASED if layout.shows(name)]
     prefix = "one rank · " if layout.world_size == 1 else ""
     return prefix + " · ".join([*degrees, *choices])
-
-
-def phrase(name: str, layout: Layout) -> str:
-    """A field's value and what other fields say more of it: ``recompute full every 2 layers``."""
-    one, value = OPTIONS[name], getattr(layout, name)
-    text = PHRASES[name].format(format_bytes(value) if one.unit == "bytes" else plain(value))
-    more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.shows(other))
-    return " ".join([text, *(phrase(other, layout) for other in more)])
 
 
 def _degrees(layout: Layout) -> tuple[tuple[str, int], ...]:

@@ -9,12 +9,17 @@ from fastapi import APIRouter, Path, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import OwnRetuneOf
-from api.schemas.retunes import RetuneDetail, RetuneList, RetuneRunPage, RetuneTrend
 from autotuner.core.documents import Document
+from autotuner.core.listed import Listed
 from autotuner.core.sweep_requests import Adoption, RetuneCreate
-from autotuner.core.upkeep import RetuneRun
+from autotuner.core.upkeep import Retune, RetuneRun
+from autotuner.search.upkeep.retune import TrendPoint, trend
+from autotuner.store.options import Page
 
 router = APIRouter(tags=["retunes"])
+
+_MOST_POINTS = 500
+"""Runs that a trend goes back; a year of nights."""
 
 _RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["rr-3v7q2mxn5k"])]
 
@@ -22,7 +27,7 @@ _RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["rr-3v7q
 @router.post("/retunes", status_code=201, responses=problems(400, 404, 409, 422))
 def create_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[RetuneCreate]
-) -> Document[RetuneDetail]:
+) -> Document[Retune]:
     """Store a retune: a cron expression in a time zone, and the sweep that every due time starts.
 
     It is first due at the next due time. A run measures the incumbent until it is compared with what it reached before,
@@ -30,48 +35,47 @@ def create_retune(
     """
     retune = app.create_retune(app.retune(body), caller)
     response.headers["Location"] = request.url_for("read_retune", name=retune.name).path
-    return RetuneDetail.of_retune(app.store, retune)
+    return retune
 
 
 @router.get("/retunes", responses=problems())
-def list_retunes(app: AppOf) -> Document[RetuneList]:
+def list_retunes(app: AppOf) -> Document[Listed[Retune]]:
     """List all retunes: what is in use, when each is due, and how its last run ended."""
-    return RetuneList.of(app.store)
+    return Listed.whole(app.store.retunes.list())
 
 
 @router.get("/retunes/{name}", responses=problems(404, 422))
-def read_retune(app: AppOf, name: Name) -> Document[RetuneDetail]:
+def read_retune(app: AppOf, name: Name) -> Document[Retune]:
     """Read a retune with all that was asked of it."""
-    return RetuneDetail.of_retune(app.store, app.store.retunes.get(name))
+    return app.store.retunes.get(name)
 
 
 @router.delete("/retunes/{name}", responses=problems(404, 409, 422))
-def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[RetuneDetail]:
+def remove_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
     """Forget a retune with its runs; their sweeps stay. While a run is not finished: 409."""
-    removed = RetuneDetail.of_retune(app.store, retune)
     app.store.retunes.remove(retune.name)
-    return removed
+    return retune
 
 
 @router.post("/retunes/{name}/pause", responses=problems(404, 422))
-def pause_retune(app: AppOf, retune: OwnRetuneOf) -> Document[RetuneDetail]:
+def pause_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
     """Start no run by the clock any more; one that goes on ends as it would."""
-    return RetuneDetail.of_retune(app.store, app.retuning.pause(retune.name))
+    return app.retuning.pause(retune.name)
 
 
 @router.post("/retunes/{name}/resume", responses=problems(404, 422))
-def resume_retune(app: AppOf, retune: OwnRetuneOf) -> Document[RetuneDetail]:
+def resume_retune(app: AppOf, retune: OwnRetuneOf) -> Document[Retune]:
     """Go on with the next due time; those that came meanwhile are not caught up."""
-    return RetuneDetail.of_retune(app.store, app.retuning.resume(retune.name))
+    return app.retuning.resume(retune.name)
 
 
 @router.post("/retunes/{name}/adopt", responses=problems(400, 404, 409, 422))
-def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> Document[RetuneDetail]:
+def adopt_layout(app: AppOf, retune: OwnRetuneOf, body: Document[Adoption]) -> Document[Retune]:
     """Make another layout the incumbent: the one that is named, else the better one that the last run found.
 
     Where the last run found none: 409.
     """
-    return RetuneDetail.of_retune(app.store, app.retuning.adopt(retune.name, body.layout))
+    return app.retuning.adopt(retune.name, body.layout)
 
 
 @router.post("/retunes/{name}/runs", status_code=201, responses=problems(404, 409, 422, 429))
@@ -85,15 +89,16 @@ def run_retune(
 
 
 @router.get("/retunes/{name}/runs", responses=problems(404, 422))
-def list_retune_runs(app: AppOf, name: Name, page: PageOf) -> Document[RetuneRunPage]:
+def list_retune_runs(app: AppOf, name: Name, page: PageOf) -> Document[Listed[RetuneRun]]:
     """List the runs of a retune, newest first: why each began, and how it ended."""
-    return RetuneRunPage.of(app.store, name, page)
+    runs, total = app.store.retunes.runs(name, page=page)
+    return Listed(items=tuple(runs), total=total, limit=page.limit, offset=page.offset)
 
 
 @router.get("/retunes/{name}/trend", responses=problems(404, 422))
-def read_retune_trend(app: AppOf, name: Name) -> Document[RetuneTrend]:
+def read_retune_trend(app: AppOf, name: Name) -> Document[Listed[TrendPoint]]:
     """Read what the layout in use reached run by run, each beside the band in which noise alone lies."""
-    return RetuneTrend.of(app.store, name)
+    return Listed.whole(trend(app.store.retunes.runs(name, page=Page(limit=_MOST_POINTS))[0]))
 
 
 @router.get("/retune-runs/{run_id}", responses=problems(404, 422))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeVar
 
 import httpx
 
-from autotuner.core.errors import AutotunerError, InvalidInput, StoreUnavailable
+from autotuner.core.errors import InvalidInput, StoreUnavailable
+from autotuner.remote import Remote
 
 _POLL_S = 0.5
 _RESTART_S = 60.0
@@ -47,66 +46,30 @@ _TOKEN = "AUTOTUNER_TOKEN"
 """Variable with what a service that asks is shown; no option, since other users of a machine see those."""
 
 
-class ServiceError(AutotunerError):
-    """The service answered with a problem.
-
-    Attributes:
-        status: HTTP status.
-        problem: The problem document (RFC 9457).
-    """
-
-    def __init__(self, status: int, problem: dict[str, Any]) -> None:
-        self.status = status
-        self.problem = problem
-        super().__init__(str(problem.get("detail") or problem.get("title") or f"HTTP {status}"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerEvent:
-    """An event of a sweep, as the service streams it."""
-
-    sequence: int
-    kind: str
-    data: dict[str, Any]
-
-    @classmethod
-    def of(cls, text: str) -> ServerEvent:
-        """The event that a block of ``text/event-stream`` spells out."""
-        fields = dict(line.split(": ", 1) for line in text.splitlines())
-        return cls(sequence=int(fields["id"]), kind=fields["event"], data=json.loads(fields["data"]))
-
-
-class Client:
-    """Calls of the REST API that return its JSON.
-
-    Attributes:
-        url: Where the service and its dashboard are; None where it runs in this process, which no browser reaches.
-    """
+class Client(Remote):
+    """A service, whose calls are also there as JSON."""
 
     def __init__(self, http: httpx.Client, url: str | None = None) -> None:
-        self._http = http
+        super().__init__(url or str(http.base_url), http=http)
         self.url = url
 
     def get(self, path: str, **params: Any) -> Any:
-        """The body of a GET below ``/api/v1``.
-
-        Raises:
-            ServiceError: The service answered with a problem.
-            StoreUnavailable: It did not answer.
-        """
-        return self._body("GET", path, params=params)
+        """The body of a GET below ``/api/v1``; errors as for every call."""
+        return self._send("GET", path, dict, params=params)
 
     def post(self, path: str, body: Any = None) -> Any:
-        """The body of a POST below ``/api/v1``; errors as for ``get``."""
-        return self._body("POST", path, json=body)
+        """The body of a POST below ``/api/v1``."""
+        _require_finite("", body)
+        return self._send("POST", path, dict, body=body)
 
     def put(self, path: str, body: Any) -> Any:
-        """The body of a PUT below ``/api/v1``; errors as for ``get``."""
-        return self._body("PUT", path, json=body)
+        """The body of a PUT below ``/api/v1``."""
+        _require_finite("", body)
+        return self._send("PUT", path, dict, body=body)
 
     def delete(self, path: str) -> Any:
-        """The body of a DELETE below ``/api/v1``; errors as for ``get``."""
-        return self._body("DELETE", path)
+        """The body of a DELETE below ``/api/v1``."""
+        return self._send("DELETE", path, dict)
 
     def all(self, path: str) -> dict[str, Any]:
         """A whole list, as the service answers one page of it: ``items`` and their ``total``."""
@@ -116,27 +79,6 @@ class Client:
             items += page["items"]
             if len(items) >= page["total"] or not page["items"]:
                 return {"items": items, "total": len(items)}
-
-    def events(self, sweep_id: str, *, after: int) -> list[ServerEvent]:
-        """What has happened to a sweep since the event with that number, without waiting for more."""
-        path, seen = f"/sweeps/{sweep_id}/events", {"Last-Event-ID": str(after)}
-        stream = self._answer("GET", path, params={"wait": False}, headers=seen).text
-        blocks = (block for block in stream.split("\n\n") if block.startswith(("id", "event", "data")))
-        return [ServerEvent.of(block) for block in blocks]
-
-    def _body(self, method: str, path: str, **request: Any) -> Any:
-        _require_finite("", request.get("json"))
-        return self._answer(method, path, **request).json()
-
-    def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
-        try:
-            response = self._http.request(method, f"/api/v1{path}", **request)
-        except httpx.TransportError as error:
-            raise StoreUnavailable(f"the service at {self.url} does not answer any more: {error}") from error
-        if response.is_error:
-            is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
-            raise ServiceError(response.status_code, response.json() if is_problem else {})
-        return response
 
 
 @contextmanager

@@ -8,12 +8,16 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
+
+from autotuner.core import documents
+from autotuner.report.report import Report
+from autotuner.report.terminal import render
 
 _UNBOUNDED_COLUMNS = 10_000
 
@@ -52,6 +56,17 @@ def console() -> Console:
 def print_json(document: Any) -> None:
     """The document on standard output, for programs."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+T = TypeVar("T")
+
+
+def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False) -> None:
+    """Print an answer: its report for people, or all of it as JSON for programs."""
+    if as_json:
+        print_json(documents.write(answer))
+    else:
+        console().print(render(report_of(answer)))
 
 
 @contextmanager

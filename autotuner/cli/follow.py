@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from autotuner.cli.client import Client, ServerEvent, patiently
+from autotuner.cli.client import Client, patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.core import documents
@@ -20,6 +20,7 @@ from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.objective import Objective
 from autotuner.core.trial import EngineJob, EngineJobPhase
+from autotuner.remote import ServerEvent
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
 from autotuner.search.text.trials import job_in_words
@@ -98,7 +99,7 @@ class _Watch:
 
     def _look(self) -> list[ServerEvent]:
         sweep = self._client.get(f"/sweeps/{self.sweep_id}")  # first: what a finished one had to say has happened then
-        events = self._client.events(self.sweep_id, after=self._last_event)
+        events = self._client.events_so_far(self.sweep_id, after=self._last_event)
         trials = self._client.all(f"/sweeps/{self.sweep_id}/trials")["items"]
         for event in events:
             self._last_event = event.sequence

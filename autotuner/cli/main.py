@@ -127,7 +127,7 @@ def _reader(first: str) -> Any:
 
 
 def _exit_code(error: AutotunerError) -> int:
-    from autotuner.cli.client import ServiceError
+    from autotuner.remote import ServiceError
 
     match error:
         case ServiceError(status=401 | 403):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -30,7 +30,7 @@ from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 from autotuner.core.choices import Choice
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidDocument, InvalidInput, Violation, quoted
-from autotuner.core.value import OrNull, bounds_in, broken
+from autotuner.core.value import OrNull, bounds_in, broken, derived_of
 
 MAX_INTEGER = 2**31 - 1
 _MAX_BYTES = 2**63 - 1
@@ -82,6 +82,18 @@ def restore(cls: type[T], document: Any, path: str = "") -> T:
         InvalidDocument: As ``read`` does.
     """
     return _read(cls, document, path, is_own=True)
+
+
+def write(value: Any) -> Any:
+    """Return the value as JSON of its fields and of what is ``derived`` of them, as answers show it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        names = (*(each.name for each in fields(value)), *derived_of(type(value)))
+        return {name: write(getattr(value, name)) for name in names}
+    if isinstance(value, (list, tuple)):
+        return [write(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): write(item) for key, item in value.items()}
+    return to_plain(value)
 
 
 def _read(cls: type[T], document: Any, path: str, *, is_own: bool) -> T:
@@ -329,7 +341,24 @@ class _Strictness:
             for each in arguments["fields"]
         ]
         config = {**node.get("config", {}), "extra_fields_behavior": "ignore" if self.is_own else "forbid"}
-        return {**node, "schema": {**arguments, "fields": described}, "config": config}
+        names = tuple(derived_of(node["cls"]))
+        if not names:
+            return {**node, "schema": {**arguments, "fields": described}, "config": config}
+        shown = [core_schema.computed_field(name, core_schema.any_schema()) for name in names]
+        made: Any = {
+            **{key: value for key, value in node.items() if key != "ref"},
+            "schema": {**arguments, "fields": described, "computed_fields": shown},
+            "config": config,
+        }
+        read = core_schema.no_info_before_validator_function(partial(_without, names), made)
+        return {**read, **({"ref": node["ref"]} if "ref" in node else {})}
+
+
+def _without(names: Collection[str], document: object) -> object:
+    """Return a document without what its fields already say."""
+    if not isinstance(document, Mapping):
+        return document
+    return {name: value for name, value in document.items() if name not in names}
 
 
 def _without_bound(node: Mapping[str, Any]) -> dict[str, Any]:

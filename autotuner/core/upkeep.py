@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
+from statistics import fmean
 
 from autotuner.core.codec import content_key
 from autotuner.core.comparison import Challenge, ChallengeFindings, EnvironmentChange, RunGroup, SequentialTest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest, job_key
-from autotuner.core.value import value
+from autotuner.core.value import derived, value
 
 
 def gate_key(request: SweepRequest) -> str:
@@ -185,11 +186,26 @@ class Retune:
     created_by: str = ""
     """Name of the caller who asked for it, whom the sweeps of its runs count for; empty where the service asks
     nobody."""
+    last_run: RetuneRun | None = None
+    """The newest run that was not skipped, as it was when the retune was read; None before the first."""
 
     @property
+    @derived
     def name(self) -> str:
         """What it is called by."""
         return self.request.name
+
+    @property
+    @derived
+    def measured_tokens_per_s(self) -> float | None:
+        """What the layout in use is held to, the mean of its baseline; null without one."""
+        return fmean(rate for one in self.baseline for rate in one.rates) if self.baseline else None
+
+    @property
+    @derived
+    def measured_mfu(self) -> float | None:
+        """The same as MFU."""
+        return fmean(one.mfu for one in self.baseline) if self.baseline else None
 
 
 class Trigger(StrEnum):
@@ -236,6 +252,7 @@ class RetuneOutcome:
     """What the better layout does otherwise and what it gains by it, a sentence for each."""
 
     @property
+    @derived
     def sets_baseline(self) -> bool:
         """Return whether this run begins a baseline, since there was none to compare with."""
         found = self.findings

@@ -12,7 +12,7 @@ The constructor checks the bounds. ``documents`` and the OpenAPI document read t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, lru_cache, partial
@@ -48,6 +48,22 @@ class Unit:
 @dataclass(frozen=True, slots=True)
 class OrNull:
     """Mark of a float that may not be a number, such as a loss that diverged. JSON has null for it."""
+
+
+def derived(get: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Mark the function of a property that answers show beside the fields: ``documents.write`` adds it.
+
+    Readers of documents drop its name, and neither SQL nor content keys hold it.
+    """
+    get.__is_derived__ = True  # type: ignore[attr-defined]
+    return get
+
+
+@cache
+def derived_of(cls: type[Any]) -> Mapping[str, property]:
+    """Return the properties of a class that are marked ``derived``, by name."""
+    found = {name: getattr(cls, name) for name in dir(cls) if isinstance(getattr(cls, name, None), property)}
+    return {name: one for name, one in found.items() if hasattr(one.fget, "__is_derived__")}
 
 
 Count: TypeAlias = Annotated[int, Gt(0)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autotuner.report.report import Column, LayoutWords, Lines, Report, Section, Table
+from autotuner.report.report import Cells, Column, Lines, Quiet, Report, Section, Table
 from autotuner.search.planning.clusters import RECALLED, Price
 from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade
@@ -98,12 +98,12 @@ def _candidates(plan: Plan, limit: int) -> Table:
     return Table(columns=_CANDIDATE, rows=[_cells_of(one) for one in shown])
 
 
-def _cells_of(one: Candidate) -> tuple[str | LayoutWords, ...]:
+def _cells_of(one: Candidate) -> tuple[Cells, ...]:
     run = one.predicted
     return (
         ("*" if one.is_on_front else "") + ("" if one.is_thorough else "~"),
         one.cluster,
-        LayoutWords(one.label, ("hypothetical",) if one.is_hypothetical else ()),
+        (one.layout, Quiet("hypothetical")) if one.is_hypothetical else one.layout,
         f"{one.price_per_accelerator_hour:.2f}",
         amount(run.time_s.median / _S_PER_DAY),
         money(run.cost.median),

@@ -9,7 +9,7 @@ from autotuner.core.objective import Objective
 from autotuner.core.prediction import StepTime
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate
-from autotuner.report.report import Cell, Column, LayoutWords, Lines, Quantity, Report, Section, Table
+from autotuner.report.report import Cell, Column, Lines, Quantity, Report, Section, Table, predicted
 from autotuner.search.predictions import Predicted, PredictedLayout, PredictionTable, Remedy, Shortfall
 from autotuner.search.suggestions import Gain
 from autotuner.search.text.sentences import (
@@ -96,8 +96,8 @@ def _rank(one: PredictedLayout, found: PredictionTable) -> str:
 
 
 def _speed_cells(one: PredictedLayout) -> tuple[Cell, ...]:
-    memory = Quantity(one.predicted.peak_bytes, "bytes")
-    return (LayoutWords(one.label), _mfu(one.predicted), _step(one.predicted), memory, _fit(one), _shares(one))
+    memory = predicted(one.predicted.peak_bytes, "bytes")
+    return (one.layout, _mfu(one.predicted), _step(one.predicted), memory, _fit(one), _shares(one))
 
 
 def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]:
@@ -105,17 +105,17 @@ def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]
 
     value = objective.figure(objective.value_of(one.predicted, one.footprint))
     taken = footprint_in_words(one.footprint, one.predicted.tokens_per_s)
-    return (LayoutWords(one.label), value, _mfu(one.predicted), _step(one.predicted), _fit(one), taken)
+    return (one.layout, value, _mfu(one.predicted), _step(one.predicted), _fit(one), taken)
 
 
-def _mfu(predicted: Predicted) -> Quantity:
+def _mfu(one: Predicted) -> Quantity:
     """MFU with its interval, which its own precision's peak bounds."""
-    own = predicted.precision_utilization
-    return Quantity(predicted.mfu, "share", predicted.relative_error, predicted.mfu / own if own else None)
+    own = one.precision_utilization
+    return predicted(one.mfu, "share", one.relative_error, one.mfu / own if own else None)
 
 
-def _step(predicted: Predicted) -> Quantity:
-    return Quantity(predicted.step_time_s, "s", predicted.relative_error)
+def _step(one: Predicted) -> Quantity:
+    return predicted(one.step_time_s, "s", one.relative_error)
 
 
 def _fit(one: PredictedLayout) -> Cell:
@@ -123,7 +123,7 @@ def _fit(one: PredictedLayout) -> Cell:
     chance = one.predicted.fit_probability
     if chance is None:
         return "yes" if one.predicted.fits else "no"
-    return Quantity(chance, "chance")
+    return predicted(chance, "chance")
 
 
 def _shares(one: PredictedLayout) -> str:
@@ -184,9 +184,9 @@ def _today(found: PredictionTable) -> Iterator[str]:
         gains = ((current.best, "1"), (current.unchanged, "–"))
         yield from (f"now → {name}: {_gain(gain)}" for gain, name in gains if gain is not None)
     else:
-        predicted = current.candidate.predicted
-        fit = fit_in_words(predicted.fits, predicted.fit_probability)
-        label, peak = current.candidate.label, format_bytes(predicted.peak_bytes)
+        today = current.candidate.predicted
+        fit = fit_in_words(today.fits, today.fit_probability)
+        label, peak = current.candidate.label, format_bytes(today.peak_bytes)
         yield f"what runs today: {label} is predicted to need {peak}: {fit}"
 
 

@@ -1,40 +1,122 @@
-"""A report: what one result says to people.
+"""A report: what one result says to people, once, for terminals, pages and Markdown.
 
-It holds values with their units, not text: a renderer writes ``Quantity(0.413, "share")`` as ``41.3 %``.
+A report holds values with their units, not text: a renderer writes ``Quantity(0.413, "share")`` as ``41.3 %``. One
+function for each type of result makes its report, and ``terminal``, ``html`` and ``markdown`` render it.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-Unit = Literal["share", "chance", "s", "bytes"]
-"""``share`` is in tenths of a hundredth, ``chance`` in whole ones, since nobody knows a chance better."""
+from autotuner.core.layout import Layout
+from autotuner.report.charts import Chart, Unit
+
+Source = Literal["measured", "simulated", "estimated", "predicted"]
+"""Where a number comes from."""
 
 
-@dataclass(frozen=True, slots=True)
+# ------------------------------------------------------------------ cells
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number with its unit and its 80 % interval."""
+    """A number with its unit, its interval and where it comes from."""
 
-    value: float
-    """In the base unit: seconds, bytes, 0..1."""
+    value: float | None
+    """In the base unit: seconds, bytes, 0..1. None: not known, written as a dash."""
     unit: Unit
-    relative_error: float | None = None
-    """Half-width e of the interval from value / (1 + e) to value x (1 + e); None where it is unknown."""
-    highest: float | None = None
-    """What the interval cannot exceed, such as the peak of a precision; None: nothing, or 1 for a share."""
+    low: float | None = None
+    high: float | None = None
+    """Ends of the interval; None: not known."""
+    source: Source | None = None
+    is_exact: bool = False
+    """Every digit that a comparison needs is written: ``1,004 tokens/s``."""
+
+
+def measured(
+    value: float | None, unit: Unit, half: float | None = None, source: Source = "measured", *, is_exact: bool = False
+) -> Quantity:
+    """Return a number that may be off by as much on both sides; no side is below 0."""
+    if value is None or half is None:
+        return Quantity(value=value, unit=unit, source=source, is_exact=is_exact)
+    return Quantity(
+        value=value, unit=unit, low=max(0.0, value - half), high=value + half, source=source, is_exact=is_exact
+    )
+
+
+def predicted(
+    value: float | None, unit: Unit, relative_error: float | None = None, highest: float | None = None
+) -> Quantity:
+    """Return a number that may be off by a factor on both sides.
+
+    Args:
+        value: In the base unit.
+        unit: Of the value.
+        relative_error: Half-width e of the interval from value / (1 + e) to value x (1 + e); None where it is unknown.
+        highest: What the interval cannot exceed, such as the peak of a precision; None: nothing, or 1 for a share.
+    """
+    if value is None or relative_error is None:
+        return Quantity(value=value, unit=unit, source="predicted")
+    if highest is None:
+        highest = max(1.0, value) if unit == "share" else math.inf
+    high = max(value, min(highest, value * (1 + relative_error)))
+    return Quantity(value=value, unit=unit, low=value / (1 + relative_error), high=high, source="predicted")
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutWords:
-    """A layout in the words of ``--layout``, to be copied in one piece, with remarks below it."""
+class Moment:
+    """A time, in epoch seconds."""
+
+    at: float
+    time_zone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state or verdict in the words of its enum; pages show it as a coloured badge."""
+
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Words that lead to a resource: ``Link("its sweep", "sweeps", sweep.id)``."""
 
     words: str
-    remarks: tuple[str, ...] = ()
+    kind: str
+    id: str
+    key: str = ""
+    """Id of the link itself, by which a page finds the focus again after it is drawn anew."""
 
 
-Cell = str | Quantity | LayoutWords
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """A remark of less weight."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strong:
+    """Words of more weight."""
+
+    words: str
+
+
+Cell: TypeAlias = str | Quantity | Moment | State | Link | Quiet | Strong | Layout | None
+Cells: TypeAlias = Cell | tuple[Cell, ...]
+"""One cell; several stand under each other on a page and beside each other in a terminal."""
+
+
+# ------------------------------------------------------------------ blocks
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A named number or word."""
+
+    name: str
+    value: Cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +129,51 @@ class Column:
     """Set flush right."""
     may_wrap: bool = False
     """Gives way where there is little room; a number is never cut."""
+    is_minor: bool = False
+    """Left out on a phone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows under named columns. At most one column holds layouts."""
+    """Rows under named columns; the first cell of a row names it. At most one column holds layouts."""
 
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Cells]]
+    caption: str = ""
+    if_empty: str = ""
+    """What is said in the place of a table without rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
     """Statements, each on a line of its own; quiet ones explain what stands above them."""
 
-    items: Sequence[str]
+    items: Sequence[Cells]
+    """Cells of one statement stand behind each other."""
     is_quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Something to copy: a command, flags, a configuration file."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """A word for each day, such as the verdicts of nightly runs; a page draws it as weeks, a terminal leaves it out."""
+
+    days: Sequence[tuple[float, str, Link | None]]
+    """When, in epoch seconds; what word; where it leads."""
+    words: Sequence[str]
+    """Every word that there can be, for the key."""
+
+
+Picture = Calendar | Chart
+"""What terminals and Markdown leave out; its numbers stand beside it as text, too."""
+
+Block: TypeAlias = Sequence[Figure] | Table | Lines | Code | Picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +181,16 @@ class Section:
     """What belongs together, under a title or without one."""
 
     title: str = ""
-    blocks: Sequence[Table | Lines]
+    blocks: Sequence[Block]
+    note: str = ""
+    """What a reader must know to read the blocks; it stands below the title."""
+    id: str = ""
+    """Id of its heading on a page; empty: made of the title."""
+
+    @property
+    def key(self) -> str:
+        """Id of its heading on a page."""
+        return self.id or re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,4 +198,7 @@ class Report:
     """What one result says: the answer in one line, then what supports it."""
 
     headline: str
+    state: State | None = None
+    facts: Sequence[Cell] = ()
+    """A line of facts below the headline."""
     sections: Sequence[Section]

@@ -12,57 +12,137 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from autotuner.report.report import Cell, Column, LayoutWords, Lines, Quantity, Report, Section, Table
-from autotuner.report.words import has_wide_interval, quantity
+from autotuner.core.layout import Layout
+from autotuner.report.report import (
+    Block,
+    Cell,
+    Cells,
+    Code,
+    Column,
+    Figure,
+    Lines,
+    Link,
+    Moment,
+    Picture,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    State,
+    Strong,
+    Table,
+)
+from autotuner.report.words import DASH, has_wide_interval, moment, plain, quantity
 
 _UNBOUNDED_COLUMNS = 10_000
 
 
 def render(report: Report) -> RenderableType:
     """The headline, then the sections with an empty line between two of them."""
-    return Group(Text(report.headline, style="bold"), *_sections(report.sections))
+    head = Text(report.headline, style="bold")
+    state = [Text(plain(report.state.word), style=_STATE_STYLES.get(report.state.word, ""))] if report.state else []
+    facts = [Text(line_of(report.facts))] if report.facts else []
+    return Group(head, *state, *facts, *_sections(report.sections))
+
+
+_STATE_STYLES = {
+    **dict.fromkeys(("passed", "complete", "better_found"), "bold green"),
+    **dict.fromkeys(("failed", "regression", "could_not_run"), "bold red"),
+}
 
 
 def _sections(sections: Sequence[Section]) -> Iterator[RenderableType]:
-    for place, section in enumerate(sections):
+    """Sections that hold more than pictures."""
+    said = [one for one in sections if any(not isinstance(block, Picture) for block in one.blocks)]
+    for place, section in enumerate(said):
         if place:
             yield Text()
         if section.title:
             yield Text(section.title)
+        if section.note:
+            yield Text(section.note, style="dim")
         for block in section.blocks:
-            match block:
-                case Table():
-                    yield _table(block)
-                case Lines():
-                    yield from (Text(line, style="dim" if block.is_quiet else "") for line in block.items)
+            yield from _block(block)
+
+
+def _block(block: Block) -> Iterator[RenderableType]:
+    match block:
+        case Table() if block.rows:
+            yield _table(block)
+            if block.caption:
+                yield Text(block.caption, style="dim")
+        case Table():
+            yield from (Text(words) for words in filter(None, [block.if_empty]))
+        case Lines():
+            yield from (Text(_statement(one), style="dim" if block.is_quiet else "") for one in block.items)
+        case Code():
+            yield Text(block.text)
+        case [Figure(), *_]:
+            grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+            for figure in block:
+                assert isinstance(figure, Figure), "a sequence of figures"
+                grid.add_row(Text(figure.name, style="dim"), Text(_beside(figure.value)))
+            yield grid
+
+
+def _statement(cells: Cells) -> str:
+    return cells if isinstance(cells, str) else line_of(_every(cells))
+
+
+def line_of(cells: Sequence[Cell]) -> str:
+    """Return cells behind each other, with a space between them but before a mark of punctuation."""
+    line = ""
+    for text in filter(None, map(text_of, cells)):
+        line += text if not line or text[0] in ",;:." else f" {text}"
+    return line
+
+
+def text_of(cell: Cell, *, by_ends: bool | None = None) -> str:  # one line for each kind
+    """Return one cell as text."""
+    match cell:
+        case None:
+            return DASH
+        case Quantity():
+            tag = " simulated" if cell.source == "simulated" and cell.value is not None else ""
+            return quantity(cell, by_ends=by_ends) + tag
+        case Moment():
+            return moment(cell.at, cell.time_zone)
+        case State():
+            return plain(cell.word)
+        case Link() | Quiet() | Strong():
+            return cell.words
+    return str(cell)
+
+
+def _every(cells: Cells) -> tuple[Cell, ...]:
+    return cells if isinstance(cells, tuple) else (cells,)
+
+
+def _beside(cells: Cells, *, by_ends: bool | None = None) -> str:
+    return ", ".join(text_of(one, by_ends=by_ends) for one in _every(cells))
 
 
 def _table(table: Table) -> RenderableType:
-    one_notation = has_wide_interval(cell for row in table.rows for cell in row)
-    of_layouts = next((at for at, cell in enumerate(table.rows[0]) if isinstance(cell, LayoutWords)), None)
-    if of_layouts is None:
+    by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
+    at = next((place for place, cells in enumerate(table.rows[0]) if isinstance(_every(cells)[0], Layout)), None)
+    if at is None:
         grid = plain_table(*table.columns)
         for row in table.rows:
-            grid.add_row(*(_text(cell, by_ends=one_notation) for cell in row))
+            grid.add_row(*(_beside(cells, by_ends=by_ends) for cells in row))
         return grid
     rows = []
     for row in table.rows:
-        texts = [_text(cell, by_ends=one_notation) for cell in row]
-        layout = row[of_layouts]
-        remarks = layout.remarks if isinstance(layout, LayoutWords) else ()
-        keys, cells = tuple(texts[:of_layouts]), tuple(texts[of_layouts + 1 :])
-        rows.append(LayoutRow(keys=keys, layout=texts[of_layouts], remarks=remarks, cells=cells))
-    return LayoutTable(keys=tuple(table.columns[:of_layouts]), heads=tuple(table.columns[of_layouts + 1 :]), rows=rows)
-
-
-def _text(cell: Cell, *, by_ends: bool) -> str:
-    match cell:
-        case Quantity():
-            return quantity(cell, by_ends=by_ends)
-        case LayoutWords():
-            return cell.words
-        case _:
-            return cell
+        layout, *remarks = map(text_of, _every(row[at]))
+        keys, cells = row[:at], row[at + 1 :]
+        rows.append(
+            LayoutRow(
+                keys=tuple(_beside(one, by_ends=by_ends) for one in keys),
+                layout=layout,
+                remarks=tuple(remarks),
+                cells=tuple(_beside(one, by_ends=by_ends) for one in cells),
+            )
+        )
+    return LayoutTable(keys=tuple(table.columns[:at]), heads=tuple(table.columns[at + 1 :]), rows=rows)
 
 
 # ------------------------------------------------------------------ tables

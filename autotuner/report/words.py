@@ -1,45 +1,132 @@
-"""Jobs and quantities as people read them."""
+"""Numbers, times and jobs as people read them: the same words in terminals, on pages and in Markdown."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
-from autotuner.core.units import format_bytes
-from autotuner.report.report import Cell, Quantity
+from autotuner.core.units import format_bytes, format_duration, format_rate, format_seconds
+from autotuner.report.charts import Unit
+from autotuner.report.report import Cells, Quantity
 from autotuner.search.predictions import ModelSize
-from autotuner.search.text.sentences import expected_mfu, expected_seconds, is_wide, likely, size_in_words
+from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
+
+DASH = "–"
+"""Stands for what is not known."""
 
 
-def model_in_words(size: ModelSize) -> str:
-    """The model with its parameters: ``mixtral-8x7b (46.7B parameters, 12.9B active)``."""
-    return f"{size.name} ({size_in_words(size.num_parameters, size.num_active_parameters)})"
-
-
-def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:
-    """The job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
-    return f"{model_in_words(size)} on {cluster}, {global_batch} sequences of {seq_len}"
-
-
+# ------------------------------------------------------------------ numbers
 def quantity(given: Quantity, *, by_ends: bool | None = None) -> str:
-    """A number with its unit and, where it is known, its interval: ``41.0 ± 4.5 %``, ``1.23 s ± 11 %``.
+    """Return a number with its unit and, where it is known, its interval: ``41.0 ± 4.5 %``, ``1.23 s ± 11 %``.
 
     Args:
         given: The number.
         by_ends: Whether the interval of a share is given by its ends, for a column that shall have one notation; None
             asks its width.
     """
-    match given.unit:
+    number, spread = parts_of(given, by_ends=by_ends)
+    if not spread:
+        return number
+    if not spread.startswith("±"):
+        return f"{number}, {spread}"
+    if given.unit != "share":
+        return f"{number} {spread}"
+    return f"{number.removesuffix(' %')} {spread} %"
+
+
+def parts_of(given: Quantity, *, by_ends: bool | None = None) -> tuple[str, str]:
+    """Return a number with its unit, and its interval by itself: ``("41.0 %", "± 4.5")``; args as of ``quantity``."""
+    value, low, high = given.value, given.low, given.high
+    if value is None or not math.isfinite(value):
+        return DASH, ""
+    number = _number(value, given)
+    if low is None or high is None:
+        return number, ""
+    relative = _relative(value, low)
+    if given.unit == "share":
+        if is_wide(relative) if by_ends is None else by_ends:
+            return number, f"{100 * low:.0f} to {percent(high)}"
+        return number, f"± {100 * (value - low if given.source == 'measured' else value * relative):.1f}"
+    if is_wide(relative):
+        return number, f"{_number(low, given)} to {_number(high, given)}"
+    return number, f"± {percent(relative)}"
+
+
+def _number(value: float, of: Quantity) -> str:
+    return number(value, of.unit, is_exact=of.is_exact)
+
+
+def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
+    """Return a number with its unit: ``41.3 %``, ``369 ktokens/s``, ``2.84 s``."""
+    match unit:
         case "share":
-            of_peak = given.value / given.highest if given.highest else None
-            return expected_mfu(given.value, given.relative_error, of_peak, by_ends=by_ends)
+            return f"{100 * value:.1f} %"
+        case "signed_share":
+            return f"{100 * value:+.1f} %".replace("-", "−")
         case "chance":
-            return likely(given.value)
+            return likely(value)
         case "s":
-            return expected_seconds(given.value, given.relative_error)
+            return format_seconds(value)
+        case "duration":
+            return format_duration(value)
         case "bytes":
-            return format_bytes(given.value)
+            return format_bytes(value)
+        case "bytes/s":
+            return format_rate(value, "B/s")
+        case "tokens/s" if is_exact:
+            return f"{value:,.0f} tokens/s" if value >= 1000 else f"{value:.4g} tokens/s"
+        case "tokens/s":
+            return format_rate(value, "tokens/s")
+        case "$":
+            return f"${value:,.2f}" if value < 1000 else f"${value:,.0f}"
+        case "count":
+            return f"{value:,.0f}"
+        case "":
+            return f"{value:.3g}"
+    return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
 
 
-def has_wide_interval(cells: Iterable[Cell]) -> bool:
-    """Whether one interval is too wide for ±: then all shares of a table are written by their ends."""
-    return any(isinstance(cell, Quantity) and is_wide(cell.relative_error) for cell in cells)
+def has_wide_interval(cells: Iterable[Cells]) -> bool:
+    """Return whether one interval is too wide for ±: then all shares of a table are written by their ends."""
+    given = (cell for cell in cells if isinstance(cell, Quantity))
+    return any(one.value and one.low is not None and is_wide(_relative(one.value, one.low)) for one in given)
+
+
+def _relative(value: float, low: float) -> float:
+    return value / low - 1 if low > 0 else math.inf
+
+
+# ------------------------------------------------------------------ times and words
+def moment(at: float, time_zone: str = "UTC") -> str:
+    """Return a time of epoch seconds: ``2026-11-20 15:51 UTC``."""
+    return datetime.fromtimestamp(at, ZoneInfo(time_zone)).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def plain(word: object) -> str:
+    """Return a word of an enum as people write it: ``no_improvement`` is ``no improvement``."""
+    return str(word).replace("_", " ")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 trial``, ``25 trials``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def sentence(words: str) -> str:
+    """Return a statement as a sentence; one that begins with a layout (``fsdp64 mb1``) keeps its small letter."""
+    begins_with_layout = any(letter.isdigit() for letter in words.partition(" ")[0])
+    capital = words if begins_with_layout else words[:1].upper() + words[1:]
+    return capital if capital.endswith((".", "?", ":")) else f"{capital}."
+
+
+# ------------------------------------------------------------------ jobs
+def model_in_words(size: ModelSize) -> str:
+    """Return the model with its parameters: ``mixtral-8x7b (46.7B parameters, 12.9B active)``."""
+    return f"{size.name} ({size_in_words(size.num_parameters, size.num_active_parameters)})"
+
+
+def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:
+    """Return the job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
+    return f"{model_in_words(size)} on {cluster}, {global_batch} sequences of {seq_len}"

@@ -38,7 +38,7 @@ from autotuner.store.tables import read_document, retunes, runs
 _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
 
 _RETUNES: AnySelect = select(
-    _REQUEST_TEXT, *(retunes.c[field.name] for field in fields(Retune) if field.name != "request")
+    _REQUEST_TEXT, *(retunes.c[field.name] for field in fields(Retune) if field.name not in ("request", "last_run"))
 ).select_from(retunes)
 """Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
 
@@ -69,7 +69,8 @@ class RetuneStore:
         )
         try:
             with writing(self._engine) as connection:
-                connection.execute(insert(retunes).values(name=request.name, **values_of(retune)))
+                row = {name: own for name, own in values_of(retune).items() if name != "last_run"}
+                connection.execute(insert(retunes).values(name=request.name, **row))
         except IntegrityError:
             raise name_taken("retune", request.name) from None
         return retune
@@ -77,12 +78,12 @@ class RetuneStore:
     def get(self, name: str) -> Retune:
         """Return a retune as it stands now; ``NotFound`` names the nearest."""
         with reading(self._engine) as connection:
-            return _get(connection, name)
+            return _with_last_run(connection, _get(connection, name))
 
     def list(self) -> Sequence[Retune]:
         """Return retunes by name, without those that another release wrote and this one cannot read."""
         with reading(self._engine) as connection:
-            found = _readable(connection.execute(_RETUNES).all())
+            found = [_with_last_run(connection, one) for one in _readable(connection.execute(_RETUNES).all())]
         return sorted(found, key=lambda retune: retune.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def set_paused(self, name: str, paused: bool, *, next_due_at: float | None) -> Retune:
@@ -189,7 +190,7 @@ class RetuneStore:
     def _change(self, name: str, **changed: Any) -> Retune:
         with writing(self._engine) as connection:
             connection.execute(update(retunes).where(retunes.c.name == name).values(changed))
-            return _get(connection, name)
+            return _with_last_run(connection, _get(connection, name))
 
 
 # ---------------------------------------------------------------------- on a connection
@@ -214,6 +215,17 @@ def _get(connection: Connection, name: str) -> Retune:
 
 def _read(row: AnyRow) -> Retune:
     return Retune(**{**row._mapping, "request": read_document(RetuneRequest, row.request)})
+
+
+def _with_last_run(connection: Connection, retune: Retune) -> Retune:
+    """Return a retune with its newest run that was not skipped, of the last 20."""
+    rows = connection.execute(runs_newest_first(retune.name).limit(_LATELY)).all()
+    ran = (run for run in map(_read_run, rows) if run.state is not RetuneState.SKIPPED)
+    return replace(retune, last_run=next(ran, None))
+
+
+_LATELY = 20
+"""Runs in which the last that was not skipped is looked for."""
 
 
 def _no_such_retune(connection: Connection, name: str) -> NotFound:

@@ -30,7 +30,7 @@ def conclude(store: Store, run: dict[str, Any], outcome: RetuneOutcome) -> None:
 
 
 def test_a_retune_is_stored_with_what_it_leaves_out_and_due_at_the_next_due_time(nightly: dict[str, Any]) -> None:
-    assert (nightly["cron"], nightly["cron_in_words"]) == ("0 2 * * *", "At 02:00 every day")
+    assert (nightly["name"], nightly["request"]["cron"]) == ("nightly", "0 2 * * *")
     assert nightly["next_due_at"] == 1_760_054_400.0  # 2025-10-10 02:00 in Berlin; it is stored on the ninth, 10:53
     assert nightly["incumbent"]["data_parallel_replicate_degree"] == 2
     assert (nightly["measured_tokens_per_s"], nightly["last_run"], nightly["is_paused"]) == (None, None, False)
@@ -52,7 +52,7 @@ def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(clien
     assert adopted["incumbent"] == to_plain(CHALLENGER)
     assert adopted["measured_tokens_per_s"] == 1100.0
     named = client.post("/retunes/nightly/adopt", json={"layout": TWO_REPLICAS}).json()
-    assert (named["incumbent"]["precision"], named["num_baseline_runs"]) == ("bf16", 0)
+    assert (named["incumbent"]["precision"], named["baseline"]) == ("bf16", [])
     refused = client.post("/retunes/nightly/adopt", json={"layout": TWO_REPLICAS | {"tensor_parallel_degree": 3}})
     assert (refused.status_code, refused.json()["field"]) == (422, "layout.data_parallel_replicate_degree")
 

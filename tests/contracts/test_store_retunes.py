@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine, text
@@ -85,7 +86,7 @@ def test_an_adopted_layout_takes_its_baseline_along(store: Store) -> None:
     groups = (run_group(1100.0), run_group(1110.0, at=60.0))
     adopted = store.retunes.set_incumbent("nightly", FASTER, groups)
     assert (adopted.incumbent, adopted.baseline) == (FASTER, groups)
-    assert store.retunes.get("nightly") == adopted
+    assert replace(store.retunes.get("nightly"), last_run=adopted.last_run) == adopted
 
 
 def test_what_is_due_comes_in_the_order_in_which_it_was(store: Store) -> None:
@@ -230,7 +231,7 @@ def test_a_run_has_its_outcome_and_its_retune_a_longer_baseline(store: Store) ->
 def test_a_regression_changes_nothing(store: Store) -> None:
     before = saved_retune(store, incumbent=cpu_layout())
     conclude_retune(store, started_run(store, next_due_at=DUE_AT), outcome(), now=130.0)
-    assert store.retunes.get("nightly") == before
+    assert replace(store.retunes.get("nightly"), last_run=None) == before
 
 
 def test_a_layout_that_is_adopted_while_its_run_goes_on_is_not_overwritten(store: Store) -> None:
@@ -238,7 +239,7 @@ def test_a_layout_that_is_adopted_while_its_run_goes_on_is_not_overwritten(store
     run = started_run(store)
     adopted = store.retunes.set_incumbent("nightly", FASTER, ())
     conclude_retune(store, run, outcome(Verdict.UNCHANGED), now=130.0)
-    assert store.retunes.get("nightly") == adopted
+    assert replace(store.retunes.get("nightly"), last_run=adopted.last_run) == adopted
 
 
 def test_a_run_that_an_error_ended_could_not_run(store: Store) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 
-from autotuner.client.answers import EventLines, ServiceError, read_answer
 from autotuner.core.codec import dumps, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
 from autotuner.launch.engines.output import PREFIX, JobOutput
 from autotuner.launch.reports import Reports, TrialFiles
+from autotuner.remote import EventLines, ServiceError, read_answer
 from tests.builders import breakdown, measurement, measurements, step_report, step_timeline, sweep_request
 from tests.fuzz.target import Target, memory_folder, text_of
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
-from api.dashboard.views.layouts import option_value
 from autotuner.catalog.text import read_lengths, read_links, written_lengths, written_links
 from autotuner.core import documents
 from autotuner.core.codec import to_plain, without_defaults
@@ -19,6 +18,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import LengthDistribution, Workload
+from autotuner.report.layouts import option_value
 
 _Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links", "lengths", "profile", "metrics"]
 

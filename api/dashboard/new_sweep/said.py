@@ -93,11 +93,11 @@ def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
     token = f', token=os.environ["{_TOKEN}"]' if asks else ""
     lines = [
         *first,
-        "from autotuner.client import Client",
+        "from autotuner.remote import Remote",
         *imports,
         "from autotuner.core.sweep_requests import SweepCreate",
         "",
-        f'with Client("{service}"{token}) as client:',
+        f'with Remote("{service}"{token}) as client:',
         "    sweep = client.create_sweep(",
         "        SweepCreate(",
         *(f"            {name}={_expression(name, value)}," for name, value in body.items()),

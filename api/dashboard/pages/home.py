@@ -10,12 +10,12 @@ from starlette.responses import RedirectResponse
 
 from api.dashboard.render import page
 from api.dashboard.views.finding import Finding, exact_place, find
-from api.dashboard.views.layouts import shared_chips
 from api.dashboard.views.sweep_list import Asked, SweepList, attention_lines
 from api.dependencies import AppOf, SweepOrderOf
 from api.schemas.sweeps import SweepPage
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
+from autotuner.report.layouts import shared_chips
 from autotuner.service.build import App
 from autotuner.store.options import Page, SweepFilter
 

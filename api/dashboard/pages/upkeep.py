@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.dashboard.charts.trend import trend_chart
-from api.dashboard.render import page
-from api.dashboard.views.links import weeks
+from api.dashboard.render import page, report_page, service_of
 from api.dashboard.words import source
 from api.dependencies import AppOf, Name
-from api.schemas.retunes import RetuneDetail, RetuneList
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import NotFound
 from autotuner.core.upkeep import Baseline
-from autotuner.search.upkeep.retune import trend
+from autotuner.report.retune import retune_report, retunes_report
 from autotuner.store.options import Page
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-_RUNS_SHOWN = 50
 _RUNS_READ = 120
 """Enough for the trend, where some nights measured nothing."""
 
@@ -35,31 +32,17 @@ _Part = Annotated[Literal["live"] | None, Query()]
 @router.get("/retunes")
 def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
     """All retunes by name: when each is due, and how its last run ended."""
-    return page(
-        request,
-        "_retunes.html" if part else "retunes.html",
-        retunes=RetuneList.of(app.store).items,
-        sources={one.name: source(one.request.template) for one in app.store.retunes.list()},
-        service=str(request.base_url).rstrip("/"),
-    )
+    report = retunes_report(app.store.retunes.list(), service_of(request))
+    return report_page(request, report, part=part, every_s=3)
 
 
 @router.get("/retunes/{name}")
 def retune_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
-    """One retune: how its last run ended, what the layout in use reached run by run, and all runs."""
-    retune = app.store.retunes.get(name)
-    runs, total = app.store.retunes.runs(name, page=Page(limit=_RUNS_READ))
-    return page(
-        request,
-        "_retune.html" if part else "retune.html",
-        retune=RetuneDetail.of_retune(app.store, retune),
-        source=source(retune.request.template),
-        runs=runs[:_RUNS_SHOWN],
-        total=total,
-        chart=trend_chart(trend(runs)),
-        weeks=weeks(runs),
-        service=str(request.base_url).rstrip("/"),
-    )
+    """One retune: how its last run ended, what the layout in use reached run by run, and its newest runs."""
+    retune, (runs, total) = app.store.retunes.get(name), app.store.retunes.runs(name, page=Page(limit=_RUNS_READ))
+    report = retune_report(retune, runs, total, service_of(request))
+    own = f"/api/v1/retunes/{quote(name)}"
+    return report_page(request, report, part=part, every_s=3, parent=("All retunes", "/retunes"), json=own)
 
 
 # The pages of MFU gates: all of them with the baselines, and one with what it measured.

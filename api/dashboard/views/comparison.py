@@ -16,11 +16,11 @@ from api.dashboard.charts.stage_memory import StageBar, stage_memory
 from api.dashboard.charts.step_bars import StepBar, step_rows
 from api.dashboard.charts.waterfall import Fall, waterfall
 from api.dashboard.views.figures import POINTS
-from api.dashboard.views.layouts import chips, degrees
 from api.dashboard.words import short
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.report.layouts import chips, degrees
 from autotuner.search.results.comparison import LETTERS, Beside, Figures, SideBySide
 from autotuner.search.text.sentences import value_in_words
 

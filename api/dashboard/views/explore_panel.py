@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.dashboard.views.explore_asked import ALL_RANKS
-from api.dashboard.views.layouts import option_value
 from autotuner.core.choices import P2PTransport, PipelineSchedule, Recompute, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
+from autotuner.report.layouts import option_value
 from autotuner.search.explain.choosable import Choosable, WhatIf
 
 _ROOM = 30

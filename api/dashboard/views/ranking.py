@@ -8,7 +8,6 @@ from typing import Literal
 
 from api.dashboard.charts.cells import is_tight
 from api.dashboard.views.address import Address
-from api.dashboard.views.layouts import chips, shared_chips
 from api.dashboard.views.ranking_fields import DEGREES, Axes, Cell, Field, Head, fields_of
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import InvalidInput
@@ -16,6 +15,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
+from autotuner.report.layouts import chips, shared_chips
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import COLUMNS, Column, TableRow
 from autotuner.search.text.sentences import gate_in_words

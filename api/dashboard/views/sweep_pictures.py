@@ -14,7 +14,6 @@ from api.dashboard.charts.sweep.calibration import agreement
 from api.dashboard.charts.sweep.fronts import memory_front, on_front
 from api.dashboard.charts.sweep.history import Improvement, history, improvements
 from api.dashboard.charts.sweep.marks import CloudPoint, TrialPoint, reached
-from api.dashboard.views.layouts import degrees
 from api.dashboard.views.sweep_answer import EffectsView, ParallelView
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
@@ -22,6 +21,7 @@ from autotuner.core.objective import Figures, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
+from autotuner.report.layouts import degrees
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.accuracy import accuracy as how_right
 from autotuner.search.results.sensitivity import Choices

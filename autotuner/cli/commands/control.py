@@ -148,6 +148,6 @@ def _ask(sweep_id: str, path: str, body: Any = None, *, wait: bool, server: str 
     from autotuner.cli.commands.sweep import see_through
 
     with connect(server, num_workers=1 if wait else 0) as client:
-        before = client.events(sweep_id, after=0)
+        before = client.events_so_far(sweep_id)
         last_event = before[-1].sequence if before else 0
         see_through(client, client.post(path, body), wait=wait, as_json=as_json, after=last_event)

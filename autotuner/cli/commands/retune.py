@@ -21,9 +21,11 @@ from autotuner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
 
-    from autotuner.cli.client import Client
+    from autotuner.core.upkeep import Retune, RetuneRun
+    from autotuner.remote import Remote
+    from autotuner.report.report import Report
 
 retune = typer.Typer(
     no_args_is_help=True,
@@ -117,10 +119,12 @@ def add(
         --cluster h100:64 --global-batch 512 --seq-len 8k
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.layout_text import read_layout
-    from autotuner.cli.views.upkeep import due_in_words, layout_in_words
+    from autotuner.core.documents import read
+    from autotuner.core.sweep_requests import RetuneCreate
+    from autotuner.report.retune import retune_report
 
     body = {
         "name": name,
@@ -144,14 +148,8 @@ def add(
         "on_new_links": on_new_links,
         "adopts": adopts,
     }
-    with connect(server) as client:
-        added = client.post("/retunes", body)
-    if as_json:
-        return print_json(added)
-    console().print(f"{name} is stored: {due_in_words(added)}; a service or `autotuner worker` runs it")
-    if layout is not None:
-        console().print(f"in use: {layout_in_words(added['incumbent'])}; what --layout left out is at its default")
-    return None
+    with connect(server) as service:
+        show(service.create_retune(read(RetuneCreate, body)), retune_report, as_json=as_json)
 
 
 @retune.command("list")
@@ -161,33 +159,20 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner retune list
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.upkeep import retune_table
+    from autotuner.cli.console import show
+    from autotuner.report.retune import retunes_report
 
-    with connect(server) as client:
-        found = client.get("/retunes")
-    if as_json:
-        return print_json(found)
-    console().print(retune_table(found["items"]))
-    return None
+    with connect(server) as service:
+        show(service.list_retunes(), lambda found: retunes_report(found.items), as_json=as_json)
 
 
 @retune.command("show")
-def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
+def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
     """Print the schedule, the layout in use, the baseline and the last outcome of a retune.
 
     Example: autotuner retune show nightly
     """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.upkeep import retune_view
-
-    with connect(server) as client:
-        found = client.get(f"/retunes/{name}")
-    if as_json:
-        return print_json(found)
-    console().print(retune_view(found))
-    return None
+    _told(lambda service: service.read_retune(name), server, as_json=as_json)
 
 
 @retune.command("history")
@@ -204,17 +189,13 @@ def history(
     Example: autotuner retune history nightly
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.upkeep import history_view
+    from autotuner.cli.console import show
+    from autotuner.report.retune import retune_report
 
-    with connect(server) as client:
-        runs = client.get(f"/retunes/{name}/runs", limit=limit)
-        points = client.get(f"/retunes/{name}/trend")
-        zone = client.get(f"/retunes/{name}")["time_zone"]
-    if as_json:
-        return print_json({"runs": runs, "trend": points})
-    console().print(history_view(runs["items"], points["items"], zone))
-    return None
+    with connect(server) as service:
+        retune, runs = service.read_retune(name), service.list_retune_runs(name, limit=limit)
+        answer = {"runs": runs, "trend": service.read_retune_trend(name)}
+    show(answer, lambda _: retune_report(retune, runs.items, runs.total), as_json=as_json)
 
 
 @retune.command("run")
@@ -232,24 +213,18 @@ def run(
     Example: autotuner retune run nightly
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import PlainConsole, console, print_json
+    from autotuner.cli.console import PlainConsole, show
     from autotuner.cli.follow import follow
-    from autotuner.cli.views.upkeep import outcome_view
+    from autotuner.report.retune import run_report
 
-    with connect(server, num_workers=1 if wait else 0) as client:
-        begun = client.post(f"/retunes/{name}/runs")
-        if wait:
-            follow(client, begun["sweep_id"], PlainConsole(stderr=True, quiet=as_json))
-            begun = _concluded(client, begun["id"])
-    if as_json:
-        print_json(begun)
-    elif wait:
-        console().print(outcome_view(begun["outcome"]))
-    else:
-        console().print(f"{begun['id']} has begun; a service or `autotuner worker` runs its sweep {begun['sweep_id']}")
-    verdict = (begun["outcome"] or {}).get("verdict")
-    if verdict in ("regression", "could_not_run"):
-        raise typer.Exit(_REGRESSION if verdict == "regression" else _COULD_NOT_RUN)
+    with connect(server, num_workers=1 if wait else 0) as service:
+        begun = service.run_retune(name)
+        if wait and begun.sweep_id:
+            follow(service, begun.sweep_id, PlainConsole(stderr=True, quiet=as_json))
+            begun = _concluded(service, begun.id)
+    show(begun, run_report, as_json=as_json)
+    if begun.outcome and begun.outcome.verdict in ("regression", "could_not_run"):
+        raise typer.Exit(_REGRESSION if begun.outcome.verdict == "regression" else _COULD_NOT_RUN)
 
 
 @retune.command("pause")
@@ -258,7 +233,7 @@ def pause(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner retune pause nightly
     """
-    _changed(f"/retunes/{name}/pause", None, server, as_json=as_json)
+    _told(lambda service: service.pause_retune(name), server, as_json=as_json)
 
 
 @retune.command("resume")
@@ -269,7 +244,7 @@ def resume(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner retune resume nightly
     """
-    _changed(f"/retunes/{name}/resume", None, server, as_json=as_json)
+    _told(lambda service: service.resume_retune(name), server, as_json=as_json)
 
 
 @retune.command("adopt")
@@ -282,9 +257,11 @@ def adopt(name: _Name, layout: OptionalLayoutText = None, server: Server = None,
     Example: autotuner retune adopt nightly
     """
     from autotuner.cli.layout_text import read_layout
+    from autotuner.core.documents import read
+    from autotuner.core.sweep_requests import Adoption
 
-    body = {"layout": None if layout is None else read_layout(layout)}
-    _changed(f"/retunes/{name}/adopt", body, server, as_json=as_json)
+    body = read(Adoption, {"layout": None if layout is None else read_layout(layout)})
+    _told(lambda service: service.adopt_layout(name, body), server, as_json=as_json)
 
 
 @retune.command("remove")
@@ -293,36 +270,32 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner retune remove nightly
     """
+    from autotuner.report.report import Report
+
+    gone = Report(headline=f"{name} is removed, with its runs; their sweeps stay.", sections=())
+    _told(lambda service: service.remove_retune(name), server, lambda _: gone, as_json=as_json)
+
+
+def _told(
+    ask: Callable[[Remote], Retune],
+    server: str | None,
+    report_of: Callable[[Retune], Report] | None = None,
+    *,
+    as_json: bool,
+) -> None:
+    """Ask the service for a retune, and print it."""
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.report.retune import retune_report
 
-    with connect(server) as client:
-        removed = client.delete(f"/retunes/{name}")
-    if as_json:
-        return print_json(removed)
-    console().print(f"{name} is forgotten, with its runs; their sweeps stay")
-    return None
+    with connect(server) as service:
+        show(ask(service), report_of or retune_report, as_json=as_json)
 
 
-def _changed(path: str, body: Any, server: str | None, *, as_json: bool) -> None:
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.upkeep import retune_view
-
-    with connect(server) as client:
-        changed = client.post(path, body)
-    if as_json:
-        return print_json(changed)
-    console().print(retune_view(changed))
-    return None
-
-
-def _concluded(client: Client, run_id: str) -> dict[str, Any]:
+def _concluded(service: Remote, run_id: str) -> RetuneRun:
     """The run, once it has its outcome: its sweep is finished, and whoever runs retunes looks every few seconds."""
     import time
 
-    while True:
-        found: dict[str, Any] = client.get(f"/retune-runs/{run_id}")
-        if found["outcome"] is not None:
-            return found
+    while (run := service.read_retune_run(run_id)).outcome is None:
         time.sleep(0.2)
+    return run

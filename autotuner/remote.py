@@ -1,11 +1,17 @@
-"""Client: the whole REST API as methods, each operation of the OpenAPI document under its name there."""
+"""A running service: the whole REST API as methods, each operation of the OpenAPI document under its name there.
+
+What each call does: the API's own documentation (docs/api.md), whose operations have these names.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import httpx
 
@@ -42,7 +48,6 @@ from api.schemas.layouts import (
 )
 from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
-from api.schemas.retunes import RetuneDetail, RetuneList, RetuneRunPage, RetuneTrend
 from api.schemas.service import (
     AttentionList,
     AuditPage,
@@ -61,13 +66,15 @@ from api.schemas.service import (
 )
 from api.schemas.sweeps import SweepDetail, SweepPage
 from api.schemas.trials import RankingPage, TrialDetail, TrialPage
-from autotuner.client.answers import EventLines, ServerEvent, checked, read_answer
+from autotuner.core import documents
 from autotuner.core.access import Token
 from autotuner.core.announcement import Delivery, DeliveryState
 from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.codec import to_plain
+from autotuner.core.errors import AutotunerError, StoreUnavailable, quoted
+from autotuner.core.listed import Listed
 from autotuner.core.model import TransformerSpec
 from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
 from autotuner.core.run import RunState
@@ -80,7 +87,7 @@ from autotuner.core.sweep_requests import (
     SweepClone,
     SweepCreate,
 )
-from autotuner.core.upkeep import RetuneRun
+from autotuner.core.upkeep import Retune, RetuneRun
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import TrialParts
 from autotuner.search.explain.layers import LayerReport
@@ -91,6 +98,7 @@ from autotuner.search.planning.plan import PlanView
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.sweep_front import SweepFront
+from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter
 
 PREFIX = "/api/v1"
@@ -115,25 +123,122 @@ def _passing(where: TrialFilter) -> dict[str, object]:
     }
 
 
-class Client:
+class ServiceError(AutotunerError):
+    """The service answered with a problem.
+
+    Attributes:
+        status: HTTP status.
+        problem: The problem document (RFC 9457): ``field``, ``value``, ``rule`` and ``nearest`` of what was refused.
+    """
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        self.status = status
+        self.problem = problem
+        super().__init__(str(problem.get("detail") or problem.get("title") or f"HTTP {status}"))
+
+
+def read_answer(response: httpx.Response, answer: type[T]) -> T:
+    """The answer as a value, or as text where ``str`` is asked for; what a newer service has more is left out.
+
+    Raises:
+        ServiceError: The service answered with a problem, or something else answered in its place.
+        InvalidInput: The answer is of another release, and what is known of it does not fit.
+    """
+    checked(response)
+    if answer is str:
+        return cast("T", response.text)
+    document = _document(response)
+    return cast("T", document) if answer is dict else documents.restore(answer, document)
+
+
+def checked(response: httpx.Response) -> httpx.Response:
+    """The response, unless it is a problem, whose body has been read.
+
+    Raises:
+        ServiceError: It is.
+    """
+    if not response.is_error:
+        return response
+    is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
+    problem = _document(response) if is_problem else {}
+    raise ServiceError(response.status_code, problem if isinstance(problem, dict) else {})
+
+
+def _document(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError) as error:
+        told = f"what answered is not the service: {quoted(response.text[:200])} is no JSON"
+        raise ServiceError(response.status_code, {"detail": told}) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """An event of a sweep."""
+
+    sequence: int
+    """Reading goes on behind it after a cut."""
+    kind: str
+    """Such as ``trial.finished``; docs/api.md lists them."""
+    data: dict[str, Any]
+    """``at``, epoch seconds, and what is said of such an event."""
+
+    @property
+    def is_last(self) -> bool:
+        """The sweep is finished."""
+        return self.kind == "sweep.finished"
+
+
+class EventLines:
+    """Makes events of a stream's lines, as they come."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, str] = {}
+
+    def add(self, line: str) -> Iterator[ServerEvent]:
+        """The event that this line ends, if it does; comments keep a connection open and say nothing.
+
+        Raises:
+            ServiceError: It is none of ours: something else answers in the place of the service.
+        """
+        name, separator, value = line.partition(": ")
+        if name and separator:
+            self._fields[name] = value
+        elif not line and "data" in self._fields:
+            said, self._fields = self._fields, {}
+            yield _event(said)
+
+
+def _event(said: Mapping[str, str]) -> ServerEvent:
+    try:
+        return ServerEvent(sequence=int(said["id"]), kind=said["event"], data=json.loads(said["data"]))
+    except (KeyError, ValueError, RecursionError) as error:
+        told = f"what was streamed is no event of a sweep: {quoted(dict(said))}"
+        raise ServiceError(HTTPStatus.OK, {"detail": told}) from error
+
+
+class Remote:
     """The REST API, each call answered when it returns.
 
-    A problem that the service answers with is raised as ``ServiceError``, a service that does not answer as httpx says
-    it.
+    Raises (every call):
+        ServiceError: The service answered with a problem.
+        StoreUnavailable: It did not answer.
 
     Args:
-        url: Where the service is, such as ``http://127.0.0.1:8000``.
+        url: Where the service and its pages are, such as ``http://127.0.0.1:8000``.
         token: Shown to a service that has a login.
         http: In the place of a client of its own, to set proxies, certificates or timeouts.
     """
 
     def __init__(self, url: str, *, token: str | None = None, http: httpx.Client | None = None) -> None:
+        self.url: str | None = url.rstrip("/")
+        """Where the service and its pages are; None where it runs in this process, which no browser reaches."""
         self._http = http or httpx.Client(timeout=_TIMEOUT_S)
         self._http.base_url = httpx.URL(url)
         if token is not None:
             self._http.headers["Authorization"] = f"Bearer {token}"
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Remote:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,6 +270,13 @@ class Client:
             except httpx.TransportError:
                 time.sleep(_AGAIN_S)
 
+    def events_so_far(self, sweep_id: str, *, after: int = 0) -> list[ServerEvent]:
+        """What has happened to a sweep since the event with that number, without waiting for more."""
+        seen = {"Last-Event-ID": str(after)}
+        text = self._send("GET", f"/sweeps/{sweep_id}/events", str, headers=seen, params={"wait": False})
+        lines = EventLines()
+        return [event for line in text.splitlines() for event in lines.add(line)]
+
     def wait(self, sweep_id: str) -> SweepDetail:
         """The sweep once it is finished; errors as for ``events``."""
         for _ in self.events(sweep_id):
@@ -182,13 +294,16 @@ class Client:
         params: Mapping[str, object] = MappingProxyType({}),
     ) -> T:
         """Send a request, of which values that are None are left out, and read the answer."""
-        response = self._http.request(
-            method,
-            f"{PREFIX}{path}",
-            json=None if body is None else to_plain(body),
-            params={name: to_plain(value) for name, value in params.items() if value is not None},
-            headers={name: value for name, value in headers.items() if value is not None},
-        )
+        try:
+            response = self._http.request(
+                method,
+                f"{PREFIX}{path}",
+                json=None if body is None else to_plain(body),
+                params={name: to_plain(value) for name, value in params.items() if value is not None},
+                headers={name: value for name, value in headers.items() if value is not None},
+            )
+        except httpx.TransportError as error:
+            raise StoreUnavailable(f"the service at {self.url} does not answer any more: {error}") from error
         return read_answer(response, answer)
 
     def _get(self, path: str, answer: type[T], **params: object) -> T:
@@ -423,45 +538,45 @@ class Client:
         return self._post(f"/optimizer-studies/{study_id}/cancel", OptimizerStudyDetail)
 
     # ---------------------------------------------------------------- retunes
-    def list_retunes(self) -> RetuneList:
+    def list_retunes(self) -> Listed[Retune]:
         """Retunes by name."""
-        return self._get("/retunes", RetuneList)
+        return self._get("/retunes", Listed[Retune])
 
-    def create_retune(self, body: RetuneCreate) -> RetuneDetail:
+    def create_retune(self, body: RetuneCreate) -> Retune:
         """Have a layout measured again and again, and others searched around it."""
-        return self._post("/retunes", RetuneDetail, body)
+        return self._post("/retunes", Retune, body)
 
-    def read_retune(self, name: str) -> RetuneDetail:
+    def read_retune(self, name: str) -> Retune:
         """A retune and how it stands."""
-        return self._get(f"/retunes/{name}", RetuneDetail)
+        return self._get(f"/retunes/{name}", Retune)
 
-    def remove_retune(self, name: str) -> RetuneDetail:
+    def remove_retune(self, name: str) -> Retune:
         """Forget a retune and its runs."""
-        return self._delete(f"/retunes/{name}", RetuneDetail)
+        return self._delete(f"/retunes/{name}", Retune)
 
-    def pause_retune(self, name: str) -> RetuneDetail:
+    def pause_retune(self, name: str) -> Retune:
         """Start no runs until it is resumed."""
-        return self._post(f"/retunes/{name}/pause", RetuneDetail)
+        return self._post(f"/retunes/{name}/pause", Retune)
 
-    def resume_retune(self, name: str) -> RetuneDetail:
+    def resume_retune(self, name: str) -> Retune:
         """Start runs when they are due again."""
-        return self._post(f"/retunes/{name}/resume", RetuneDetail)
+        return self._post(f"/retunes/{name}/resume", Retune)
 
-    def adopt_layout(self, name: str, body: Adoption) -> RetuneDetail:
+    def adopt_layout(self, name: str, body: Adoption) -> Retune:
         """Put a layout in the place of the incumbent."""
-        return self._post(f"/retunes/{name}/adopt", RetuneDetail, body)
+        return self._post(f"/retunes/{name}/adopt", Retune, body)
 
     def run_retune(self, name: str) -> RetuneRun:
         """Start a run now."""
         return self._post(f"/retunes/{name}/runs", RetuneRun)
 
-    def list_retune_runs(self, name: str, *, limit: int = 50, offset: int = 0) -> RetuneRunPage:
+    def list_retune_runs(self, name: str, *, limit: int = 50, offset: int = 0) -> Listed[RetuneRun]:
         """Runs of a retune, newest first."""
-        return self._get(f"/retunes/{name}/runs", RetuneRunPage, limit=limit, offset=offset)
+        return self._get(f"/retunes/{name}/runs", Listed[RetuneRun], limit=limit, offset=offset)
 
-    def read_retune_trend(self, name: str) -> RetuneTrend:
+    def read_retune_trend(self, name: str) -> Listed[TrendPoint]:
         """What the incumbent measured from run to run, over the band of its noise."""
-        return self._get(f"/retunes/{name}/trend", RetuneTrend)
+        return self._get(f"/retunes/{name}/trend", Listed[TrendPoint])
 
     def read_retune_run(self, run_id: str) -> RetuneRun:
         """A run and its outcome."""

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from api.openapi import examples
-from autotuner.client import Client, ServiceError
 from autotuner.core.choices import Precision
 from autotuner.core.documents import restore
 from autotuner.core.model import TransformerSpec
@@ -21,6 +20,7 @@ from autotuner.core.requests import PredictionRequest
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.workload import Workload
+from autotuner.remote import Remote, ServiceError
 from tests.api.service import StoreDriver, openapi_document
 
 WORKLOAD = Workload(seq_len=4096, global_batch_size=64)
@@ -42,12 +42,12 @@ def paths() -> dict[str, tuple[str, str]]:
 
 def answer_of(name: str) -> Any:
     """What the call of an operation reads."""
-    return get_type_hints(getattr(Client, name))["return"]
+    return get_type_hints(getattr(Remote, name))["return"]
 
 
 @pytest.fixture
-def calls(address: str) -> Iterator[Client]:
-    with Client(address) as client:
+def calls(address: str) -> Iterator[Remote]:
+    with Remote(address) as client:
         yield client
 
 
@@ -60,7 +60,7 @@ def _unanswered(request: httpx.Request) -> httpx.Response:
 
 
 def test_every_operation_is_a_call_of_that_name_and_path(paths: dict[str, tuple[str, str]]) -> None:
-    client = Client("http://nowhere", http=httpx.Client(transport=httpx.MockTransport(_unanswered)))
+    client = Remote("http://nowhere", http=httpx.Client(transport=httpx.MockTransport(_unanswered)))
     for name, (method, path) in paths.items():
         call = getattr(client, name)
         given = {
@@ -83,7 +83,7 @@ def test_an_answer_is_read_as_what_the_service_sent_and_a_field_that_it_has_more
         assert restore(answer, sent | {"of_a_newer_release": {"a": 1}}) == restore(answer, sent), name
 
 
-def test_a_sweep_is_created_once_per_key_and_followed_to_its_end(calls: Client) -> None:
+def test_a_sweep_is_created_once_per_key_and_followed_to_its_end(calls: Remote) -> None:
     sweep = calls.create_sweep(SWEEP, idempotency_key="nightly")
     assert calls.create_sweep(SWEEP, idempotency_key="nightly").id == sweep.id
     assert sweep.request.space.values("precision") == (Precision.BF16,)
@@ -93,7 +93,7 @@ def test_a_sweep_is_created_once_per_key_and_followed_to_its_end(calls: Client) 
     assert [event.kind for event in calls.events(sweep.id)] == ["sweep.created", "sweep.finished"]
 
 
-def test_what_a_worker_measured_is_ranked_with_the_types_of_the_service(calls: Client, driver: StoreDriver) -> None:
+def test_what_a_worker_measured_is_ranked_with_the_types_of_the_service(calls: Remote, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     trial = driver.ended(sweep, 0)
     driver.finish(sweep)
@@ -103,7 +103,7 @@ def test_what_a_worker_measured_is_ranked_with_the_types_of_the_service(calls: C
     assert calls.list_trials(sweep.id).items[0].measured == trial.measurement
 
 
-def test_a_prediction_is_asked_for_with_types_and_names_alike(calls: Client) -> None:
+def test_a_prediction_is_asked_for_with_types_and_names_alike(calls: Remote) -> None:
     model: TransformerSpec = calls.read_model("llama-3-8b")
     by_name, by_value = (
         calls.predict(PredictionRequest(model=asked, cluster="h100:8", workload=WORKLOAD, limit=1)).items[0]
@@ -113,14 +113,14 @@ def test_a_prediction_is_asked_for_with_types_and_names_alike(calls: Client) -> 
     assert by_name.predicted.mfu == by_value.predicted.mfu
 
 
-def test_a_problem_says_field_value_rule_and_nearest(calls: Client) -> None:
+def test_a_problem_says_field_value_rule_and_nearest(calls: Remote) -> None:
     with pytest.raises(ServiceError) as caught:
         calls.create_sweep(SweepCreate(model="llama-3-8c", cluster="h100:8", workload=WORKLOAD))
     assert caught.value.status == 404
     assert caught.value.problem["nearest"] == "llama-3-8b"
 
 
-def test_text_comes_as_text(calls: Client) -> None:
+def test_text_comes_as_text(calls: Remote) -> None:
     assert calls.atom_feed().startswith("<?xml")
     assert calls.json_feed()["version"].startswith("https://jsonfeed.org/")
 
@@ -157,7 +157,7 @@ def cutting(parts: list[str]) -> Iterator[tuple[str, list[str]]]:
 def test_a_stream_that_is_cut_is_read_on_behind_its_last_event() -> None:
     half_an_event = event(2, "trial.started")[:9]
     parts = [event(1, "sweep.created") + half_an_event, event(2, "trial.started") + event(3, "sweep.finished")]
-    with cutting(parts) as (address, asked), Client(address) as client:
+    with cutting(parts) as (address, asked), Remote(address) as client:
         assert [each.sequence for each in client.events("sw-cut")] == [1, 2, 3]
     assert asked == ["0", "1"]
 
@@ -170,15 +170,15 @@ def test_a_clients_own_connections_are_used_and_its_token_is_shown() -> None:
         return httpx.Response(200, json={"status": "ok"})
 
     http = httpx.Client(transport=httpx.MockTransport(answer))
-    with Client("http://autotuner.example", token="at_a_b", http=http) as client:
+    with Remote("http://autotuner.example", token="at_a_b", http=http) as client:
         client.health()
     assert shown == ["Bearer at_a_b"]
 
 
-def _answering(content: bytes, **headers: str) -> Client:
+def _answering(content: bytes, **headers: str) -> Remote:
     """A client of whatever answers so in the place of the service."""
     transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, content=content))
-    return Client("http://elsewhere", http=httpx.Client(transport=transport))
+    return Remote("http://elsewhere", http=httpx.Client(transport=transport))
 
 
 def test_what_answers_in_the_place_of_the_service_is_told() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from api.dashboard import words
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Topic
+from autotuner.core.units import format_bytes
 from autotuner.costmodel.evidence import PHRASES
+from autotuner.report.words import plain
 from autotuner.search.results.axis import SHARDING_WORDS
 from autotuner.search.text.sentences import value_in_words
 
@@ -86,7 +87,7 @@ def _sharding(layout: Layout) -> tuple[str, ...]:
 def _schedule(layout: Layout) -> tuple[str, ...]:
     if layout.pipeline_parallel_degree == 1:
         return ()
-    word = _SCHEDULES.get(layout.pipeline_schedule, words.plain(layout.pipeline_schedule))
+    word = _SCHEDULES.get(layout.pipeline_schedule, plain(layout.pipeline_schedule))
     stages = layout.virtual_stages_per_rank
     return (f"{word} ×{stages}" if stages > 1 else word,)
 
@@ -96,7 +97,15 @@ def _fewer(layout: Layout) -> tuple[str, ...]:
 
 
 def _others(layout: Layout) -> tuple[str, ...]:
-    return tuple(words.phrase(name, layout) for name in _PHRASED if layout.shows(name))
+    return tuple(phrase(name, layout) for name in _PHRASED if layout.shows(name))
+
+
+def phrase(name: str, layout: Layout) -> str:
+    """Return the value of an option with what others say more of it: ``recompute full every 2 layers``."""
+    one, value = OPTIONS[name], getattr(layout, name)
+    text = PHRASES[name].format(format_bytes(value) if one.unit == "bytes" else plain(value))
+    more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.shows(other))
+    return " ".join([text, *(phrase(other, layout) for other in more)])
 
 
 def option_value(field: str, value: int) -> str:
@@ -106,7 +115,7 @@ def option_value(field: str, value: int) -> str:
     if isinstance(own, ShardLevel):
         return SHARDING_WORDS.get(own, "none")
     if isinstance(own, PipelineSchedule):
-        return _SCHEDULES.get(own, words.plain(own))
+        return _SCHEDULES.get(own, plain(own))
     if field == "collective_channels" and not value:
         return "auto"
-    return words.num_bytes(value) if one.unit == "bytes" else value_in_words(own)
+    return format_bytes(value) if one.unit == "bytes" else value_in_words(own)

@@ -1,0 +1,28 @@
+"""A list as answers hold it: some of many values, and how many there are in all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from autotuner.core.value import value
+
+T = TypeVar("T")
+
+
+@value
+class Listed(Generic[T]):
+    """Values of a list, in its order."""
+
+    items: tuple[T, ...]
+    total: int
+    """How many there are in all; of very many, so many as were counted."""
+    limit: int
+    """How many were asked for at most."""
+    offset: int = 0
+    """How many were skipped before the first."""
+
+    @classmethod
+    def whole(cls, items: Sequence[T]) -> Listed[T]:
+        """Return a list that holds all there is."""
+        return cls(items=tuple(items), total=len(items), limit=len(items))

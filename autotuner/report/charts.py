@@ -1,0 +1,412 @@
+"""Charts as plain values: what is drawn, in which units, and what each mark links to.
+
+A chart knows no pixel and no colour. ``drawing`` turns it into SVG. Numbers are in SI units, and an axis says how
+people read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+Look = Literal[
+    "measured",
+    "simulated",
+    "predicted",
+    "soft",
+    "best",
+    "best_predicted",
+    "front",
+    "limit",
+    "regression",
+    "reference",
+    "incumbent",
+    "event",
+]
+"""How a mark looks: measured is ink, simulated is amber, predicted is pencil, the best is green, limits and failures
+are red. A regression is a square, so that who sees no colours finds it."""
+
+
+Unit = Literal[
+    "share",
+    "signed_share",
+    "chance",
+    "s",
+    "duration",
+    "bytes",
+    "bytes/s",
+    "tokens/s",
+    "$",
+    "h",
+    "kWh",
+    "kg",
+    "count",
+    "",
+]
+"""``share`` is in tenths of a hundredth, ``chance`` in whole ones, since nobody knows a chance better. ``duration`` is
+in hours, minutes and seconds, ``s`` in the unit that reads best."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis of a chart."""
+
+    title: str
+    """What it counts; its unit is added where ``unit`` is known."""
+    unit: Unit = ""
+    low: float
+    high: float
+    log: bool = False
+    labels: Sequence[tuple[float, str]] = ()
+    """Values that have a label, such as days; empty: round values have one."""
+
+    @classmethod
+    def around(
+        cls,
+        values: Iterable[float],
+        title: str,
+        *,
+        unit: Unit = "",
+        margin: float = 0.06,
+        floor: float | None = None,
+        log: bool = False,
+    ) -> Axis:
+        """Return an axis with room for all values.
+
+        Args:
+            values: At least one.
+            title: With its unit.
+            unit: As the field.
+            margin: Share of the range that is added on both sides; of a logarithmic axis the factor less 1.
+            floor: The axis does not begin below it.
+            log: Every value is above 0.
+        """
+        known = list(values)
+        low, high = min(known), max(known)
+        if log:
+            return cls(title=title, unit=unit, low=low / (1 + margin), high=high * (1 + margin), log=True)
+        room = margin * (high - low) or margin * abs(high) or 1.0
+        low = low - room if floor is None else max(floor, low - room)
+        return cls(title=title, unit=unit, low=low, high=high + room)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """One point; a link where it has an address."""
+
+    x: float
+    y: float
+    said: str = ""
+    """What a pointer and a screen reader are told."""
+    href: str = ""
+    key: int | None = None
+    """Number of the trial; a brush finds its marks in every chart by it."""
+    name: str = ""
+    """Short label that stands beside it where there is room; empty: none."""
+    low: float | None = None
+    high: float | None = None
+    """Ends of its interval in ``y``; None: not known."""
+    look: Look = "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dots:
+    """Points. Many of them without a name are drawn as one path, which weighs little."""
+
+    dots: Sequence[Dot]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Trials without a result, as crosses."""
+
+    dots: Sequence[Dot]
+    past: float | None = None
+    """All stand right of this value, beside each other where they would be on one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line through points, from left to right."""
+
+    points: Sequence[tuple[float, float]]
+    look: Look = "measured"
+    label: str = ""
+    """Beside its right end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The area between two lines over the same x."""
+
+    upper: Sequence[tuple[float, float]]
+    lower: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A straight line across the plot at one value: a limit, a deadline, a target."""
+
+    at: float
+    along: Literal["x", "y"]
+    """The axis that ``at`` is a value of."""
+    label: str = ""
+    look: Look = "limit"
+    beyond: bool = False
+    """Shade what lies past it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Words beside a place in the plot, or right of it where ``x`` is None."""
+
+    words: str
+    x: float | None
+    y: float
+    look: Look = "measured"
+    lines_below: int = 0
+    is_above: bool = False
+    """The words end there and stand above it; else they begin there and stand below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of the x axis that is shaded, with words in it where they fit."""
+
+    low: float
+    high: float
+    label: str = ""
+    look: str = "band"
+
+
+Mark = Dots | Failures | Line | Band | Rule | Note | Stretch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """Marks over two axes, painted in their order."""
+
+    says: str
+    """The chart in a sentence, for who cannot see it."""
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark]
+    height: int = 330
+    wide: int = 700
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """One row of ``Intervals``: a value with the range around it."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    told: str = ""
+    """At the end of the row."""
+    look: Look = "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """Values with ranges, one row each, on a shared axis."""
+
+    says: str
+    x: Axis
+    rows: Sequence[Interval]
+    is_banded: bool = False
+    """Ranges are bands, as of something estimated; else lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A value and the ends of its interval; both ends are the value where no interval is known."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def within(cls, value: float, half: float | None) -> Spread:
+        """Return a value that may be off by as much on both sides, as a measurement is."""
+        return cls(value, value - (half or 0.0), value + (half or 0.0))
+
+    @classmethod
+    def within_factor(cls, value: float, relative_error: float | None) -> Spread:
+        """Return a value that may be off by a factor on both sides, as a prediction is."""
+        factor = 1 + (relative_error or 0.0)
+        return cls(value, value / factor, value * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A part of a stack."""
+
+    name: str
+    look: str
+    """Class of its colour: ``forward``, ``activations``, ``idle``."""
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One bar that is made of parts."""
+
+    name: str
+    blocks: Sequence[Block]
+    is_predicted: bool = False
+    whole: Spread | None = None
+    """The total by another measurement, with its interval."""
+    mark: float | None = None
+    """A value that was measured, as a rule across the bar."""
+    told: str = ""
+    """At the end of the row."""
+    is_strong: bool = False
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts."""
+        return sum(block.value for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stacks:
+    """Bars of the same parts above each other, on one axis from 0."""
+
+    says: str
+    unit: Unit
+    rows: Sequence[Stack]
+    limit: float | None = None
+    """Drawn as a red rule where a bar reaches a fifth of it; shorter bars would be slivers beside it."""
+    is_joined: bool = False
+    """Blocks hold their names, and lines lead from the end of each part to its end in the next bar."""
+    wide: int = 1296
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Parts of a whole as one bar; parts with a look of ``rest`` have no number."""
+
+    says: str
+    parts: Sequence[tuple[float, Literal["best", "tie", "rest"]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceAxis:
+    """An axis of parallel coordinates for a choice of layouts."""
+
+    name: str
+    label: str
+    words: Sequence[str]
+    """Its values, the lowest first."""
+    codes: Sequence[int]
+    """The place among these of each trial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberAxis:
+    """An axis of parallel coordinates for a number."""
+
+    name: str
+    axis: Axis
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """All choices of trials at once, a line per trial; a brush reads the scales of its axes from the picture."""
+
+    says: str
+    dots: Sequence[Dot]
+    """A trial each, with its rank from 0 as ``y``."""
+    axes: Sequence[ChoiceAxis | NumberAxis]
+
+
+Chart = Plot | Intervals | Stacks | Parallel
+
+
+# ---------------------------------------------------------------- pictures in cells of a table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeAxis:
+    """The MFU axis of a column, with the best of the whole ranking, whatever page of it is shown."""
+
+    low: float
+    high: float
+    best: float | None
+
+    @classmethod
+    def around(cls, spreads: Iterable[Spread], best: float | None) -> RangeAxis:
+        """Return an axis with room for all spreads and the best; 0 to 1 for none.
+
+        An end that reaches further than half past all values is cut off: it would squeeze what was measured.
+        """
+        shown = [*spreads, *([Spread.within(best, None)] if best is not None else [])]
+        if not shown:
+            return cls(low=0.0, high=1.0, best=None)
+        values = [one.value for one in shown]
+        low, high = max(min(one.low for one in shown), min(values) / 1.5), max(values) * 1.5
+        high = min(max(one.high for one in shown), high)
+        margin = 0.03 * (high - low) or 0.05 * high
+        return cls(low=max(0.0, low - margin), high=high + margin, best=best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeCell:
+    """A prediction with its interval, what was reached with its interval, and the best of all as a rule."""
+
+    axis: RangeAxis
+    predicted: Spread
+    reached: Spread | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCell:
+    """A peak as a bar on its track, the prediction as a ring, the limit as a red rule."""
+
+    limit_bytes: float
+    predicted_bytes: float
+    reached_bytes: float | None
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether the peak lies within 5 % of the limit, or past it."""
+        return (self.reached_bytes or self.predicted_bytes) > 0.95 * self.limit_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarCell:
+    """A number as a bar from the left, or from the middle where ``is_signed``."""
+
+    value: float
+    most: float
+    look: str = "mem"
+    is_signed: bool = False
+
+
+Glyph = Literal["measured", "soft", "predicted", "best", "limit", "cross", "front", "cloud", "line", "reference"] | str
+"""A mark in a key; any other word is the colour of a part."""
+
+
+def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points with a corner between each two: every height holds until the next point."""
+    out = list(points[:1])
+    for (_, before), (x, y) in pairwise(points):
+        out += [(x, before), (x, y)]
+    return out
+
+
+def front(dots: Iterable[Dot], *, least_x: bool = True) -> list[Dot]:
+    """Return the dots that no other beats in both values, from left to right.
+
+    Args:
+        dots: More ``y`` is better.
+        least_x: Less ``x`` is better; else more.
+    """
+    found: list[Dot] = []
+    for dot in sorted(dots, key=lambda dot: (dot.x if least_x else -dot.x, -dot.y)):
+        if not found or dot.y > found[-1].y:
+            found.append(dot)
+    return found if least_x else found[::-1]

@@ -1,0 +1,73 @@
+"""Reports as GitHub Markdown, for pull requests, chats and files. Charts are left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from autotuner.report.report import Block, Cells, Code, Column, Figure, Lines, Picture, Report, Section, Table
+from autotuner.report.terminal import line_of, text_of
+from autotuner.report.words import sentence
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|@#])")
+"""Characters that Markdown or GitHub would read as markup, a mention or a column."""
+
+
+def markdown(report: Report) -> str:
+    """Return a report as Markdown."""
+    facts = [_plain(line_of(report.facts))] if report.facts else []
+    state = f" ({report.state.word})" if report.state else ""
+    lines = [f"## {_plain(report.headline)}{state}", *facts]
+    for section in report.sections:
+        lines += _section(section)
+    return "\n\n".join(lines) + "\n"
+
+
+def _section(section: Section) -> Iterator[str]:
+    if all(isinstance(block, Picture) for block in section.blocks):
+        return
+    if section.title:
+        yield f"### {_plain(section.title)}"
+    if section.note:
+        yield _plain(section.note)
+    for block in section.blocks:
+        yield from _block(block)
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Table() if block.rows:
+            yield "\n".join(_table(block))
+        case Table():
+            yield from filter(None, [_plain(block.if_empty)])
+        case Lines():
+            yield from (f"> {_line(one)}" if block.is_quiet else _line(one) for one in block.items)
+        case Code():
+            yield f"```\n{block.text}\n```"
+        case [Figure(), *_]:
+            yield "\n".join(f"- **{_plain(one.name)}**: {_cells(one.value)}" for one in _figures(block))
+
+
+def _figures(block: Block) -> Sequence[Figure]:
+    return [one for one in block if isinstance(one, Figure)]  # type: ignore[union-attr]  # a sequence of figures
+
+
+def _table(table: Table) -> Iterator[str]:
+    heads: Sequence[Column] = table.columns
+    yield f"| {' | '.join(_plain(' '.join(one.name.split())) for one in heads)} |"
+    yield f"| {' | '.join('--:' if one.is_number else '---' for one in heads)} |"
+    yield from (f"| {' | '.join(map(_cells, row))} |" for row in table.rows)
+
+
+def _cells(cells: Cells) -> str:
+    return " · ".join(_plain(text_of(one)) for one in (cells if isinstance(cells, tuple) else (cells,)))
+
+
+def _line(cells: Cells) -> str:
+    return _plain(
+        sentence(cells) if isinstance(cells, str) else line_of(cells if isinstance(cells, tuple) else (cells,))
+    )
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,0 +1,325 @@
+"""The reports of retunes: all of them, one with its trend and its runs, and how a run ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import EnvironmentChange
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger
+from autotuner.report.charts import Axis, Band, Dot, Dots, Line, Mark, Plot, Rule, stairs
+from autotuner.report.report import (
+    Block,
+    Calendar,
+    Cell,
+    Cells,
+    Code,
+    Column,
+    Figure,
+    Lines,
+    Link,
+    Moment,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    Source,
+    State,
+    Strong,
+    Table,
+    measured,
+)
+from autotuner.report.words import counted, plain
+from autotuner.search.upkeep.cron import Cron
+from autotuner.search.upkeep.retune import TrendPoint, trend
+
+_TRIGGERS = {
+    Trigger.CRON: "schedule",
+    Trigger.CAUGHT_UP: "missed schedule",
+    Trigger.MANUAL: "by hand",
+    Trigger.ENVIRONMENT: "software changed",
+    Trigger.LINKS: "links changed",
+}
+"""Why a run began."""
+
+_MOST_POINTS = 90
+"""Runs that the trend shows: a quarter of nights."""
+
+_NIGHTS_S = 13 * 7 * 86_400.0
+"""Before the newest run, in seconds: what the calendar shows."""
+
+_MOST_LABELS = 6
+_FEWEST_PLACES = 6
+"""A few runs stand beside each other as those of many nights would, not far apart."""
+
+_VERDICTS = ("unchanged", "better_found", "regression", "could_not_run", "skipped")
+
+
+# ------------------------------------------------------------------ all of them
+def retunes_report(retunes: Sequence[Retune], server: str = "") -> Report:
+    """Return all retunes by name: when each is due, what is in use, and how its last run ended.
+
+    Args:
+        retunes: In their order.
+        server: Address that commands shall name; empty: none.
+    """
+    add = (
+        'autotuner retune add nightly --cron "0 2 * * *" --model llama-demo --cluster local \\\n'
+        f"  --seq-len 128 --global-batch 16 --trials 8{_option(server)}"
+    )
+    columns = (
+        Column("retune", is_number=False),
+        Column("job", is_number=False, is_minor=True),
+        Column("due", is_number=False),
+        Column("last run", is_number=False),
+        Column("layout in use", is_number=False),
+        Column("MFU"),
+    )
+    none = (
+        "No retune yet. A retune comes back by the clock: it measures the layout in use, says whether it got slower, "
+        "and looks for a better one."
+    )
+    table = Table(
+        columns=columns,
+        rows=[_cells_of(one) for one in retunes],
+        caption=f"{counted(len(retunes), 'retune')}, by name",
+        if_empty=none,
+    )
+    blocks: list[Block] = [table] if retunes else [table, Code(add)]
+    return Report(headline="Retunes", sections=(Section(blocks=blocks),))
+
+
+def _cells_of(retune: Retune) -> tuple[Cells, ...]:
+    job, name = retune.request.template.job, Link(retune.name, "retunes", retune.name, key=f"link-{retune.name}")
+    return (
+        (name, Quiet(f"by {retune.created_by}")) if retune.created_by else name,
+        (job.model.name, Quiet(f"on {job.cluster.name}")),
+        (_due(retune), Quiet(_schedule(retune))),
+        _last(retune.last_run),
+        retune.incumbent or "the first run finds it",
+        _mfu(retune),
+    )
+
+
+# ------------------------------------------------------------------ one of them
+def retune_report(retune: Retune, runs: Sequence[RetuneRun] | None = None, total: int = 0, server: str = "") -> Report:
+    """Return one retune: how its last run ended, what the layout in use reached run by run, and its newest runs.
+
+    Args:
+        retune: As it is stored.
+        runs: Its newest runs, the newest first; None: they are not shown.
+        total: How many there are in all.
+        server: Address that commands shall name; empty: none.
+    """
+    template = retune.request.template
+    workload = template.job.workload
+    batch = f"{workload.global_batch_size} sequences of {workload.seq_len} tokens per step"
+    facts: list[Cell] = [Strong(template.job.model.name), "on", Strong(template.job.cluster.name), f", {batch}"]
+    facts += [", trained by", Strong(template.trainer.name)] if template.trainer else []
+    facts += [f". {_schedule(retune)}."]
+    facts += [Quiet(f"By {retune.created_by}.")] if retune.created_by else []
+    sections = [Section(title="Now", blocks=tuple(_standing(retune)))]
+    sections += [] if runs is None else _sections(retune, runs, total, server)
+    return Report(
+        headline=retune.name,
+        state=State("paused") if retune.is_paused else None,
+        facts=facts,
+        sections=sections,
+    )
+
+
+def _sections(retune: Retune, runs: Sequence[RetuneRun], total: int, server: str) -> Iterator[Section]:
+    points = trend(runs)
+    if points:
+        source = _source(retune)
+        note = (
+            f"Mean {source} rate of the layout in use, with its slowest and fastest measurement. The band is where "
+            "noise alone would put it, around the line that it was held to. A square is a regression. A dashed line "
+            "marks another layout."
+        )
+        yield Section(title="What it reached, run by run", blocks=(_chart(points, source),), note=note, id="trend")
+    if runs:
+        days = _days([run for run in runs if run.due_at > runs[0].due_at - _NIGHTS_S])
+        yield Section(title="Night by night", blocks=(Calendar(days=days, words=_VERDICTS),), id="calendar")
+    if runs:
+        yield Section(title="Runs", blocks=(_runs(runs, points, total, retune.request.time_zone),))
+    else:
+        begin = f"autotuner retune run {retune.name}{_option(server)}"
+        yield Section(title="Runs", blocks=(Lines(items=("None yet. This starts one now:",)), Code(begin)))
+
+
+def _standing(retune: Retune) -> Iterator[Block]:
+    test, last = retune.request.test, retune.last_run
+    held = measured(retune.measured_tokens_per_s, "tokens/s", source=_source(retune), is_exact=True)
+    yield (
+        Figure("last run", _last(last)),
+        Figure("due next", _due(retune)),
+        Figure("layout in use", retune.incumbent or "the first run finds it"),
+        Figure("held to", (held, Quiet(f"the mean of {counted(len(retune.baseline), 'run')}"))),
+        Figure("MFU", _mfu(retune)),
+        Figure("slowdown accepted", Quantity(value=test.tolerance, unit="share")),
+        Figure("slowdown that must be found", Quantity(value=test.loss, unit="share")),
+    )
+    if last is None:
+        yield Lines(items=("A service or `autotuner worker` starts each run.",), is_quiet=True)
+    if last and last.outcome:
+        yield Lines(items=tuple(_said(last.outcome)))
+        if last.outcome.changes:
+            yield Lines(items=("What differs from the last run that was as it should be:",), is_quiet=True)
+            yield Lines(items=tuple(map(_change, last.outcome.changes)))
+
+
+def run_report(run: RetuneRun) -> Report:
+    """Return how a run of a retune ended, or that it goes on."""
+    if run.outcome is None:
+        go_on = f"{run.id} has begun; a service or `autotuner worker` runs its sweep {run.sweep_id}."
+        return Report(headline=go_on, sections=())
+    lines = Lines(items=tuple(_said(run.outcome)))
+    return Report(headline=run.retune, state=State(run.outcome.word), sections=(Section(blocks=(lines,)),))
+
+
+def _said(outcome: RetuneOutcome) -> Iterator[str]:
+    yield outcome.detail
+    yield from outcome.explanation
+
+
+def _change(one: EnvironmentChange) -> Cells:
+    return (Strong(one.name), f"{one.then or 'not recorded'} → {one.now or 'not recorded'}")
+
+
+# ------------------------------------------------------------------ its trend
+def _chart(points: Sequence[TrendPoint], source: Source) -> Plot:
+    """Return what the layout in use reached run by run, over the band in which noise alone lies."""
+    shown = list(enumerate(points[-_MOST_POINTS:], 1))
+    known = ((one.lowest, one.highest, one.band_low, one.band_high) for _, one in shown)
+    ends = [rate for rates in known for rate in rates if rate]
+    marks: list[Mark] = []
+    banded = [(place, one) for place, one in shown if one.reference and one.band_low and one.band_high]
+    if banded:
+        stretches = [*banded, (banded[-1][0] + 1, banded[-1][1])]
+        over, under, held = (
+            stairs([(place - 0.5, float(getattr(one, name))) for place, one in stretches])
+            for name in ("band_high", "band_low", "reference")
+        )
+        marks += [Band(upper=over, lower=under), Line(points=held, look="reference")]
+    marks += [
+        Rule(at=place - 0.5, along="x", look="event")
+        for (_, before), (place, one) in pairwise(shown)
+        if before.layout != one.layout
+    ]
+    marks.append(Dots(dots=[_dot(place, one, source) for place, one in shown]))
+    axis = Axis.around(ends, f"{source} rate", unit="tokens/s", margin=0.08)
+    last = max(len(shown), _FEWEST_PLACES)
+    return Plot(
+        says=f"The {source} rate of the layout in use over {counted(len(shown), 'run')}, with the band of noise",
+        x=Axis(title="", low=0.5, high=last + 0.5, labels=_labels(shown)),
+        y=axis,
+        height=260,
+        wide=1296,
+        marks=marks,
+    )
+
+
+def _dot(place: int, one: TrendPoint, source: Source) -> Dot:
+    day = datetime.fromtimestamp(one.at, UTC)
+    held = f", held to {one.reference:,.0f}" if one.reference else ""
+    rate, times = f"{one.tokens_per_s:,.0f} tokens/s", counted(one.num_measurements, "measurement")
+    return Dot(
+        x=place,
+        y=one.tokens_per_s,
+        low=one.lowest,
+        high=one.highest,
+        look="regression" if one.verdict == "regression" else "simulated" if source == "simulated" else "measured",
+        said=f"{day.day} {day:%b}: {plain(one.verdict)}, {rate} in {times}{held}; {one.layout}",
+    )
+
+
+def _labels(points: Sequence[tuple[int, TrendPoint]]) -> tuple[tuple[float, str], ...]:
+    """Return the days of some runs, or their times where all are of one day; the newest run has one."""
+    every = math.ceil(len(points) / _MOST_LABELS)
+    moments = [(place, datetime.fromtimestamp(one.at, UTC)) for place, one in points]
+    is_one_day = len({moment.date() for _, moment in moments}) == 1
+    words = [(float(place), f"{at:%H:%M}" if is_one_day else f"{at.day} {at:%b}") for place, at in moments]
+    return tuple(words[::-1][::every][::-1])
+
+
+# ------------------------------------------------------------------ its runs
+def _days(runs: Sequence[RetuneRun]) -> tuple[tuple[float, str, Link | None], ...]:
+    return tuple(
+        (one.due_at, _word(one), Link(one.id, "sweeps", one.sweep_id) if one.sweep_id else None)
+        for one in reversed(runs)
+    )
+
+
+def _runs(runs: Sequence[RetuneRun], points: Sequence[TrendPoint], total: int, time_zone: str) -> Table:
+    by_run = {point.run_id: point for point in points}
+    columns = (
+        Column("due", is_number=False),
+        Column("why it began", is_number=False),
+        Column("outcome", is_number=False),
+        Column("reached"),
+        Column("baseline", is_minor=True),
+        Column("noise ±", is_minor=True),
+        Column("what it found", is_number=False, may_wrap=True),
+        Column("sweep", is_number=False),
+    )
+    every = f"{counted(total, 'run')}, newest first"
+    return Table(
+        columns=columns,
+        rows=[tuple(_cells_of_run(one, by_run.get(one.id), time_zone)) for one in runs],
+        caption=f"the newest {len(runs)} of {total} runs" if total > len(runs) else every,
+    )
+
+
+def _cells_of_run(run: RetuneRun, point: TrendPoint | None, time_zone: str) -> Iterator[Cells]:
+    yield Moment(run.due_at, time_zone)
+    why = _TRIGGERS[run.trigger]
+    yield (why, Quiet(f"stands for {run.num_missed} more")) if run.num_missed else why
+    yield State(_word(run))
+    yield measured(point.tokens_per_s if point else None, "tokens/s", is_exact=True)
+    yield Quantity(value=point.reference if point else None, unit="tokens/s", is_exact=True)
+    band = point.band_high / point.reference - 1 if point and point.band_high and point.reference else None
+    yield Quantity(value=band, unit="share")
+    if run.outcome:
+        yield run.outcome.detail
+    else:
+        yield Quiet("The run before was not finished." if run.state is RetuneState.SKIPPED else "Under way.")
+    yield Link(run.sweep_id, "sweeps", run.sweep_id, key=f"link-{run.id}") if run.sweep_id else None
+
+
+def _word(run: RetuneRun) -> str:
+    return run.outcome.word if run.outcome else run.state.value
+
+
+def _last(run: RetuneRun | None) -> Cells:
+    if run is None:
+        return "never ran"
+    if run.outcome is None and run.sweep_id:
+        return (State(_word(run)), Link(run.sweep_id, "sweeps", run.sweep_id))
+    return (State(_word(run)), Moment(run.finished_at or run.started_at))
+
+
+def _due(retune: Retune) -> Cell:
+    if retune.is_paused or retune.next_due_at is None:
+        return State("paused")
+    return Moment(retune.next_due_at, retune.request.time_zone)
+
+
+def _schedule(retune: Retune) -> str:
+    words = Cron(expression=retune.request.cron).in_words
+    return f"{words}, {retune.request.time_zone}"
+
+
+def _mfu(retune: Retune) -> Quantity:
+    return measured(retune.measured_mfu, "share", source=_source(retune))
+
+
+def _source(retune: Retune) -> Source:
+    return "simulated" if retune.request.template.runs_on.engine == SIMULATED else "measured"
+
+
+def _option(server: str) -> str:
+    return f" --server {server}" if server else ""
