@@ -317,9 +317,6 @@ def test_the_batch_of_a_replica_is_what_shrinks() -> None:
 
 
 # ---------------------------------------------------------------- small trials
-
-pytestmark = pytest.mark.oracle
-
 MULTI_HEAD = tiny_model(num_kv_heads=4)
 EIGHT_EXPERTS = replace(MULTI_HEAD, experts=MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64))
 """As many experts as ranks: FSDP pads a router with fewer rows than it has shards, and gathers the padding, too."""
@@ -368,6 +365,7 @@ def exchanged(rank: RankDryRun) -> Mapping[str, tuple[float, float]]:
     return {one.kind: (one.num_calls, one.num_bytes) for one in rank.counts.collectives}
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(("model", "layout"), WHOLE, ids=lambda one: str(one) if isinstance(one, Layout) else "")
 def test_a_rank_computes_exchanges_and_holds_at_least_what_it_does_in_the_target(model: Any, layout: Layout) -> None:
     target, small = both(model, layout)
@@ -377,6 +375,7 @@ def test_a_rank_computes_exchanges_and_holds_at_least_what_it_does_in_the_target
         assert getattr(small.held, held) >= getattr(target.held, held), held
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(("model", "layout"), SHORTER, ids=lambda one: str(one) if isinstance(one, Layout) else "")
 def test_a_rank_of_a_shorter_pipeline_computes_and_sends_as_much(model: Any, layout: Layout) -> None:
     target, small = both(model, layout)
