@@ -322,7 +322,8 @@ def pair_measurements() -> Measurements:
 
 def queued_trial(sweep_id: str = "sw-test", **changes: Any) -> Trial:
     """The first trial of a sweep, which nobody has started."""
-    return trial(cpu_layout(), id=f"{sweep_id}-0000", sweep_id=sweep_id, state=TrialState.QUEUED, **changes)
+    fresh = trial(cpu_layout(), id=f"{sweep_id}-0000", sweep_id=sweep_id, state=TrialState.QUEUED)
+    return replace(fresh, **changes)
 
 
 def small_trial(**changes: Any) -> ScaledTrial:
