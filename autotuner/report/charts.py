@@ -34,6 +34,7 @@ Unit = Literal[
     "signed_share",
     "chance",
     "s",
+    "signed_s",
     "duration",
     "bytes",
     "bytes/s",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
 
 from autotuner.core.layout import Layout
-from autotuner.report.charts import Intervals, Plot, Stacks
+from autotuner.report.cells import draw_bar, key
+from autotuner.report.charts import BarCell, Intervals, Plot, Stacks
 from autotuner.report.drawing import draw, element
 from autotuner.report.layouts import chips, degrees
 from autotuner.report.report import (
@@ -17,21 +18,27 @@ from autotuner.report.report import (
     Calendar,
     Cell,
     Cells,
+    Chip,
     Code,
     Column,
     Figure,
+    Folded,
     Lines,
     Link,
     Moment,
+    Notice,
     Quantity,
     Quiet,
     Report,
     Section,
     State,
     Strong,
+    Swatch,
     Table,
+    Words,
 )
-from autotuner.report.words import has_wide_interval, moment, parts_of, plain, sentence
+from autotuner.report.scale import Scale
+from autotuner.report.words import has_wide_interval, moment, parts_of, plain, sentence, with_unit
 
 
 class Html:
@@ -53,13 +60,24 @@ class Html:
         """Return all sections."""
         return Markup("\n").join(map(self.section, report.sections))
 
-    def section(self, one: Section) -> Markup:
-        """Return a section under its heading, or its blocks where it has no title."""
+    def section(self, one: Section, *, tools: str = "", id: str = "", zooms: str = "") -> Markup:  # noqa: A002
+        """Return a section under its heading, or its blocks where it has no title.
+
+        Args:
+            one: The section.
+            tools: Forms and links beside its heading, as markup.
+            id: Of the section itself; its heading has ``one.key``.
+            zooms: Part of the page that a script asks for when a link in the section is followed; empty: none.
+        """
         note = [element("p", one.note, class_="quiet")] if one.note else []
-        inside = [*note, *(self._block(block, one) for block in one.blocks)]
+        inside = [self._block(block, one) for block in one.blocks]
         if not one.title:
-            return element("section", *inside)
-        return element("section", element("h2", one.title, id=one.key), *inside, aria_labelledby=one.key)
+            return element("section", *note, *inside)
+        heading: Markup = element("h2", one.title, id=one.key, class_="sr" if one.is_silent else None)
+        if note or one.glyphs or tools:
+            heading = element("div", heading, *note, key(one.glyphs), Markup(tools), class_="section-head")
+        named = {"id": id or None, "aria_labelledby": one.key, "data_zoomable": zooms or None}
+        return element("section", heading, *inside, **named)
 
     def _block(self, block: Block, section: Section) -> Markup:
         match block:
@@ -68,7 +86,12 @@ class Html:
             case Lines():
                 return self._lines(block)
             case Code():
-                return element("pre", element("code", block.text), tabindex="0")
+                return self._code(block)
+            case Notice():
+                return self._notice(block)
+            case Folded():
+                inside = (element("summary", block.summary), *(self._block(one, section) for one in block.blocks))
+                return element("details", *inside, id=block.id or None, open="" if block.is_open else None)
             case Calendar():
                 return self._calendar(block)
             case Plot() | Intervals() | Stacks():
@@ -76,13 +99,34 @@ class Html:
         return self._figures(block)  # type: ignore[arg-type]  # what is left is a sequence of figures
 
     def _figures(self, figures: Sequence[Figure]) -> Markup:
-        shown = (element("div", element("dt", one.name), element("dd", self.cells(one.value))) for one in figures)
-        return element("dl", *shown, class_="facts")
+        is_large = any(one.is_first for one in figures)
+        shown = (self._figure(one, is_large=is_large) for one in figures)
+        return element("dl", *shown, class_="facts trial-figures" if is_large else "facts")
+
+    def _figure(self, one: Figure, *, is_large: bool) -> Markup:
+        source = next((cell.source for cell in _every(one.value) if isinstance(cell, Quantity)), None)
+        looks = ["figure", *(["first"] if one.is_first else []), *filter(None, [source])]
+        inside = self.cells(one.value, named="simulated" if is_large else one.name)
+        look = " ".join(looks) if is_large else None
+        return element("div", element("dt", one.name), element("dd", inside), class_=look)
+
+    def _code(self, code: Code) -> Markup:
+        named = {"tabindex": "0", "id": code.id or None, "aria_label": code.name or None}
+        if not code.name:
+            return element("pre", element("code", code.text), **named)
+        return element("h3", code.name) + element("pre", code.text, class_="copied", **named)
+
+    def _notice(self, notice: Notice) -> Markup:
+        look, lines = f"notice {notice.look}".strip(), [*map(self._line, (notice.words, *notice.more))]
+        if not notice.title and not notice.more:
+            return element("p", lines[0], class_=look)
+        head = [element("h3", notice.title)] if notice.title else []
+        return element("div", *head, *(element("p", one) for one in lines), class_=look)
 
     def _lines(self, lines: Lines) -> Markup:
         said = [self._line(one) for one in lines.items]
-        if lines.is_quiet:
-            return Markup("").join(element("p", one, class_="quiet") for one in said)
+        if lines.is_quiet or not lines.is_list:
+            return Markup("").join(element("p", one, class_="noted" if lines.is_quiet else None) for one in said)
         return element("ul", *(element("li", one) for one in said), class_="said") if said else Markup()
 
     def _line(self, cells: Cells) -> Markup:
@@ -95,41 +139,57 @@ class Html:
         if not table.rows:
             return element("p", table.if_empty, class_="quiet") if table.if_empty else Markup()
         by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
-        heads = (element("th", one.name, scope="col", class_=_look(one)) for one in table.columns)
+        heads = map(self._head, table.columns)
         rows = (self._row(row, table.columns, by_ends=by_ends) for row in table.rows)
         caption = [element("caption", table.caption)] if table.caption else []
         head = element("thead", element("tr", *heads))
-        whole = element("table", *caption, head, element("tbody", *rows), class_="cards")
-        named = {"aria_labelledby": section.key} if section.title else {"aria_label": table.caption or "Table"}
+        whole = element(
+            "table", *caption, head, element("tbody", *rows), class_="compact" if table.is_compact else "cards"
+        )
+        name = table.name or ("" if section.title else table.caption or "Table")
+        named = {"aria_label": name} if name else {"aria_labelledby": section.key}
         return element("div", whole, class_="scroll", role="region", **named, tabindex="0")
+
+    def _head(self, column: Column) -> Markup:
+        words: str = with_unit(column)
+        words = element("span", words, class_="sr") if column.is_drawn else words
+        return element("th", words, scope="col", class_=_look(column))
 
     def _row(self, row: Sequence[Cells], columns: Sequence[Column], *, by_ends: bool) -> Markup:
         shown = []
         for place, (cells, column) in enumerate(zip(row, columns, strict=True)):
-            inside = self.cells(cells, by_ends=by_ends)
+            inside = self.cells(cells, by_ends=by_ends, scale=column.scale, named=column.name)
             source = next((one.source for one in _every(cells) if isinstance(one, Quantity)), None)
             look = " ".join(filter(None, (_look(column), source))) or None
             if place:
                 shown.append(element("td", inside, class_=look, data_label=column.name or None))
             else:
                 shown.append(element("th", inside, scope="row", class_=look))
-        return element("tr", *shown)
+        is_sum = bool(row) and isinstance(row[0], Strong)
+        return element("tr", *shown, class_="whole" if is_sum else None)
 
     # ------------------------------------------------------------------ cells
-    def cells(self, cells: Cells, *, by_ends: bool | None = None) -> Markup:
-        """Return cells below each other."""
-        return _joined([self.cell(one, by_ends=by_ends) for one in _every(cells)], Markup("<br>"))
+    def cells(
+        self, cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
+    ) -> Markup:
+        """Return cells below each other; args as of ``terminal.text_of``."""
+        shown = [self.cell(one, by_ends=by_ends, scale=scale, named=named) for one in _every(cells)]
+        return _joined(shown, Markup("<br>"))
 
-    def cell(self, cell: Cell, *, by_ends: bool | None = None) -> Markup:  # one line for each kind
-        """Return one cell."""
+    def cell(  # one line for each kind
+        self, cell: Cell, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
+    ) -> Markup:
+        """Return one cell; args as of ``terminal.text_of``."""
         match cell:
             case None:
                 return escape("–")
             case Quantity():
-                number, spread = parts_of(cell, by_ends=by_ends)
-                small = Markup(" ") + element("small", spread) if spread else Markup()
-                tag = element("span", "simulated", class_="simulated-tag") if cell.source == "simulated" else Markup()
-                return escape(number) + small + (Markup(" ") + tag if tag and cell.value is not None else Markup())
+                number, spread = parts_of(cell, by_ends=by_ends, scale=scale)
+                small = " ".join(filter(None, (spread, cell.beside)))
+                is_told = cell.source != "simulated" or cell.value is None or "simulated" in named.lower()
+                tag = element("span", "simulated", class_="simulated-tag")
+                marks = [element("small", small)] if small else []
+                return _joined([escape(number), *marks, *([] if is_told else [tag])], " ")
             case Moment():
                 return element("time", moment(cell.at, cell.time_zone), datetime=moment(cell.at))
             case State():
@@ -140,6 +200,14 @@ class Html:
                 return element("span", cell.words, class_="quiet")
             case Strong():
                 return element("strong", cell.words)
+            case Chip():
+                return element("span", cell.words, class_=f"chip {cell.look}".strip())
+            case Swatch():
+                return element("span", class_=f"swatch {cell.look}") + escape(cell.words)
+            case Words():
+                return element("code", cell.text, class_="words", title="One click selects it for --layout")
+            case BarCell():
+                return draw_bar(cell)
             case Layout():
                 return self.layout(cell)
         return escape(cell)
@@ -152,7 +220,8 @@ class Html:
         return element("span", *heading, class_="layout") + Markup(" ") + element("span", *said, class_="chips")
 
     def _address(self, link: Link) -> str:
-        return f"{self._root}/{link.kind}/{quote(link.id, safe='')}"
+        path = "/".join([link.kind, *([quote(link.id, safe="")] if link.id else [])])
+        return f"{self._root}/{path}{'?' * bool(link.query)}{urlencode(link.query)}"
 
     # ------------------------------------------------------------------ days
     def _calendar(self, calendar: Calendar) -> Markup:
@@ -194,7 +263,13 @@ def _day(day: date) -> str:
 
 
 def _look(column: Column) -> str | None:
-    return " ".join(["number"] * column.is_number + ["hide-narrow"] * column.is_minor) or None
+    looks = {
+        "number": column.is_number and not column.is_drawn,
+        "plot": column.is_drawn,
+        "wrap": column.may_wrap,
+        "hide-narrow": column.is_minor,
+    }
+    return " ".join(look for look, is_so in looks.items() if is_so) or None
 
 
 def _every(cells: Cells) -> tuple[Cell, ...]:

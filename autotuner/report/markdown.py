@@ -5,9 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from autotuner.report.report import Block, Cells, Code, Column, Figure, Lines, Picture, Report, Section, Table
+from autotuner.report.report import (
+    Block,
+    Cells,
+    Code,
+    Column,
+    Figure,
+    Folded,
+    Lines,
+    Notice,
+    Picture,
+    Report,
+    Section,
+    Table,
+)
+from autotuner.report.scale import Scale
 from autotuner.report.terminal import line_of, text_of
-from autotuner.report.words import sentence
+from autotuner.report.words import sentence, with_unit
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|@#])")
 """Characters that Markdown or GitHub would read as markup, a mention or a column."""
@@ -43,9 +57,18 @@ def _block(block: Block) -> Iterator[str]:
         case Lines():
             yield from (f"> {_line(one)}" if block.is_quiet else _line(one) for one in block.items)
         case Code():
+            yield from (f"**{_plain(name)}**" for name in filter(None, [block.name]))
             yield f"```\n{block.text}\n```"
+        case Notice():
+            yield from (f"**{_plain(title)}**" for title in filter(None, [block.title]))
+            yield from map(_line, (block.words, *block.more))
+        case Folded():
+            yield f"**{_plain(block.summary)}**"
+            for inner in block.blocks:
+                yield from _block(inner)
         case [Figure(), *_]:
-            yield "\n".join(f"- **{_plain(one.name)}**: {_cells(one.value)}" for one in _figures(block))
+            figures = (f"- **{_plain(one.name)}**: {_cells(one.value, named=one.name)}" for one in _figures(block))
+            yield "\n".join(figures)
 
 
 def _figures(block: Block) -> Sequence[Figure]:
@@ -53,14 +76,16 @@ def _figures(block: Block) -> Sequence[Figure]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    heads: Sequence[Column] = table.columns
-    yield f"| {' | '.join(_plain(' '.join(one.name.split())) for one in heads)} |"
-    yield f"| {' | '.join('--:' if one.is_number else '---' for one in heads)} |"
-    yield from (f"| {' | '.join(map(_cells, row))} |" for row in table.rows)
+    shown: Sequence[tuple[int, Column]] = [pair for pair in enumerate(table.columns) if not pair[1].is_drawn]
+    yield f"| {' | '.join(_plain(' '.join(with_unit(one).split())) for _, one in shown)} |"
+    yield f"| {' | '.join('--:' if one.is_number else '---' for _, one in shown)} |"
+    for row in table.rows:
+        yield f"| {' | '.join(_cells(row[place], scale=one.scale, named=one.name) for place, one in shown)} |"
 
 
-def _cells(cells: Cells) -> str:
-    return " · ".join(_plain(text_of(one)) for one in (cells if isinstance(cells, tuple) else (cells,)))
+def _cells(cells: Cells, *, scale: Scale | None = None, named: str = "") -> str:
+    every = cells if isinstance(cells, tuple) else (cells,)
+    return " · ".join(_plain(text_of(one, scale=scale, named=named)) for one in every)
 
 
 def _line(cells: Cells) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from autotuner.core.layout import Layout
-from autotuner.report.charts import Chart, Unit
+from autotuner.report.charts import BarCell, Chart, Glyph, Unit
+from autotuner.report.scale import Scale
 
 Source = Literal["measured", "simulated", "estimated", "predicted"]
 """Where a number comes from."""
@@ -33,6 +34,8 @@ class Quantity:
     source: Source | None = None
     is_exact: bool = False
     """Every digit that a comparison needs is written: ``1,004 tokens/s``."""
+    beside: str = ""
+    """Words behind the number and its interval, in small letters: ``of 85.5 GB``."""
 
 
 def measured(
@@ -86,9 +89,12 @@ class Link:
 
     words: str
     kind: str
-    id: str
+    id: str = ""
+    """Empty: it leads to all of the kind."""
     key: str = ""
     """Id of the link itself, by which a page finds the focus again after it is drawn anew."""
+    query: Mapping[str, str | int] = field(default_factory=dict)
+    """What the page is asked for: ``{"state": "dead"}``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,33 @@ class Strong:
     words: str
 
 
-Cell: TypeAlias = str | Quantity | Moment | State | Link | Quiet | Strong | Layout | None
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A short remark in a box: ``Chip("tied with the first", "tie")``."""
+
+    words: str
+    look: Literal["", "tie", "tight", "oom", "yours"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swatch:
+    """A part of a picture by its colour and its name."""
+
+    look: str
+    """Class of its colour: ``forward``, ``activations``."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A layout in the words of the command line, to be copied."""
+
+    text: str
+
+
+Cell: TypeAlias = (
+    str | Quantity | Moment | State | Link | Quiet | Strong | Chip | Swatch | Words | Layout | BarCell | None
+)
 Cells: TypeAlias = Cell | tuple[Cell, ...]
 """One cell; several stand under each other on a page and beside each other in a terminal."""
 
@@ -117,6 +149,8 @@ class Figure:
 
     name: str
     value: Cells
+    is_first: bool = False
+    """The figure that matters most; a page shows it large, and those beside it larger than others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +165,10 @@ class Column:
     """Gives way where there is little room; a number is never cut."""
     is_minor: bool = False
     """Left out on a phone."""
+    scale: Scale | None = None
+    """One unit, which the head names, and one number of digits for all its numbers; None: each number has its own."""
+    is_drawn: bool = False
+    """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +180,10 @@ class Table:
     caption: str = ""
     if_empty: str = ""
     """What is said in the place of a table without rows."""
+    name: str = ""
+    """What it holds, for screen readers; empty: what its section is called."""
+    is_compact: bool = False
+    """Its rows are low, and remain rows on a phone. A row whose first cell is ``Strong`` is the sum of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +193,8 @@ class Lines:
     items: Sequence[Cells]
     """Cells of one statement stand behind each other."""
     is_quiet: bool = False
+    is_list: bool = True
+    """Statements are items of a list; else paragraphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +202,30 @@ class Code:
     """Something to copy: a command, flags, a configuration file."""
 
     text: str
+    name: str = ""
+    """Name of the file, or what else it is; empty: it needs none."""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A statement in a box."""
+
+    words: Cells
+    look: Literal["", "good", "warn", "bad"] = ""
+    title: str = ""
+    more: Sequence[Cells] = ()
+    """Further statements, each on a line of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """Blocks that a reader of a page opens; a terminal shows them below their summary."""
+
+    summary: str
+    blocks: Sequence[Block]
+    id: str = ""
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +241,7 @@ class Calendar:
 Picture = Calendar | Chart
 """What terminals and Markdown leave out; its numbers stand beside it as text, too."""
 
-Block: TypeAlias = Sequence[Figure] | Table | Lines | Code | Picture
+Block: TypeAlias = "Sequence[Figure] | Table | Lines | Code | Notice | Folded | Picture"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +254,10 @@ class Section:
     """What a reader must know to read the blocks; it stands below the title."""
     id: str = ""
     """Id of its heading on a page; empty: made of the title."""
+    glyphs: Sequence[tuple[Glyph, str]] = ()
+    """What each kind of mark in its pictures means."""
+    is_silent: bool = False
+    """Its title is for screen readers alone."""
 
     @property
     def key(self) -> str:
@@ -202,3 +274,7 @@ class Report:
     facts: Sequence[Cell] = ()
     """A line of facts below the headline."""
     sections: Sequence[Section]
+
+    def __getitem__(self, key: str) -> Section | None:
+        """Return a section by its key; None where the report has none, since there is nothing to say."""
+        return next((one for one in self.sections if one.key == key), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.cells import cell_len
@@ -13,16 +13,20 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from autotuner.core.layout import Layout
+from autotuner.report.charts import BarCell
 from autotuner.report.report import (
     Block,
     Cell,
     Cells,
+    Chip,
     Code,
     Column,
     Figure,
+    Folded,
     Lines,
     Link,
     Moment,
+    Notice,
     Picture,
     Quantity,
     Quiet,
@@ -30,9 +34,12 @@ from autotuner.report.report import (
     Section,
     State,
     Strong,
+    Swatch,
     Table,
+    Words,
 )
-from autotuner.report.words import DASH, has_wide_interval, moment, plain, quantity
+from autotuner.report.scale import Scale
+from autotuner.report.words import DASH, has_wide_interval, moment, plain, quantity, sentence, with_unit
 
 _UNBOUNDED_COLUMNS = 10_000
 
@@ -76,17 +83,29 @@ def _block(block: Block) -> Iterator[RenderableType]:
         case Lines():
             yield from (Text(_statement(one), style="dim" if block.is_quiet else "") for one in block.items)
         case Code():
+            yield from (Text(name, style="bold") for name in filter(None, [block.name]))
             yield Text(block.text)
+        case Notice():
+            yield from (Text(title, style="bold") for title in filter(None, [block.title]))
+            yield from (Text(_sentence(one)) for one in (block.words, *block.more))
+        case Folded():
+            yield Text(block.summary)
+            for inner in block.blocks:
+                yield from _block(inner)
         case [Figure(), *_]:
             grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
             for figure in block:
                 assert isinstance(figure, Figure), "a sequence of figures"
-                grid.add_row(Text(figure.name, style="dim"), Text(_beside(figure.value)))
+                grid.add_row(Text(figure.name, style="dim"), Text(_beside(figure.value, named=figure.name)))
             yield grid
 
 
 def _statement(cells: Cells) -> str:
     return cells if isinstance(cells, str) else line_of(_every(cells))
+
+
+def _sentence(cells: Cells) -> str:
+    return sentence(cells) if isinstance(cells, str) else line_of(_every(cells))
 
 
 def line_of(cells: Sequence[Cell]) -> str:
@@ -97,20 +116,34 @@ def line_of(cells: Sequence[Cell]) -> str:
     return line
 
 
-def text_of(cell: Cell, *, by_ends: bool | None = None) -> str:  # one line for each kind
-    """Return one cell as text."""
+def text_of(
+    cell: Cell, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
+) -> str:  # one line for each kind
+    """Return one cell as text.
+
+    Args:
+        cell: What is written.
+        by_ends: As of ``words.quantity``.
+        scale: Of its column.
+        named: The head or name of the cell; where it says that numbers are simulated, these do not.
+    """
     match cell:
         case None:
             return DASH
+        case BarCell():
+            return ""
         case Quantity():
-            tag = " simulated" if cell.source == "simulated" and cell.value is not None else ""
-            return quantity(cell, by_ends=by_ends) + tag
+            is_told = cell.source != "simulated" or cell.value is None or "simulated" in named.lower()
+            number = quantity(cell, by_ends=by_ends, scale=scale)
+            return " ".join(filter(None, (number, "" if is_told else "simulated", cell.beside)))
         case Moment():
             return moment(cell.at, cell.time_zone)
         case State():
             return plain(cell.word)
-        case Link() | Quiet() | Strong():
+        case Link() | Quiet() | Strong() | Chip() | Swatch():
             return cell.words
+        case Words():
+            return cell.text
     return str(cell)
 
 
@@ -118,17 +151,20 @@ def _every(cells: Cells) -> tuple[Cell, ...]:
     return cells if isinstance(cells, tuple) else (cells,)
 
 
-def _beside(cells: Cells, *, by_ends: bool | None = None) -> str:
-    return ", ".join(text_of(one, by_ends=by_ends) for one in _every(cells))
+def _beside(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = "") -> str:
+    return ", ".join(text_of(one, by_ends=by_ends, scale=scale, named=named) for one in _every(cells))
 
 
 def _table(table: Table) -> RenderableType:
     by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
     at = next((place for place, cells in enumerate(table.rows[0]) if isinstance(_every(cells)[0], Layout)), None)
     if at is None:
-        grid = plain_table(*table.columns)
+        shown = [(place, column) for place, column in enumerate(table.columns) if not column.is_drawn]
+        grid = plain_table(*(replace(column, name=with_unit(column)) for _, column in shown))
         for row in table.rows:
-            grid.add_row(*(_beside(cells, by_ends=by_ends) for cells in row))
+            grid.add_row(
+                *(_beside(row[at], by_ends=by_ends, scale=column.scale, named=column.name) for at, column in shown)
+            )
         return grid
     rows = []
     for row in table.rows:

@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 from autotuner.core.units import format_bytes, format_duration, format_rate, format_seconds
 from autotuner.report.charts import Unit
-from autotuner.report.report import Cells, Quantity
+from autotuner.report.report import Cells, Column, Quantity
+from autotuner.report.scale import Scale
 from autotuner.search.predictions import ModelSize
 from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
 
@@ -18,15 +19,16 @@ DASH = "–"
 
 
 # ------------------------------------------------------------------ numbers
-def quantity(given: Quantity, *, by_ends: bool | None = None) -> str:
+def quantity(given: Quantity, *, by_ends: bool | None = None, scale: Scale | None = None) -> str:
     """Return a number with its unit and, where it is known, its interval: ``41.0 ± 4.5 %``, ``1.23 s ± 11 %``.
 
     Args:
         given: The number.
         by_ends: Whether the interval of a share is given by its ends, for a column that shall have one notation; None
             asks its width.
+        scale: Of its column, whose head says the unit; None: the number says its own.
     """
-    number, spread = parts_of(given, by_ends=by_ends)
+    number, spread = parts_of(given, by_ends=by_ends, scale=scale)
     if not spread:
         return number
     if not spread.startswith("±"):
@@ -36,12 +38,12 @@ def quantity(given: Quantity, *, by_ends: bool | None = None) -> str:
     return f"{number.removesuffix(' %')} {spread} %"
 
 
-def parts_of(given: Quantity, *, by_ends: bool | None = None) -> tuple[str, str]:
+def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | None = None) -> tuple[str, str]:
     """Return a number with its unit, and its interval by itself: ``("41.0 %", "± 4.5")``; args as of ``quantity``."""
     value, low, high = given.value, given.low, given.high
     if value is None or not math.isfinite(value):
         return DASH, ""
-    number = _number(value, given)
+    number = scale(value, is_signed=given.unit == "signed_s") if scale else _number(value, given)
     if low is None or high is None:
         return number, ""
     relative = _relative(value, low)
@@ -63,8 +65,8 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
     match unit:
         case "share":
             return f"{100 * value:.1f} %"
-        case "signed_share":
-            return f"{100 * value:+.1f} %".replace("-", "−")
+        case "signed_share" | "signed_s":
+            return _signed(value, unit)
         case "chance":
             return likely(value)
         case "s":
@@ -86,6 +88,17 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
         case "":
             return f"{value:.3g}"
     return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
+
+
+def _signed(value: float, unit: Unit) -> str:
+    if unit == "signed_share":
+        return f"{100 * value:+.1f} %".replace("-", "−")
+    return f"{'−' if value < 0 else '+'}{format_seconds(abs(value))}" if value else "0"
+
+
+def with_unit(column: Column) -> str:
+    """Return the head of a column with the unit of its numbers, where they share one."""
+    return ", ".join(filter(None, (column.name, column.scale.unit if column.scale else "")))
 
 
 def has_wide_interval(cells: Iterable[Cells]) -> bool:
