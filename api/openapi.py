@@ -26,7 +26,7 @@ from api.errors import PROBLEM_MEDIA_TYPE, Problem
 from autotuner.core.access import Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import Document, dataclasses_in
-from autotuner.core.listed import Listed
+from autotuner.core.listed import Listed, Stored
 from autotuner.core.value import derived_of
 
 # Components of the OpenAPI document: what several requests may be written in short is described once, by a name.
@@ -136,11 +136,12 @@ def _document(api: FastAPI) -> dict[str, Any]:
 def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with ``RetuneList`` in the place of ``Listed_Retune_``: generators make classes of names."""
     text = re.sub(r"\bListed_(\w+?)_(?=\")", r"\1List", json.dumps(document))
-    named: dict[str, Any] = json.loads(text)
+    named: dict[str, Any] = json.loads(re.sub(r"\bStored_(\w+?)_(?=\")", r"Stored\1List", text))
     for name, schema in named["components"]["schemas"].items():
-        if schema.get("title") == Listed.__name__:
-            _describe(schema, Listed)
-            schema["title"] = name
+        for cls in (Listed, Stored):
+            if schema.get("title") == cls.__name__:
+                _describe(schema, cls)
+                schema["title"] = name
     return named
 
 

@@ -17,22 +17,15 @@ import httpx
 
 from api.previews import SweepPreview
 from api.schemas.catalog import (
-    AcceleratorDetail,
-    AcceleratorList,
     CalibrationList,
-    ClusterList,
     Health,
-    ModelList,
     Readiness,
-    StackList,
-    StackProfileList,
 )
 from api.schemas.clusters import (
     CheckPage,
     CheckView,
     EngineList,
     LinkList,
-    NetworkList,
     TopologyReading,
     TopologyRequest,
 )
@@ -66,7 +59,11 @@ from api.schemas.service import (
 )
 from api.schemas.sweeps import SweepDetail, SweepPage
 from api.schemas.trials import RankingPage, TrialDetail, TrialPage
+from autotuner.catalog.hardware import SourcedAccelerator
+from autotuner.catalog.networks import NetworkPreset
+from autotuner.catalog.software import StackProfile
 from autotuner.core import documents
+from autotuner.core.accelerator import Accelerator
 from autotuner.core.access import Token
 from autotuner.core.announcement import Delivery, DeliveryState
 from autotuner.core.choices import ExportFormat
@@ -74,10 +71,11 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError, StoreUnavailable, quoted
-from autotuner.core.listed import Listed
+from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
 from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
 from autotuner.core.run import RunState
+from autotuner.core.stack import Stack
 from autotuner.core.sweep_requests import (
     Adoption,
     BudgetChange,
@@ -663,9 +661,9 @@ class Remote:
         return self._get("/feed.atom", str, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- models and clusters
-    def list_models(self) -> ModelList:
+    def list_models(self) -> Stored[TransformerSpec]:
         """Stored models by name."""
-        return self._get("/models", ModelList)
+        return self._get("/models", Stored[TransformerSpec])
 
     def read_model(self, name: str) -> TransformerSpec:
         """A stored model, else one of the catalog."""
@@ -679,9 +677,9 @@ class Remote:
         """Forget a stored model; sweeps keep what they were given."""
         return self._delete(f"/models/{name}", TransformerSpec)
 
-    def list_clusters(self) -> ClusterList:
+    def list_clusters(self) -> Stored[Cluster]:
         """Stored clusters by name."""
-        return self._get("/clusters", ClusterList)
+        return self._get("/clusters", Stored[Cluster])
 
     def read_cluster(self, name: str) -> Cluster:
         """A stored cluster, ``local``, or an accelerator of the catalog with a count."""
@@ -753,29 +751,29 @@ class Remote:
         """Workers that say that they live."""
         return self._get("/workers", WorkerList)
 
-    def list_accelerators(self) -> AcceleratorList:
+    def list_accelerators(self) -> Listed[Accelerator]:
         """Accelerators of the catalog."""
-        return self._get("/catalog/accelerators", AcceleratorList)
+        return self._get("/catalog/accelerators", Listed[Accelerator])
 
-    def read_accelerator(self, name: str) -> AcceleratorDetail:
+    def read_accelerator(self, name: str) -> SourcedAccelerator:
         """An accelerator with its sources."""
-        return self._get(f"/catalog/accelerators/{name}", AcceleratorDetail)
+        return self._get(f"/catalog/accelerators/{name}", SourcedAccelerator)
 
-    def list_catalog_models(self) -> ModelList:
+    def list_catalog_models(self) -> Listed[TransformerSpec]:
         """Models of the catalog."""
-        return self._get("/catalog/models", ModelList)
+        return self._get("/catalog/models", Listed[TransformerSpec])
 
-    def list_networks(self) -> NetworkList:
+    def list_networks(self) -> Listed[NetworkPreset]:
         """Networks that a cluster can name."""
-        return self._get("/catalog/networks", NetworkList)
+        return self._get("/catalog/networks", Listed[NetworkPreset])
 
-    def list_stacks(self) -> StackList:
+    def list_stacks(self) -> Listed[Stack]:
         """Training software of the catalog."""
-        return self._get("/catalog/stacks", StackList)
+        return self._get("/catalog/stacks", Listed[Stack])
 
-    def list_stack_profiles(self) -> StackProfileList:
+    def list_stack_profiles(self) -> Listed[StackProfile]:
         """Of which versions that software is, and what it was fitted to."""
-        return self._get("/stacks", StackProfileList)
+        return self._get("/stacks", Listed[StackProfile])
 
     def list_trainers(self) -> TrainerList:
         """Trainers that sweeps may name."""

@@ -12,28 +12,23 @@ from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 from api.dependencies import AppOf, CallerOf, Name
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas.catalog import (
-    AcceleratorDetail,
-    AcceleratorList,
-    CalibrationList,
-    ClusterList,
-    ModelList,
-    StackList,
-    StackProfileList,
-)
-from api.schemas.clusters import NetworkList, TopologyReading, TopologyRequest
+from api.schemas.catalog import CalibrationList
+from api.schemas.clusters import TopologyReading, TopologyRequest
 from api.schemas.service import TrainerList
-from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator
+from autotuner.catalog.hardware import SourcedAccelerator, accelerators, load_accelerator, sourced_accelerator
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import AS_CLUSTERS_ARE_WRITTEN, BASE, whole_model
-from autotuner.catalog.networks import network_presets
+from autotuner.catalog.networks import NetworkPreset, network_presets
 from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
+from autotuner.core.accelerator import Accelerator
 from autotuner.core.access import Scope
 from autotuner.core.cluster import Cluster
 from autotuner.core.documents import CONFIG, OBJECT, Described, Document
 from autotuner.core.errors import InvalidInput
+from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
 from autotuner.costmodel.evidence import NAMES
 
 # The built-in tables of accelerators, models and training software.
@@ -42,27 +37,27 @@ catalog_router = APIRouter(prefix="/catalog", tags=["catalog"])
 
 
 @catalog_router.get("/accelerators", responses=problems())
-def list_accelerators() -> Document[AcceleratorList]:
+def list_accelerators() -> Document[Listed[Accelerator]]:
     """List the accelerators that a cluster can be named after (`h100-sxm:64`)."""
-    return AcceleratorList(items=tuple(load_accelerator(name) for name in accelerators()))
+    return Listed.whole([load_accelerator(name) for name in accelerators()])
 
 
 @catalog_router.get("/accelerators/{name}", responses=problems(404, 422))
-def read_accelerator(name: Name) -> Document[AcceleratorDetail]:
+def read_accelerator(name: Name) -> Document[SourcedAccelerator]:
     """Read an accelerator by name or alias, with the source and date of every value."""
-    return AcceleratorDetail(accelerator=load_accelerator(name), facts=dict(accelerator_facts(name)))
+    return sourced_accelerator(name)
 
 
 @catalog_router.get("/models", responses=problems())
-def list_catalog_models() -> Document[ModelList]:
+def list_catalog_models() -> Document[Listed[TransformerSpec]]:
     """List the built-in models."""
-    return ModelList(items=tuple(load_model(name) for name in models()))
+    return Listed.whole([load_model(name) for name in models()])
 
 
 @catalog_router.get("/stacks", responses=problems())
-def list_stacks() -> Document[StackList]:
+def list_stacks() -> Document[Listed[Stack]]:
     """List the training software that a layout can be predicted for (`stack` of a prediction)."""
-    return StackList(items=tuple(load_stack(name) for name in stacks()))
+    return Listed.whole([load_stack(name) for name in stacks()])
 
 
 # What training software predictions know, and from which runs.
@@ -71,12 +66,12 @@ stacks_router = APIRouter(prefix="/stacks", tags=["catalog"])
 
 
 @stacks_router.get("", responses=problems())
-def list_stack_profiles() -> Document[StackProfileList]:
+def list_stack_profiles() -> Document[Listed[StackProfile]]:
     """List the training software with its framework and versions, and the measured runs that it was fitted to.
 
     Its constants are at `/catalog/stacks`.
     """
-    return StackProfileList(items=tuple(_with_names(profile) for profile in stack_profiles()))
+    return Listed.whole([_with_names(profile) for profile in stack_profiles()])
 
 
 def _with_names(profile: StackProfile) -> StackProfile:
@@ -112,9 +107,9 @@ _MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
 
 
 @descriptions_router.get("/models", responses=problems())
-def list_models(app: AppOf) -> Document[ModelList]:
+def list_models(app: AppOf) -> Document[Stored[TransformerSpec]]:
     """List the stored models by name; the built-in ones are in the catalog."""
-    return ModelList(items=tuple(app.store.list_models()), created_by=dict(app.store.model_owners()))
+    return Stored.by(app.store.model_owners(), app.store.list_models())
 
 
 @descriptions_router.get("/models/{name}", responses=problems(404, 422))
@@ -148,9 +143,9 @@ def remove_model(app: AppOf, caller: CallerOf, name: Name) -> Document[Transform
 
 
 @descriptions_router.get("/clusters", responses=problems())
-def list_clusters(app: AppOf) -> Document[ClusterList]:
+def list_clusters(app: AppOf) -> Document[Stored[Cluster]]:
     """List the stored clusters by name."""
-    return ClusterList(items=tuple(app.store.list_clusters()), created_by=dict(app.store.cluster_owners()))
+    return Stored.by(app.store.cluster_owners(), app.store.list_clusters())
 
 
 @descriptions_router.get("/clusters/{name}", responses=problems(404, 422))
@@ -202,9 +197,9 @@ topologies_router = APIRouter(tags=["models and clusters"])
 
 
 @topologies_router.get("/catalog/networks", responses=problems())
-def list_networks() -> Document[NetworkList]:
+def list_networks() -> Document[Listed[NetworkPreset]]:
     """List the networks that a cluster can name (`network`, or behind an @: `h100:128@fat-tree-2to1`)."""
-    return NetworkList(items=network_presets())
+    return Listed.whole(network_presets())
 
 
 @topologies_router.post("/topologies", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))

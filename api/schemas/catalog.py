@@ -1,72 +1,18 @@
-"""Catalog, models, clusters, the service's own state, and what stored trials taught of hardware and software."""
+"""The service's own state, and what stored trials taught of hardware and software."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Self
 
-from autotuner.catalog.facts import Fact
-from autotuner.catalog.software import StackProfile
-from autotuner.core.accelerator import Accelerator
-from autotuner.core.cluster import Cluster
 from autotuner.core.documents import extended
 from autotuner.core.job import Calibration
-from autotuner.core.model import TransformerSpec
-from autotuner.core.stack import Stack
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.sampler.calibration import Lesson
 
-# Catalog, models, clusters, and the service's own state.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceleratorList:
-    """Accelerators of the catalog, by name."""
-
-    items: tuple[Accelerator, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceleratorDetail:
-    """An accelerator of the catalog with the origin of every value."""
-
-    accelerator: Accelerator
-    facts: dict[str, Fact]
-    """By field: the value, the source it was read in, and when."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelList:
-    """Models by name."""
-
-    items: tuple[TransformerSpec, ...]
-    created_by: dict[str, str] = field(default_factory=dict)
-    """Who stored each, by its name; empty text where nobody was asked who they are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackList:
-    """Training software of the catalog, by name."""
-
-    items: tuple[Stack, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackProfileList:
-    """Training software with its versions and the runs that it was fitted to."""
-
-    items: tuple[StackProfile, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterList:
-    """Clusters by name."""
-
-    items: tuple[Cluster, ...]
-    created_by: dict[str, str] = field(default_factory=dict)
-    """Who stored each, by its name; empty text where nobody was asked who they are."""
+# The service's own state.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from autotuner.catalog.networks import NetworkPreset
 from autotuner.catalog.topology.read import MAX_CHARACTERS, read_topology
 from autotuner.catalog.topology.topology import merged, on_cluster
 from autotuner.core.cluster import Cluster
@@ -170,14 +169,6 @@ class LinkList:
 _MOST_FILES = 4
 
 _NODES_SHOWN = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkList:
-    """Networks that a cluster can name, with the source of each."""
-
-    items: tuple[NetworkPreset, ...]
-    """`network` is what it is for any number of nodes; a torus has its lengths by that number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

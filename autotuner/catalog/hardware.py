@@ -67,6 +67,20 @@ def load_accelerator(name: str) -> Accelerator:
     return Accelerator(name=_canonical(name), peak_source=f"{peak.source}, {peak.date}", core=core, **values)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcedAccelerator:
+    """An accelerator of the catalog with the origin of every value."""
+
+    accelerator: Accelerator
+    facts: dict[str, Fact]
+    """By field: the value, the source it was read in, and when."""
+
+
+def sourced_accelerator(name: str) -> SourcedAccelerator:
+    """Return the accelerator of that name or alias with the source of each value; errors as for its facts."""
+    return SourcedAccelerator(accelerator=load_accelerator(name), facts=dict(accelerator_facts(name)))
+
+
 def is_as_catalogued(accelerator: Accelerator) -> bool:
     """Return True for the table's own entry of that name.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from autotuner.core.value import value
@@ -26,3 +26,16 @@ class Listed(Generic[T]):
     def whole(cls, items: Sequence[T]) -> Listed[T]:
         """Return a list that holds all there is."""
         return cls(items=tuple(items), total=len(items), limit=len(items))
+
+
+@value
+class Stored(Listed[T], Generic[T]):
+    """All things of one kind that callers stored, by name."""
+
+    created_by: Mapping[str, str]
+    """Who stored each, by its name; empty text where nobody was asked who they are."""
+
+    @classmethod
+    def by(cls, created_by: Mapping[str, str], items: Sequence[T]) -> Stored[T]:
+        """Return a list that holds all there is, with the name of whoever stored each."""
+        return cls(items=tuple(items), total=len(items), limit=len(items), created_by=dict(created_by))

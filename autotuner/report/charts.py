@@ -39,6 +39,8 @@ Unit = Literal[
     "bytes",
     "bytes/s",
     "tokens/s",
+    "FLOP/s",
+    "parameters",
     "$",
     "h",
     "kWh",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from autotuner.core.units import format_bytes, format_duration, format_rate, format_seconds
+from autotuner.core.units import format_bytes, format_count, format_duration, format_rate, format_seconds
 from autotuner.report.charts import Unit
 from autotuner.report.report import Cells, Column, Quantity
 from autotuner.report.scale import Scale
@@ -75,12 +75,12 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
             return format_duration(value)
         case "bytes":
             return format_bytes(value)
-        case "bytes/s":
-            return format_rate(value, "B/s")
         case "tokens/s" if is_exact:
             return f"{value:,.0f} tokens/s" if value >= 1000 else f"{value:.4g} tokens/s"
-        case "tokens/s":
-            return format_rate(value, "tokens/s")
+        case "bytes/s" | "tokens/s" | "FLOP/s":
+            return format_rate(value, unit.replace("bytes", "B"))
+        case "parameters":
+            return format_count(value)
         case "$":
             return f"${value:,.2f}" if value < 1000 else f"${value:,.0f}"
         case "count":

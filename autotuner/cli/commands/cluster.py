@@ -148,15 +148,11 @@ def networks(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner cluster networks
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.clusters import network_lines
+    from autotuner.cli.console import show
+    from autotuner.report.catalog import networks_report
 
-    with connect(server, keep=False) as client:
-        found = client.get("/catalog/networks")
-    if as_json:
-        return print_json(found)
-    console().print(network_lines(found["items"]))
-    return None
+    with connect(server, keep=False) as service:
+        show(service.list_networks(), lambda found: networks_report(found.items), as_json=as_json)
 
 
 @cluster.command("list")
@@ -179,7 +175,7 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 
 
 @cluster.command("show")
-def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
+def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
     """Print the engine, the links and the last check of a stored cluster.
 
     For the links, it prints the described values and the measured values.

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -52,17 +51,6 @@ def pairs_view(points: Sequence[LinkPoint], health: Sequence[LinkHealth], *, bet
 def topology_view(found: Mapping[str, Any]) -> RenderableType:
     """Show what was read of a topology, what it means, and what was assumed."""
     return Group(*map(Text, _lines(found)))
-
-
-def network_lines(networks: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Each network that a cluster can name, with where its numbers are from below it."""
-    return Group(*_network_lines(networks))
-
-
-def _network_lines(networks: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    for each in networks:
-        yield Text.assemble((each["network"]["name"], "bold"), f": {each['meaning']}")
-        yield Padding(Text(f"{each['source']}, {each['date']}", style="dim"), (0, 0, 0, 4), expand=False)
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
