@@ -12,7 +12,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
 from api.dashboard.charts.drawing import key
-from api.dashboard.views.sweep_pictures import layout_in_short
 from api.edge.caller import caller_in, csrf_in
 from autotuner.core.access import Scope
 from autotuner.report import layouts
@@ -52,7 +51,7 @@ def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {name: getattr(words, name) for name in words.__all__}
     environment.globals |= {"key": key}
-    environment.filters |= {"degrees": layouts.degrees, "chips": layouts.chips, "in_short": layout_in_short}
+    environment.filters |= {"degrees": layouts.degrees, "chips": layouts.chips, "in_short": layouts.in_short}
     return environment
 
 

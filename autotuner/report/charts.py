@@ -112,6 +112,8 @@ class Dot:
     high: float | None = None
     """Ends of its interval in ``y``; None: not known."""
     look: Look = "measured"
+    is_simulated: bool = False
+    """It is amber, unless it is the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,8 @@ class Dots:
     """Points. Many of them without a name are drawn as one path, which weighs little."""
 
     dots: Sequence[Dot]
+    is_named_right: bool = False
+    """Names stand right of their dots where there is room, as beside a front that falls; else left of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,9 @@ WIDE, NARROW = 700, 350
 MANY = 60
 """From so many dots on, those without a name are one path: a thousand links weigh more than a page."""
 
+_DENSE = 300
+"""From so many dots of one path on, each is fainter."""
+
 LETTER = 6.4
 """Pixels of a letter at 12 px, about."""
 
@@ -288,9 +291,12 @@ class _Plot:
 
     def _clipped(self, points: Iterable[tuple[float, float]], class_: str) -> Markup:
         """Return a path of which nothing leaves the plot: a nested picture cuts off what lies outside."""
+        places = [(self.x(x), self.y(y)) for x, y in points]
+        drawn = path(places, class_)
+        if all(self.left <= x <= self.right and self.top <= y <= self.floor for x, y in places):
+            return drawn
         width, height = self.right - self.left, self.floor - self.top
         view = f"{short(self.left)} {short(self.top)} {short(width)} {short(height)}"
-        drawn = path([(self.x(x), self.y(y)) for x, y in points], class_)
         return element("svg", drawn, x=self.left, y=self.top, width=width, height=height, viewBox=view)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
@@ -303,8 +309,10 @@ class _Plot:
             dots = [dot for dot in dots if dot.look not in ("soft", "predicted") or dot.name]
         for dot in dots:
             (x, y), (class_, radius) = self._at(dot.x, dot.y), _DOT_CLASSES[dot.look]
+            simulated = " simulated" * (dot.is_simulated and dot.look != "best")
             if dot.low is not None and dot.high is not None and dot.high > dot.low:
-                yield line(x, self.y.clamped(dot.low), x, self.y.clamped(dot.high), "m-line")
+                yield line(x, self.y.clamped(dot.low), x, self.y.clamped(dot.high), f"m-line{simulated}")
+            class_ += simulated
             if dot.look == "regression":
                 square = {"x": x - radius, "y": y - radius, "width": 2 * radius, "height": 2 * radius}
                 yield linked(dot, "rect", **square, class_=class_)
@@ -315,8 +323,9 @@ class _Plot:
         """Return all dots as one path, whose round caps are the dots; a script finds each by its place."""
         moves = "".join("M{} {}h0".format(*map(short, self._at(dot.x, dot.y))) for dot in dots)
         look = "p-cloud" if dots[0].look == "predicted" else "m-cloud"
+        look += " simulated" * dots[0].is_simulated + " dense" * (len(dots) > _DENSE)
         keys = runs(dots) if dots[0].key is not None else None
-        return element("path", d=moves, class_=f"{look} dense" if len(dots) > 300 else look, data_trials=keys)
+        return element("path", d=moves, class_=look, data_trials=keys)
 
     def _failures(self, dots: Sequence[Dot], past: float | None) -> Iterator[Markup]:
         crosses = [(dot, *self._at(dot.x, dot.y)) for dot in dots]
@@ -365,14 +374,16 @@ class _Plot:
         """Yield the names of dots, the first ones first, as far as none covers another."""
         taken: list[tuple[float, float, float]] = []
         said: set[str] = set()
-        named = [dot for mark in self.plot.marks if isinstance(mark, Dots) for dot in mark.dots if dot.name]
-        for dot in sorted(named, key=lambda dot: not dot.look.startswith("best")):
+        marks = [mark for mark in self.plot.marks if isinstance(mark, Dots)]
+        named = [(dot, mark.is_named_right) for mark in marks for dot in mark.dots if dot.name]
+        for dot, is_right in sorted(named, key=lambda one: not one[0].look.startswith("best")):
             (x, y), width = self._at(dot.x, dot.y), LETTER * len(dot.name)
-            starts = x - 8 - width if x - 8 - width >= self.left else x + 8
+            has_room = x + 8 + width <= self.right if is_right else x - 8 - width < self.left
+            starts = x + 8 if has_room else x - 8 - width
             is_free = dot.name not in said and all(
                 abs(y - other) > 15 or starts + width < left or right < starts for left, right, other in taken
             )
-            if starts + width <= self.right and is_free and len(taken) < 4:
+            if self.left <= starts and starts + width <= self.right and is_free and len(taken) < 4:
                 taken.append((starts, starts + width, y))
                 said.add(dot.name)
                 yield text(

@@ -119,3 +119,8 @@ def option_value(field: str, value: int) -> str:
     if field == "collective_channels" and not value:
         return "auto"
     return format_bytes(value) if one.unit == "bytes" else value_in_words(own)
+
+
+def in_short(layout: Layout) -> str:
+    """Return the degrees above 1 and the micro-batch size: ``tp4 pp4 dp2 mb1``."""
+    return " ".join(f"{one.letters}{one.value}" for one in degrees(layout) if one.value > 1 or one.letters == "mb")

@@ -253,7 +253,19 @@ class Frame:
 # Keys of pictures: what each mark means, beside a head.
 
 Glyph = Literal[
-    "band", "best", "cloud", "cross", "diamond", "front", "limit", "measured", "peak", "predicted", "soft", "triangle"
+    "band",
+    "best",
+    "cloud",
+    "cross",
+    "diamond",
+    "front",
+    "limit",
+    "measured",
+    "peak",
+    "predicted",
+    "simulated",
+    "soft",
+    "triangle",
 ]
 
 
@@ -269,8 +281,9 @@ def _picture(glyph: Glyph) -> Markup:
 
 def _mark(glyph: Glyph) -> Markup:
     match glyph:
-        case "measured":
-            return line(1, 7, 17, 7, "m-line") + circle(9, 7, 3.6, "m-dot")
+        case "measured" | "simulated":
+            look = " simulated" * (glyph == "simulated")
+            return line(1, 7, 17, 7, f"m-line{look}") + circle(9, 7, 3.6, f"m-dot{look}")
         case "soft":
             return circle(9, 7, 2.8, "m-dot soft")
         case "predicted":

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from api.dashboard.views.sweep_pictures import half_of
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.layout import OPTIONS, Layout, parse_words
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
+from autotuner.report.sweep_charts import half_of
 from autotuner.store.options import Page, SweepFilter, TrialFilter
 
 if TYPE_CHECKING:

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import for_both
-from api.dashboard.charts.sweep.fronts import ValuedPoint, metric_front
-from api.dashboard.charts.sweep.marks import TrialPoint
 from api.dashboard.views.address import Address
-from api.dashboard.views.sweep_pictures import trial_points
 from api.dashboard.words import plain
+from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.results.sweep_front import Behind, FrontPoint, SweepFront, sweep_front
+from autotuner.report.drawing import draw
+from autotuner.report.sweep_charts import TrialPoint, metric_fronts, trial_points
+from autotuner.search.results.sweep_front import FrontPoint, SweepFront, sweep_front
 from autotuner.search.text.sentences import listed
 
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0)
 """What a form offers; an address may say any other."""
-
-_MOST_PICTURES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +72,14 @@ class MetricFrontView:
             choices = _choices(request, *_typed(address))
             return cls(choices=choices, front=None, pictures=(), rows=(), refused=_refused(error))
         front = sweep_front(request, trials, asked.front, asked.profile)
-        points = {point.number: point for point in trial_points(trials, root=root, objective=request.objective)}
+        is_simulated = request.runs_on.engine == SIMULATED
+        shown = trial_points(trials, request.objective, root=root, is_simulated=is_simulated)
+        points = {point.number: point for point in shown}
         layouts = {trial.number: trial.layout for trial in trials}
         return cls(
             choices=_choices(request, front.metrics, asked.profile),
             front=front,
-            pictures=_pictures(front, points),
+            pictures=tuple(map(draw, metric_fronts(list(points.values()), front))),
             rows=tuple(_row(point, front.metrics, points, layouts) for point in front.points),
         )
 
@@ -133,32 +131,6 @@ def _offered(metric: Metric, weight: float | None) -> tuple[tuple[str, str, bool
         ("", "0", weight is None),
         *((f"{metric.value}={each:g}", f"{each:g}", each == weight) for each in offered),
     )
-
-
-def _pictures(front: SweepFront, points: Mapping[int, TrialPoint]) -> tuple[Markup, ...]:
-    first, *others = front.metrics
-    if not front.points:
-        return ()
-    return tuple(
-        for_both(partial(metric_front, _valued(front, points, column), first, metric))
-        for column, metric in enumerate(others[:_MOST_PICTURES], 1)
-    )
-
-
-def _valued(front: SweepFront, points: Mapping[int, TrialPoint], column: int) -> list[ValuedPoint]:
-    first = next((point.number for point in front.points if point.is_first), None)
-    on_front = {point.number for point in front.points}
-    every: list[Behind | FrontPoint] = [*front.behind, *front.points]
-    return [
-        ValuedPoint(
-            point=points[one.number],
-            upward=one.values[0],
-            across=one.values[column],
-            is_on_front=one.number in on_front,
-            is_first=one.number == first,
-        )
-        for one in every
-    ]
 
 
 def _row(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from api.dashboard.charts.sweep.marks import CloudPoint
 from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.metric_front import MetricFrontView
@@ -22,6 +21,7 @@ from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
+from autotuner.report.sweep_charts import CloudPoint
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.results.sensitivity import Choices, Grid, grid, mattered, two_that_matter

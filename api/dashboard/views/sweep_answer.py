@@ -1,24 +1,17 @@
-"""What a sweep answers, and what its choices did, as its page shows them."""
+"""What a sweep answers, and two of its choices at a time, as its page shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import for_both, picture, rect, text
-from api.dashboard.charts.sweep.effects import Effect, Explained, effects, importance
-from api.dashboard.charts.sweep.marks import TrialPoint
-from api.dashboard.charts.sweep.parallel import ChoiceAxis, ParallelAxis, parallel, parallel_axes
+from api.dashboard.charts.drawing import picture, rect, text
 from api.dashboard.views.figures import Scaled
 from api.dashboard.words import token_rate
-from autotuner.core.layout import Layout
-from autotuner.search.results.axis import varied
-from autotuner.search.results.pairs import Insight
 from autotuner.search.results.reached import Reached
-from autotuner.search.results.sensitivity import Cell, Choices, Grid
+from autotuner.search.results.sensitivity import Cell, Grid
 from autotuner.search.results.sweep_answer import Certainty
 from autotuner.search.results.trial_table import TableRow, Unit
 
@@ -119,63 +112,9 @@ def chances(sure: Certainty) -> Markup:
     return picture(_WIDTH, _HEIGHT, parts, f"Likely the best: {', '.join(said)}, any other {100 * rest:.0f} %")
 
 
-# What choices did, as the pages of a sweep show it: effects, importance, pairs of choices, all choices at once.
-
-_MOST_EFFECTS = 10
-_MOST_CHOICES = 8
-_MOST_AXES = 8
-"""More axes stand too close for their words, and weigh more than all else."""
-
-_FIRST = ("tp", "pp", "dp", "cp", "mb", "sharding", "recompute")
+# Two choices at a time.
 
 _SHADES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectsView:
-    """What mattered."""
-
-    effects: Markup | None
-    """What single changes gained; None without a pair."""
-    importance: Markup | None
-    """What each choice explains; None of too few trials."""
-    rows: tuple[Effect, ...]
-    """The effects that are drawn, as a table has them."""
-    explained: float | None
-    num_ranked: int
-    num_others: int
-    """Effects that have no room."""
-
-    @classmethod
-    def of(cls, found: Choices) -> Self:
-        """Those with the largest medians, and the choices that explain most."""
-        rows = tuple(_effect(one) for one in found.effects if one.num_pairs)
-        shown = rows[:_MOST_EFFECTS]
-        explained = [
-            Explained(name=one.label, least=one.beyond_others, most=max(one.alone, one.beyond_others), share=one.share)
-            for one in found.importance[:_MOST_CHOICES]
-            if one.share > 0
-        ]
-        return cls(
-            effects=for_both(lambda width: effects(shown, width) or Markup("")) if shown else None,
-            importance=for_both(lambda width: importance(explained, width) or Markup("")) if explained else None,
-            rows=shown,
-            explained=found.explained,
-            num_ranked=found.num_ranked,
-            num_others=len(rows) - len(shown),
-        )
-
-
-def _effect(found: Insight) -> Effect:
-    change = f"{found.subject} {found.before} → {found.after}" if found.before else found.subject
-    return Effect(
-        name=change,
-        median=found.median_gain or 0.0,
-        low=found.least_gain or 0.0,
-        high=found.greatest_gain or 0.0,
-        num_faster=found.num_faster,
-        num_pairs=found.num_pairs,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,44 +161,3 @@ def _shade(share: float, low: float, high: float) -> str:
     if share == high:
         return f"h{_SHADES}"
     return f"h{int(_SHADES * (share - low) / (high - low))}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelView:
-    """All choices at once."""
-
-    drawn: Markup
-    axes: tuple[ParallelAxis, ...]
-    """From left to right."""
-    left_out: tuple[str, ...]
-    """Labels of choices that vary and have no room."""
-
-    @classmethod
-    def of(cls, points: Sequence[TrialPoint], layouts: Sequence[Layout], found: Choices) -> Self | None:
-        """Choices on which the layouts differ; None of fewer than two trials with a result.
-
-        Args:
-            points: Trials with a result.
-            layouts: Of each of them.
-            found: What mattered: beside what everybody asks of, choices that explain most are shown.
-        """
-        choices = _choice_axes(layouts)
-        matter = [*_FIRST, *(one.name for one in found.importance if one.name not in _FIRST)]
-        wanted = [name for name in matter if any(axis.name == name for axis in choices)][:_MOST_AXES]
-        shown = [axis for axis in choices if axis.name in wanted]
-        axes = parallel_axes(points, shown) if points else ()
-        drawn = parallel(points, axes)
-        if drawn is None:
-            return None
-        return cls(drawn=drawn, axes=axes, left_out=tuple(axis.label for axis in choices if axis not in shown))
-
-
-def _choice_axes(layouts: Sequence[Layout]) -> tuple[ChoiceAxis, ...]:
-    axes = []
-    for axis in varied(layouts):
-        values = [axis.read(layout) for layout in layouts]
-        order = axis.in_order(values)
-        places = {value: place for place, value in enumerate(order)}
-        words, codes = tuple(map(str, order)), tuple(places[value] for value in values)
-        axes.append(ChoiceAxis(name=axis.name, label=axis.label, words=words, codes=codes))
-    return tuple(axes)

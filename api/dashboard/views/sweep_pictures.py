@@ -1,115 +1,28 @@
-"""The pictures of a sweep's page, and its trials as these take them."""
+"""The pictures of a sweep's page, with the numbers that stand beside them: drawn once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import for_both
-from api.dashboard.charts.spread import Spread
-from api.dashboard.charts.sweep.calibration import agreement
-from api.dashboard.charts.sweep.fronts import memory_front, on_front
-from api.dashboard.charts.sweep.history import Improvement, history, improvements
-from api.dashboard.charts.sweep.marks import CloudPoint, TrialPoint, reached
-from api.dashboard.views.sweep_answer import EffectsView, ParallelView
-from autotuner.core.layout import Layout
-from autotuner.core.measurement import Measurement
-from autotuner.core.objective import Figures, Objective
-from autotuner.core.prediction import TrialEstimate
+from autotuner.core.cluster import SIMULATED
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import FailureKind, Trial
-from autotuner.report.layouts import degrees
+from autotuner.core.trial import Trial
+from autotuner.report import sweep_charts
+from autotuner.report.charts import ChoiceAxis
+from autotuner.report.drawing import draw, title_of
+from autotuner.report.parallel import draw_parallel
+from autotuner.report.sweep_charts import CloudPoint, TrialPoint, trial_points
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.accuracy import accuracy as how_right
+from autotuner.search.results.pairs import Insight
 from autotuner.search.results.sensitivity import Choices
 from autotuner.search.results.sensitivity import choices as what_mattered
 
-# Trials of a sweep as its pictures take them.
-
-_HEALTHY = Objective()
-
-
-def trial_points(
-    trials: Iterable[Trial],
-    *,
-    root: str = "",
-    incumbent: Layout | None = None,
-    objective: Objective = _HEALTHY,
-) -> tuple[TrialPoint, ...]:
-    """Trials that ended, in the order they ran, without repeats and without formats that the hardware lacks.
-
-    Args:
-        trials: Of one sweep, by number.
-        root: Path before every address of the service.
-        incumbent: The layout that runs today; None where nobody knows.
-        objective: Of the sweep: under a fault trace, points are robust MFU.
-    """
-    shown = (trial for trial in trials if trial.state.finished and trial.repeats is None)
-    return tuple(_point(trial, root, incumbent, objective) for trial in shown if not trial.layout.is_emulated)
-
-
-def _point(trial: Trial, root: str, incumbent: Layout | None, objective: Objective) -> TrialPoint:
-    predicted, reached = trial.prediction, trial.reached if trial.is_ranked else None
-    counted = None if reached is None else objective.counted(reached)
-    robust_mfu = predicted.robust_mfu if objective.under_faults else None
-    return TrialPoint(
-        number=trial.number,
-        name=layout_in_short(trial.layout),
-        href=f"{root}/trials/{trial.id}",
-        predicted=Spread.within_factor(robust_mfu or predicted.mfu, predicted.relative_error),
-        predicted_bytes=predicted.memory.total_bytes,
-        reached=None if counted is None else Spread.within(counted.mfu, half_of(counted)),
-        peak_bytes=None if reached is None else peak_of(reached),
-        failure=_failure(trial),
-        is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
-        expected_gain=None if objective.front else trial.expected_gain,  # of a front it is no height of the picture
-        is_incumbent=trial.layout == incumbent,
-    )
-
-
-def half_of(reached: Figures) -> float:
-    """Half the 95 % interval of an MFU, from that of the step time."""
-    return reached.mfu * reached.step_time_error_s / reached.step_time_s
-
-
-def peak_of(reached: Measurement | TrialEstimate) -> float | None:
-    """What the fullest rank had, or is estimated to have; None where nobody told."""
-    match reached:
-        case Measurement():
-            return max(reached.peak_bytes, default=None)
-        case TrialEstimate():
-            return reached.full_size.peak_bytes
-
-
-def layout_in_short(layout: Layout) -> str:
-    """Degrees above 1 and the micro-batch: ``tp4 pp4 dp2 mb1``."""
-    return " ".join(f"{one.letters}{one.value}" for one in degrees(layout) if one.value > 1 or one.letters == "mb")
-
-
-_KINDS = {
-    FailureKind.OOM: "out of memory",
-    FailureKind.TIMEOUT: "timed out",
-    FailureKind.COMMUNICATION: "communication failed",
-    FailureKind.NUMERICS: "loss is no number",
-    FailureKind.CRASH: "crashed",
-    FailureKind.INTERRUPTED: "interrupted",
-    FailureKind.INFRASTRUCTURE: "nodes were lost",
-}
-
-
-def _failure(trial: Trial) -> str:
-    """Why it has no result, in words; empty where it has one, or was ended on purpose."""
-    if trial.failure is not None:
-        return _KINDS[trial.failure.kind]
-    if trial.reached is None or trial.is_valid:
-        return ""
-    return "no rank: it failed its loss gate" if trial.gate is not None else "no rank: no loss gate passed it"
-
-
-# The pictures of a sweep with the numbers that stand beside them: worked out once.
+_MOST_EFFECTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +30,8 @@ class HistoryView:
     """Best so far."""
 
     drawn: Markup
-    rises: tuple[Improvement, ...]
-    """Trials that raised it."""
+    rises: tuple[tuple[int, TrialPoint, float | None], ...]
+    """Trials that raised it: after how many trials, which, and by what share."""
     has_band: bool
     """Whether what was expected to be found is known of any trial."""
     num_failed: int
@@ -126,11 +39,12 @@ class HistoryView:
     @classmethod
     def of(cls, points: Sequence[TrialPoint], remaining_gain: float | None) -> Self | None:
         """None where no trial has a result."""
-        if not reached(points):
+        chart = sweep_charts.best_so_far(points, remaining_gain)
+        if chart is None:
             return None
         return cls(
-            drawn=for_both(lambda width: history(points, width, remaining_gain=remaining_gain) or Markup("")),
-            rises=improvements(points),
+            drawn=draw(chart),
+            rises=tuple(sweep_charts.rises(points)),
             has_band=any(point.expected_gain is not None for point in points),
             num_failed=sum(1 for point in points if point.failure),
         )
@@ -143,26 +57,23 @@ class FrontView:
     drawn: Markup
     front: tuple[TrialPoint, ...]
     """Trials that none beats with no more memory, by rising memory."""
-    limit_bytes: float | None
+    limit_bytes: float
     is_far: bool
     """The limit lies so far away that the picture does not reach it."""
     num_predicted: int
     num_out_of_memory: int
 
     @classmethod
-    def of(cls, points: Sequence[TrialPoint], limit: float | None, predicted: Sequence[CloudPoint]) -> Self | None:
+    def of(cls, points: Sequence[TrialPoint], limit_bytes: float, predicted: Sequence[CloudPoint]) -> Self | None:
         """None where no trial has a result."""
-        front = on_front(points)
-        if not front:
+        chart = sweep_charts.memory_front(points, limit_bytes, predicted)
+        if chart is None:
             return None
-        drawn = for_both(
-            lambda width: memory_front(points, width, limit_bytes=limit, predicted=predicted) or Markup("")
-        )
         return cls(
-            drawn=drawn,
-            front=front,
-            limit_bytes=limit,
-            is_far='class="limit"' not in drawn,
+            drawn=draw(chart),
+            front=tuple(sweep_charts.on_front(points)),
+            limit_bytes=limit_bytes,
+            is_far=not sweep_charts.is_limit_near(points, limit_bytes),
             num_predicted=len(predicted),
             num_out_of_memory=sum(1 for point in points if point.is_out_of_memory),
         )
@@ -178,10 +89,63 @@ class AgreementView:
     @classmethod
     def of(cls, points: Sequence[TrialPoint], kind: str, accuracy: Accuracy) -> Self | None:
         """None where no trial has a result."""
-        if not reached(points):
+        chart = sweep_charts.agreement(points, kind)
+        return None if chart is None else cls(drawn=draw(chart), accuracy=accuracy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectsView:
+    """What mattered."""
+
+    effects: Markup | None
+    """What single changes gained; None without a pair."""
+    importance: Markup | None
+    """What each choice explains; None of too few trials."""
+    rows: tuple[tuple[str, Insight], ...]
+    """The changes that are drawn, as a table has them."""
+    explained: float | None
+    num_ranked: int
+    num_others: int
+    """Effects that have no room."""
+
+    @classmethod
+    def of(cls, found: Choices) -> Self:
+        """Those with the largest medians, and the choices that explain most."""
+        rows = [one for one in found.effects if one.num_pairs]
+        effects, importance = sweep_charts.effects(rows[:_MOST_EFFECTS]), sweep_charts.importance(found)
+        return cls(
+            effects=draw(effects) if effects else None,
+            importance=draw(importance) if importance else None,
+            rows=tuple((sweep_charts.change_of(one), one) for one in rows[:_MOST_EFFECTS]),
+            explained=found.explained,
+            num_ranked=found.num_ranked,
+            num_others=max(0, len(rows) - _MOST_EFFECTS),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelView:
+    """All choices at once."""
+
+    drawn: Markup
+    axes: tuple[tuple[str, str, Sequence[str]], ...]
+    """From left to right: name, label, and the words of a choice."""
+    left_out: tuple[str, ...]
+    """Labels of choices that vary and have no room."""
+
+    @classmethod
+    def of(cls, points: Sequence[TrialPoint], found: Choices) -> Self | None:
+        """None of fewer than two trials with a result."""
+        chart, left_out = sweep_charts.parallel(points, found)
+        if chart is None:
             return None
-        drawn = for_both(lambda width: agreement(points, width, kind=kind) or Markup(""), wide=560)
-        return cls(drawn=drawn, accuracy=accuracy)
+        axes = [
+            (axis.name, axis.label, axis.words)
+            if isinstance(axis, ChoiceAxis)
+            else (axis.name, title_of(axis.axis), ())
+            for axis in chart.axes
+        ]
+        return cls(drawn=draw_parallel(chart), axes=tuple(axes), left_out=tuple(left_out))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,15 +186,14 @@ class Pictures:
             predicted: Layouts that are predicted to fit and never ran.
         """
         incumbent = request.challenge.incumbent if request.challenge else None
-        points = trial_points(trials, root=root, incumbent=incumbent, objective=request.objective)
+        is_simulated = request.runs_on.engine == SIMULATED
+        points = trial_points(trials, request.objective, root=root, incumbent=incumbent, is_simulated=is_simulated)
         mattered = choices or what_mattered(request, trials)
-        with_result = [point for point, _ in reached(points)]
-        layouts = {trial.number: trial.layout for trial in trials}
         return cls(
             kind=kind,
             history=HistoryView.of(points, remaining_gain),
             front=FrontView.of(points, _limit_bytes(request), predicted),
-            parallel=ParallelView.of(with_result, [layouts[point.number] for point in with_result], mattered),
+            parallel=ParallelView.of(points, mattered),
             effects=EffectsView.of(mattered),
             agreement=AgreementView.of(points, kind, accuracy or how_right(request, trials)),
         )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -10,7 +9,6 @@ from api.dashboard.charts.plan_front import plan_front
 from api.dashboard.views.address import DEFAULT, Permalink
 from api.dashboard.views.finding import Words, exact_place, find
 from api.dashboard.views.plan import USUAL, PlanAsked
-from api.dashboard.views.sweep_pictures import Pictures, layout_in_short, trial_points
 from api.openapi import examples
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
@@ -18,20 +16,14 @@ from autotuner.core.choices import Recompute
 from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import RobustMeasurement
-from autotuner.core.objective import Objective
-from autotuner.core.trial import Trial, TrialState
 from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.plan import Candidate, PlanView
 from autotuner.search.planning.request import Goal
 from tests.api.service import NOW, StoreDriver, app_on
 from tests.builders import (
     cpu_layout,
-    estimate,
     failure,
     measurement,
-    prediction,
-    small_trial,
     sweep_request,
     tiny_model,
 )
@@ -181,70 +173,6 @@ def test_a_question_without_a_fault_is_a_plan() -> None:
     assert found.errors == {}
     assert found.body is not None
     assert found.body.accelerators == ("h100", "b200")
-
-
-# ---------------------------------------------------------------- sweep points
-
-
-def trial(number: int = 0, state: TrialState = TrialState.COMPLETE, **changes: Any) -> Trial:
-    given = {"layout": cpu_layout(micro_batch_size=number + 1), "prediction": prediction(), **changes}
-    if state is TrialState.COMPLETE:
-        given.setdefault("measurement", measurement())
-    return Trial(id=f"tr-{number}", sweep_id="sw-1", number=number, state=state, **given)
-
-
-def test_a_trial_is_a_point_with_what_it_reached_and_where_its_page_is() -> None:
-    (point,) = trial_points(
-        [trial(measurement=measurement(mfu=0.4, step_time_s=2.0, step_time_interval_s=0.1))], root="/at"
-    )
-    assert point.reached is not None
-    assert (point.reached.low, point.reached.high) == pytest.approx((0.38, 0.42))
-    assert point.href == "/at/trials/tr-0"
-    assert point.failure == ""
-
-
-def test_under_a_fault_trace_a_point_is_what_was_reached_under_it() -> None:
-    robust = RobustMeasurement(step_time_s=2.5, mfu=0.3, tokens_per_s=1e3, num_steps=1, stretches=())
-    ran = trial(measurement=measurement(mfu=0.4, robust=robust), prediction=prediction(mfu=0.5, robust_mfu=0.35))
-    (healthy,), (under,) = trial_points([ran]), trial_points([ran], objective=Objective(under_faults=True))
-    assert (healthy.mfu, under.mfu) == (0.4, 0.3)
-    assert (healthy.predicted.value, under.predicted.value) == (0.5, 0.35)
-
-
-def test_what_goes_on_and_what_repeats_another_is_left_out() -> None:
-    shown = trial_points([trial(0), trial(1, TrialState.RUNNING), trial(2, repeats=0), trial(3, TrialState.QUEUED)])
-    assert [point.number for point in shown] == [0]
-
-
-def test_a_failure_says_its_cause_and_what_was_ended_on_purpose_is_none() -> None:
-    dead, stopped = trial_points([trial(0, TrialState.FAILED, failure=failure()), trial(1, TrialState.PRUNED)])
-    assert (dead.failure, dead.is_out_of_memory, dead.mfu) == ("out of memory", True, None)
-    assert (stopped.failure, stopped.mfu) == ("", None)
-
-
-def test_a_trial_on_fewer_ranks_counts_with_what_is_estimated_of_the_layout() -> None:
-    (point,) = trial_points([trial(scaled=small_trial(), estimate=estimate(mfu=0.1875))])
-    assert point.mfu == 0.1875
-    assert point.peak_bytes == estimate().full_size.peak_bytes
-
-
-def test_a_layout_in_short_has_its_degrees() -> None:
-    assert layout_in_short(Layout.parse("dp2 fsdp4 tp8 pp2 1f1b mb4")) == "tp8 pp2 dp8 mb4"
-
-
-def test_a_sweep_without_a_result_has_no_pictures() -> None:
-    pictures = Pictures.of(sweep_request(), [trial(0, TrialState.FAILED, failure=failure())], kind="measured")
-    assert (pictures.history, pictures.front, pictures.agreement) == (None, None, None)
-
-
-def test_pictures_say_the_numbers_beside_them() -> None:
-    trials = [trial(0), trial(1, TrialState.FAILED, failure=failure()), trial(2, measurement=measurement(mfu=0.5))]
-    pictures = Pictures.of(sweep_request(), trials, kind="measured")
-    assert pictures.history is not None
-    assert pictures.front is not None
-    assert [rise.point.number for rise in pictures.history.rises] == [0, 2]
-    assert pictures.history.num_failed == pictures.front.num_out_of_memory == 1
-    assert [point.number for point in pictures.front.front] == [2]
 
 
 # ---------------------------------------------------------------- plan front

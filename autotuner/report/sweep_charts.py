@@ -1,0 +1,576 @@
+"""Charts of a sweep, as values: best so far, fronts, predicted against measured, all choices, what choices did.
+
+The functions take trials that ended, as ``trial_points`` makes them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.objective import Figures, Metric, Objective
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.trial import FailureKind, Trial
+from autotuner.core.units import GIGA, KILO, MEGA, format_bytes
+from autotuner.report.charts import (
+    Axis,
+    Band,
+    ChoiceAxis,
+    Dot,
+    Dots,
+    Failures,
+    Interval,
+    Intervals,
+    Line,
+    Look,
+    Mark,
+    Note,
+    NumberAxis,
+    Parallel,
+    Plot,
+    Rule,
+    Spread,
+    front,
+    stairs,
+)
+from autotuner.report.layouts import in_short
+from autotuner.search.results.axis import varied
+from autotuner.search.results.pairs import Insight
+from autotuner.search.results.sensitivity import Choices
+from autotuner.search.results.sweep_front import Behind, FrontPoint, SweepFront
+
+_MOST_BEYOND = 1.35
+"""The band of the first trials may reach far; this much above the best is shown of it."""
+
+_MOST_AXES = 8
+"""More axes of choices stand too close for their words."""
+
+_FIRST = ("tp", "pp", "dp", "cp", "mb", "sharding", "recompute")
+"""Choices that everybody asks about; others are shown if they explain much."""
+
+_FEWEST_PAIRS = 3
+"""Pairs from which on an effect of one sign is no chance."""
+
+_FAILURES = {
+    FailureKind.OOM: "out of memory",
+    FailureKind.TIMEOUT: "timed out",
+    FailureKind.COMMUNICATION: "communication failed",
+    FailureKind.NUMERICS: "loss is no number",
+    FailureKind.CRASH: "crashed",
+    FailureKind.INTERRUPTED: "interrupted",
+    FailureKind.INFRASTRUCTURE: "nodes were lost",
+}
+
+
+_HEALTHY = Objective()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPoint:
+    """A trial that ended, as charts take it."""
+
+    number: int
+    layout: Layout
+    name: str
+    """Its layout in short: ``tp4 pp2 dp8 mb1``."""
+    href: str
+    """Its page."""
+    predicted: Spread
+    """MFU with its 80 % interval; robust MFU under a fault trace."""
+    predicted_bytes: float
+    reached: Spread | None
+    """Measured, simulated or estimated MFU; None without a result."""
+    is_simulated: bool
+    """Nothing ran: what it reached is drawn in amber."""
+    peak_bytes: float | None
+    """What the fullest rank had; None where nobody measured it."""
+    failure: str
+    """Why it has no result; empty where it has one, or was ended on purpose."""
+    is_out_of_memory: bool
+    expected_gain: float | None
+    """Share by which it was expected to beat the best so far when it was chosen; None where it was not recorded."""
+    is_incumbent: bool
+    """It is the layout that is in use today."""
+
+    @property
+    def mfu(self) -> float | None:
+        """MFU that it reached."""
+        return None if self.reached is None else self.reached.value
+
+    @property
+    def shown_bytes(self) -> float:
+        """Its peak; the predicted one where no rank reported any."""
+        return self.predicted_bytes if self.peak_bytes is None else self.peak_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudPoint:
+    """A layout that is only predicted."""
+
+    peak_bytes: float
+    mfu: float
+
+
+def trial_points(
+    trials: Iterable[Trial],
+    objective: Objective = _HEALTHY,
+    *,
+    root: str = "",
+    incumbent: Layout | None = None,
+    is_simulated: bool = False,
+) -> tuple[TrialPoint, ...]:
+    """Return the trials that ended, in the order they ran, without repeats and without emulated number formats.
+
+    Args:
+        trials: Of one sweep, by number.
+        objective: Of the sweep: under a fault trace, points are robust MFU.
+        root: Path before every address of the service.
+        incumbent: The layout in use today; None where nobody knows.
+        is_simulated: Nothing runs in this sweep.
+    """
+    shown = (trial for trial in trials if trial.state.finished and trial.repeats is None)
+    return tuple(
+        _point(trial, objective, root, incumbent, is_simulated=is_simulated)
+        for trial in shown
+        if not trial.layout.is_emulated
+    )
+
+
+def _point(
+    trial: Trial, objective: Objective, root: str, incumbent: Layout | None, *, is_simulated: bool
+) -> TrialPoint:
+    prediction, reached = trial.prediction, trial.reached if trial.is_ranked else None
+    counted = None if reached is None else objective.counted(reached)
+    mfu = (prediction.robust_mfu if objective.under_faults else None) or prediction.mfu
+    return TrialPoint(
+        number=trial.number,
+        layout=trial.layout,
+        name=in_short(trial.layout),
+        href=f"{root}/trials/{trial.id}",
+        predicted=Spread.within_factor(mfu, prediction.relative_error),
+        predicted_bytes=prediction.memory.total_bytes,
+        reached=None if counted is None else Spread.within(counted.mfu, half_of(counted)),
+        is_simulated=is_simulated,
+        peak_bytes=None if reached is None else _peak_of(reached),
+        failure=_failure(trial),
+        is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
+        expected_gain=None if objective.front else trial.expected_gain,  # of a front it is no height of the chart
+        is_incumbent=trial.layout == incumbent,
+    )
+
+
+def half_of(reached: Figures) -> float:
+    """Return half the 95 % interval of an MFU, from that of the step time."""
+    return reached.mfu * reached.step_time_error_s / reached.step_time_s
+
+
+def _peak_of(reached: Measurement | TrialEstimate) -> float | None:
+    if isinstance(reached, TrialEstimate):
+        return reached.full_size.peak_bytes
+    return max(reached.peak_bytes, default=None)
+
+
+def _failure(trial: Trial) -> str:
+    if trial.failure is not None:
+        return _FAILURES[trial.failure.kind]
+    if trial.reached is None or trial.is_valid:
+        return ""
+    return "no rank: it failed its loss gate" if trial.gate is not None else "no rank: no loss gate passed it"
+
+
+def rises(trials: Sequence[TrialPoint]) -> Iterator[tuple[int, TrialPoint, float | None]]:
+    """Yield each trial that raised the best so far: its position from 1, itself, its gain over the best before it."""
+    best: float | None = None
+    for position, trial in enumerate(trials, 1):
+        if trial.mfu is not None and (best is None or trial.mfu > best):
+            yield position, trial, None if best is None else trial.mfu / best - 1
+            best = trial.mfu
+
+
+def on_front(trials: Sequence[TrialPoint]) -> list[TrialPoint]:
+    """Return the trials that no other beats with no more memory, by rising memory."""
+    dots = front(_dot(trial, trial.shown_bytes, trial.mfu) for trial in trials if trial.mfu is not None)
+    by_number = {trial.number: trial for trial in trials}
+    return [by_number[dot.key] for dot in dots if dot.key is not None]
+
+
+def is_limit_near(trials: Sequence[TrialPoint], limit_bytes: float) -> bool:
+    """Return whether the memory limit is drawn; one far away would squeeze all trials into a corner."""
+    peaks = [trial.shown_bytes for trial in trials if trial.mfu is not None]
+    return any(trial.is_out_of_memory for trial in trials) or limit_bytes < 3 * max(peaks, default=0.0)
+
+
+def best_so_far(trials: Sequence[TrialPoint], remaining_gain: float | None = None) -> Plot | None:
+    """Return the best MFU after each trial, with what one more trial was expected to gain.
+
+    Args:
+        trials: In the order they ended.
+        remaining_gain: Share that the next trial is expected to gain; None: not known.
+
+    Returns:
+        None where no trial has a result.
+    """
+    values = [trial.mfu for trial in trials if trial.mfu is not None]
+    if not values:
+        return None
+    best, most, gains = 0.0, max(values), [trial.expected_gain for trial in trials[1:]] + [remaining_gain]
+    dots: list[Dot] = []
+    fails: list[Dot] = []
+    steps: list[tuple[float, float]] = []
+    upper: list[tuple[float, float, float]] = []
+    top = most * min(_MOST_BEYOND, 1 + max(gain or 0.0 for gain in gains))
+    axis = Axis.around([*values, top], "MFU", unit="share", floor=0.0)
+    axis = replace(axis, low=max(0.0, axis.low - 0.06 * (axis.high - axis.low)))  # failures stand below the worst
+    for position, (trial, gain) in enumerate(zip(trials, gains, strict=True), 1):
+        if trial.failure:
+            fails.append(_dot(trial, position, axis.low + 0.03 * (axis.high - axis.low), trial.failure))
+        if trial.mfu is not None:
+            is_rise, best = trial.mfu > best, max(best, trial.mfu)
+            look: Look = "soft" if not is_rise else "best" if best == most else "front"
+            dots.append(_dot(trial, position, trial.mfu, look=look))
+            steps += [(position, best)] if is_rise else []
+        if best and gain is not None and (not upper or abs(best * (1 + gain) - upper[-1][1]) > 0.002 * top):
+            upper.append((position, best * (1 + gain), best))
+    end = len(trials) + 0.5
+    upper += [(end, *upper[-1][1:])] if upper else []
+    over = stairs([(x, min(high, axis.high)) for x, high, _ in upper])
+    under = stairs([(x, low) for x, _, low in upper])
+    foreseen: list[Mark] = [Band(upper=over, lower=under), Line(points=over, look="predicted")] if upper else []
+    return Plot(
+        says=f"Best MFU so far against trials: {100 * best:.1f} % after {len(trials)} trials.",
+        x=Axis(title="trials, in the order they ran", unit="count", low=1, high=end),
+        y=axis,
+        marks=[
+            *foreseen,
+            Dots(dots=[dot for dot in dots if dot.look == "soft"]),
+            Failures(dots=fails),
+            Line(points=stairs([*steps, (end, best)]), look="best"),
+            Dots(dots=[dot for dot in dots if dot.look != "soft"]),
+            *(
+                Note(words="runs today", x=position, y=trial.mfu, look="incumbent")
+                for position, trial in enumerate(trials, 1)
+                if trial.is_incumbent and trial.mfu is not None
+            ),
+            *(
+                [
+                    Note(
+                        words=f"✕ no result: {len(fails)}",
+                        x=0.7 * len(trials),
+                        y=axis.low + 0.17 * (axis.high - axis.low),
+                        look="limit",
+                    )
+                ]
+                if fails
+                else []
+            ),
+            Note(words=f"{100 * best:.1f} %", x=None, y=best, look="best"),
+            Note(words="best so far", x=None, y=best, look="soft", lines_below=1),
+            *(
+                [
+                    Note(words=_gain(remaining_gain), x=None, y=best, lines_below=-2),
+                    Note(words="expected next", x=None, y=best, look="soft", lines_below=-1),
+                ]
+                if remaining_gain is not None
+                else []
+            ),
+        ],
+    )
+
+
+def _gain(share: float) -> str:
+    if share < 1e-4:
+        return "no more"
+    return f"{100 * share:.1f} % more" if share >= 0.0005 else "<0.1 % more"
+
+
+def memory_front(trials: Sequence[TrialPoint], limit_bytes: float, predicted: Sequence[CloudPoint] = ()) -> Plot | None:
+    """Return MFU against peak memory, with the front, the limit and layouts that are only predicted.
+
+    Args:
+        trials: That ended.
+        limit_bytes: What a rank may use.
+        predicted: Layouts that are predicted to fit and did not run.
+
+    Returns:
+        None where no trial has a result.
+    """
+    ranked = [
+        _dot(
+            trial,
+            trial.shown_bytes,
+            trial.mfu,
+            f"{100 * trial.mfu:.1f} % MFU, {format_bytes(trial.shown_bytes)}",
+            "soft",
+        )
+        for trial in trials
+        if trial.mfu is not None
+    ]
+    if not ranked:
+        return None
+    peaks, failed = [dot.x for dot in ranked], [trial for trial in trials if trial.is_out_of_memory]
+    limits = [limit_bytes] if is_limit_near(trials, limit_bytes) else []
+    best = front(ranked)
+    names = {dot.key: replace(dot, look="front", name=_name(trials, dot)) for dot in best}
+    names[best[-1].key] = replace(names[best[-1].key], look="best")
+    beyond = [min(trial.predicted_bytes, 1.15 * limit) for trial in failed for limit in limits]
+    x = Axis.around(
+        [*peaks, *(one.peak_bytes for one in predicted), *limits, *beyond],
+        "peak memory of a rank",
+        unit="bytes",
+        floor=0.0,
+    )
+    y = Axis.around([*(dot.y for dot in ranked), *(one.mfu for one in predicted)], "MFU", unit="share", floor=0.0)
+    return Plot(
+        says=(
+            f"MFU against peak memory: {len(ranked)} layouts with a result"
+            f"{f', {len(predicted)} predicted' if predicted else ''}; {len(best)} of them form the front."
+        ),
+        x=x,
+        y=y,
+        marks=[
+            *(Rule(at=limit, along="x", label=f"limit {format_bytes(limit)}", beyond=True) for limit in limits),
+            Dots(dots=[Dot(x=one.peak_bytes, y=one.mfu, look="predicted") for one in predicted]),
+            Dots(dots=[dot for dot in ranked if dot.key not in names]),
+            Line(points=stairs([(dot.x, dot.y) for dot in best]), look="front"),
+            Dots(dots=list(names.values())),
+            Failures(
+                dots=[
+                    _dot(trial, max(trial.predicted_bytes, limit), trial.predicted.value, trial.failure)
+                    for trial in failed
+                    for limit in limits
+                ],
+                past=limit_bytes,
+            ),
+        ],
+    )
+
+
+def metric_fronts(trials: Sequence[TrialPoint], found: SweepFront, most: int = 3) -> list[Plot]:
+    """Return the first metric of a front against each other one.
+
+    Args:
+        trials: That ended.
+        found: The front of at least two metrics.
+        most: Charts that are made.
+
+    Returns:
+        Nothing where no trial has a result.
+    """
+    if not found.points:
+        return []
+    names = {trial.number: trial for trial in trials}
+    return [_metric_front(names, found, column) for column in range(1, min(len(found.metrics), most + 1))]
+
+
+def _metric_front(trials: Mapping[int, TrialPoint], found: SweepFront, column: int) -> Plot:
+    every: list[Behind | FrontPoint] = [*found.behind, *found.points]
+    upward, across = found.metrics[0], found.metrics[column]
+    y, up = _metric_axis(upward, [one.values[0] for one in every])
+    x, right = _metric_axis(across, [one.values[column] for one in every])
+    first = next((one.number for one in found.points if one.is_first), None)
+
+    def dot(one: Behind | FrontPoint, look: Look) -> Dot:
+        trial, values = trials[one.number], one.values
+        said = f"{upward.in_words(values[0])}, {across.in_words(values[column])}"
+        name = "" if look == "soft" else trial.name
+        return replace(_dot(trial, values[column] / right, values[0] / up, said, look), name=name)
+
+    behind = [dot(one, "soft") for one in found.behind]
+    shown = [dot(one, "best" if one.number == first else "front") for one in found.points]
+    steps = front([*behind, *shown], least_x=False)  # the others are on the front for a third metric
+    return Plot(
+        says=(
+            f"{upward.noun} against {across.noun}: {len(every)} layouts with a result; "
+            f"{len(shown)} of them no other beats in everything."
+        ),
+        x=x,
+        y=y,
+        marks=[
+            Dots(dots=behind),
+            Line(points=_falling([(one.x, one.y) for one in steps]), look="front"),
+            Dots(dots=shown, is_named_right=True),
+        ],
+    )
+
+
+def _falling(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return stairs below points of which each has more of the one and less of the other than the point before it."""
+    return stairs(points[::-1])[::-1]
+
+
+def _metric_axis(metric: Metric, values: Sequence[float]) -> tuple[Axis, float]:
+    """Return the axis of a metric, and what its values are divided by on it."""
+    if metric in (Metric.MFU, Metric.ROBUSTNESS):
+        return Axis.around(values, metric.noun, unit="share", margin=0.08, floor=0.0), 1.0
+    if metric is Metric.TOKENS_PER_S:
+        return Axis.around(values, metric.noun, unit="tokens/s", margin=0.08, floor=0.0), 1.0
+    scales = ((GIGA, "billions"), (MEGA, "millions"), (KILO, "thousands"))
+    divisor, words = next(((float(scale), words) for scale, words in scales if max(values) >= scale), (1.0, ""))
+    title = f"{metric.noun}, {words}" if words else metric.noun
+    return Axis.around([value / divisor for value in values], title, margin=0.08, floor=0.0), divisor
+
+
+def agreement(trials: Sequence[TrialPoint], kind: str = "measured") -> Plot | None:
+    """Return measured against predicted MFU; on the diagonal the prediction was right, in the band within its interval.
+
+    Args:
+        trials: That ended.
+        kind: What the figures are: measured, simulated or estimated.
+
+    Returns:
+        None where no trial has a result.
+    """
+    pairs = [(trial, trial.reached) for trial in trials if trial.reached is not None]
+    if not pairs:
+        return None
+    values = [value for trial, reached in pairs for value in (trial.predicted.value, reached.value)]
+    axis = Axis.around(values, f"{kind} MFU", unit="share", margin=0.08, floor=0.0)
+    error = statistics.median(trial.predicted.high / trial.predicted.value - 1 for trial, _ in pairs)
+    return Plot(
+        says=f"{kind.capitalize()} against predicted MFU of {len(pairs)} trials; the band is the usual 80 % interval.",
+        x=replace(axis, title="predicted MFU"),
+        y=axis,
+        height=320,
+        wide=560,
+        marks=[
+            _within(axis, 1 + error),
+            Line(points=[(axis.low, axis.low), (axis.high, axis.high)], look="predicted"),
+            Dots(
+                dots=[
+                    replace(
+                        _dot(
+                            trial,
+                            trial.predicted.value,
+                            reached.value,
+                            f"{kind} {100 * reached.value:.1f} %, predicted {100 * trial.predicted.value:.1f} %",
+                            "soft" if len(pairs) > 60 else "measured",
+                        ),
+                        low=reached.low,
+                        high=reached.high,
+                    )
+                    for trial, reached in pairs
+                ]
+            ),
+            *([Note(words=f"± {100 * error:.0f} %", x=axis.low, y=axis.high, look="soft")] if error else []),
+        ],
+    )
+
+
+def _within(axis: Axis, factor: float) -> Band:
+    """Return what lies within a factor of the diagonal of a chart with this axis on both sides."""
+    low, high = axis.low, axis.high
+    at_low, at_high = min(low * factor, high), max(high / factor, low)
+    return Band(
+        upper=[(low, at_low), (at_high, high), (high, high)], lower=[(low, low), (at_low, low), (high, at_high)]
+    )
+
+
+def effects(found: Sequence[Insight]) -> Intervals | None:
+    """Return what single changes gained: the median and the range over pairs that differ in nothing else."""
+    if not found:
+        return None
+    rows = [
+        Interval(
+            name=change_of(one),
+            value=one.median_gain or 0.0,
+            low=one.least_gain or 0.0,
+            high=one.greatest_gain or 0.0,
+            told=f"{one.num_faster} of {one.num_pairs}",
+            look=_look(one),
+        )
+        for one in found
+    ]
+    ends = [0.0, *(row.low for row in rows), *(row.high for row in rows)]
+    axis = Axis.around(ends, "throughput gained", unit="signed_share")
+    return Intervals(says="Throughput gained by one change, from pairs of trials: median and range.", x=axis, rows=rows)
+
+
+def change_of(found: Insight) -> str:
+    """Return the change of an effect: `recompute full → none`."""
+    return f"{found.subject} {found.before} → {found.after}" if found.before else found.subject
+
+
+def _look(found: Insight) -> Look:
+    """Return a look that marks effects on which all pairs agree, if they are more than a chance."""
+    if found.num_pairs < _FEWEST_PAIRS:
+        return "soft"
+    if (found.least_gain or 0.0) > 0:
+        return "best"
+    return "limit" if (found.greatest_gain or 0.0) < 0 else "soft"
+
+
+def importance(found: Choices, most: int = 8) -> Intervals | None:
+    """Return which share of the differences each choice explains: from beyond all others to by itself."""
+    rows = [
+        Interval(
+            name=one.label,
+            value=one.share,
+            low=one.beyond_others,
+            high=max(one.alone, one.beyond_others),
+            told=f"{100 * one.share:.0f} %",
+        )
+        for one in found.importance[:most]
+        if one.share > 0
+    ]
+    if not rows:
+        return None
+    axis = Axis(title="share explained", unit="share", low=0.0, high=max(0.1, *(row.high for row in rows)))
+    says = "Share of the differences in throughput that each choice explains."
+    return Intervals(says=says, x=axis, rows=rows, is_banded=True)
+
+
+def parallel(trials: Sequence[TrialPoint], found: Choices) -> tuple[Parallel | None, list[str]]:
+    """Return all choices at once, and the labels of choices that have no room; None for fewer than two results.
+
+    Args:
+        trials: That ended.
+        found: Choices that explain most are shown beside those that everybody asks about.
+    """
+    shown = [trial for trial in trials if trial.mfu is not None]
+    layouts = [trial.layout for trial in shown]
+    known = {axis.name: axis for axis in varied(layouts)}
+    matter = dict.fromkeys([*_FIRST, *(one.name for one in found.importance)])
+    wanted = [name for name in matter if name in known][:_MOST_AXES]
+    if len(shown) < 2 or not wanted:
+        return None, []
+    axes: list[ChoiceAxis | NumberAxis] = []
+    for axis in (axis for axis in known.values() if axis.name in wanted):
+        values = [axis.read(layout) for layout in layouts]
+        order = axis.in_order(values)
+        codes = [order.index(value) for value in values]
+        axes.append(ChoiceAxis(name=axis.name, label=axis.label, words=[*map(str, order)], codes=codes))
+    if any(trial.shown_bytes for trial in shown):
+        peaks = [trial.shown_bytes for trial in shown]
+        axes.append(
+            NumberAxis(name="memory", axis=Axis.around(peaks, "memory", unit="bytes", margin=0.04), values=peaks)
+        )
+    mfu = [trial.mfu or 0.0 for trial in shown]
+    axes.append(NumberAxis(name="mfu", axis=Axis.around(mfu, "MFU", unit="share", margin=0.04), values=mfu))
+    ranks = {
+        trial.number: rank for rank, trial in enumerate(sorted(shown, key=lambda one: (-(one.mfu or 0.0), one.number)))
+    }
+    dots = [replace(_dot(trial, 0.0, trial.mfu or 0.0), y=float(ranks[trial.number])) for trial in shown]
+    best = dots[min(range(len(dots)), key=lambda place: dots[place].y)]
+    dots = [replace(dot, look="best") if dot is best else dot for dot in dots]
+    says = f"Every choice, memory and MFU of {len(shown)} trials as lines; the best is in front."
+    return Parallel(says=says, dots=dots, axes=axes), [axis.label for axis in known.values() if axis.name not in wanted]
+
+
+def _dot(trial: TrialPoint, x: float, y: float, said: str = "", look: Look = "measured") -> Dot:
+    told = said or f"{100 * y:.1f} % MFU"
+    return Dot(
+        x=x,
+        y=y,
+        said=f"{trial.name}, trial {trial.number}: {told}",
+        href=trial.href,
+        key=trial.number,
+        look=look,
+        is_simulated=trial.is_simulated,
+    )
+
+
+def _name(trials: Sequence[TrialPoint], dot: Dot) -> str:
+    return next(trial.name for trial in trials if trial.number == dot.key)
