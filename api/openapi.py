@@ -123,7 +123,7 @@ def _document(api: FastAPI) -> dict[str, Any]:
     problem = TypeAdapter(Document[Problem]).json_schema(ref_template="#/components/schemas/{model}")
     schemas |= problem.pop("$defs") | {"Problem": problem}
     for cls in _described(api):
-        _describe(schemas[cls.__name__], cls)
+        _describe(schemas[cls.__name__], cls, schemas)
     for operations in document["paths"].values():
         for operation in operations.values():
             _exemplify(operation)
@@ -137,10 +137,11 @@ def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with ``RetuneList`` in the place of ``Listed_Retune_``: generators make classes of names."""
     text = re.sub(r"\bListed_(\w+?)_(?=\")", r"\1List", json.dumps(document))
     named: dict[str, Any] = json.loads(re.sub(r"\bStored_(\w+?)_(?=\")", r"Stored\1List", text))
-    for name, schema in named["components"]["schemas"].items():
+    schemas = named["components"]["schemas"]
+    for name, schema in list(schemas.items()):
         for cls in (Listed, Stored):
             if schema.get("title") == cls.__name__:
-                _describe(schema, cls)
+                _describe(schema, cls, schemas)
                 schema["title"] = name
     return named
 
@@ -169,7 +170,7 @@ def _api_routes(routes: Iterable[BaseRoute]) -> Iterator[APIRoute]:
             yield from _api_routes(included.routes)
 
 
-def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
+def _describe(schema: dict[str, Any], cls: type[Any], schemas: dict[str, Any]) -> None:
     texts = {name: text for base in reversed(cls.__mro__) for name, text in field_texts(base).items()}
     schema["description"] = _description(cls) or cls.__name__
     for field in fields(cls):
@@ -181,7 +182,10 @@ def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
     for name, one in derived_of(cls).items():  # type: ignore[arg-type]  # a class is hashable
         hint = get_type_hints(one.fget)["return"]
         text = " ".join(inspect.cleandoc(one.__doc__ or "").split())
-        schema["properties"][name] = TypeAdapter(hint).json_schema() | {"readOnly": True, "description": text}
+        shown = TypeAdapter(hint).json_schema(ref_template="#/components/schemas/{model}")
+        for used, of_used in shown.pop("$defs", {}).items():
+            schemas.setdefault(used, of_used)
+        schema["properties"][name] = shown | {"readOnly": True, "description": text}
 
 
 def field_texts(cls: type[Any]) -> Mapping[str, str]:

@@ -376,7 +376,7 @@ class Autotuner:
         Raises:
             InvalidDocument: The layout cannot run, with every rule that it breaks.
         """
-        from autotuner.export.registry import stack_of  # noqa: PLC0415  # every trainer's format
+        from autotuner.export.target import stack_of  # noqa: PLC0415  # predictions need none of it
 
         request = self.resolve(request)
         job = request.job(load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack))

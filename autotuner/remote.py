@@ -31,14 +31,7 @@ from api.schemas.clusters import (
 )
 from api.schemas.explanations import LayoutExplanation, SweepRules
 from api.schemas.gates import BaselineList, BaselineView, GatePage, GateView
-from api.schemas.layouts import (
-    ComparisonRequest,
-    FormatList,
-    ImportedLayout,
-    ImportRequest,
-    LayoutComparison,
-    LayoutExport,
-)
+from api.schemas.layouts import LayoutComparison
 from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
 from api.schemas.service import (
@@ -73,7 +66,15 @@ from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError, StoreUnavailable, quoted
 from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
-from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
+from autotuner.core.requests import (
+    ComparisonRequest,
+    ExplanationRequest,
+    ExportRequest,
+    ImportRequest,
+    LayersRequest,
+    PhasesRequest,
+    PredictionRequest,
+)
 from autotuner.core.run import RunState
 from autotuner.core.stack import Stack
 from autotuner.core.sweep_requests import (
@@ -86,6 +87,7 @@ from autotuner.core.sweep_requests import (
     SweepCreate,
 )
 from autotuner.core.upkeep import Retune, RetuneRun
+from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import TrialParts
 from autotuner.search.explain.layers import LayerReport
@@ -494,21 +496,21 @@ class Remote:
         return self._get("/calibrations", CalibrationList, cluster=cluster)
 
     # ---------------------------------------------------------------- trainers' words
-    def list_formats(self) -> FormatList:
+    def list_formats(self) -> Listed[Format]:
         """Trainers whose words a layout can be said in."""
-        return self._get("/exports/formats", FormatList)
+        return self._get("/exports/formats", Listed[Format])
 
-    def export_layout(self, body: ExportRequest) -> LayoutExport:
+    def export_layout(self, body: ExportRequest) -> Export:
         """A layout in the words of a trainer."""
-        return self._post("/exports", LayoutExport, body)
+        return self._post("/exports", Export, body)
 
-    def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> LayoutExport:  # noqa: A002  # as the API calls it
+    def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> Export:  # noqa: A002  # as the API calls it
         """A trial's layout in the words of a trainer."""
-        return self._get(f"/trials/{trial_id}/export", LayoutExport, format=format)
+        return self._get(f"/trials/{trial_id}/export", Export, format=format)
 
-    def import_configuration(self, body: ImportRequest) -> ImportedLayout:
+    def import_configuration(self, body: ImportRequest) -> Imported:
         """The layout that a trainer's configuration describes."""
-        return self._post("/imports", ImportedLayout, body)
+        return self._post("/imports", Imported, body)
 
     # ---------------------------------------------------------------- topologies
     def read_topology(self, body: TopologyRequest) -> TopologyReading:

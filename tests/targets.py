@@ -21,6 +21,7 @@ def _write(job: Job, layout: Layout) -> Export:
     files = (ExportedFile(name="layout.json", text=dumps(layout)), ExportedFile(name="job.txt", text=job.model.name))
     return Export(
         format=ExportFormat.ARGUMENTS,
+        layout=layout,
         version="1",
         arguments=arguments,
         files=files,

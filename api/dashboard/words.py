@@ -15,7 +15,7 @@ from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import RunGroup
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.model import TransformerSpec
+from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes, format_rate, format_seconds
@@ -25,7 +25,7 @@ from autotuner.costmodel.evidence import PHRASES
 from autotuner.report.layouts import phrase
 from autotuner.report.words import plain
 from autotuner.search.explain.limits import PART_WORDS
-from autotuner.search.predictions import ModelSize, Predicted
+from autotuner.search.predictions import Predicted
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_seconds,

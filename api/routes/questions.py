@@ -11,22 +11,24 @@ from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
 from api.schemas.explanations import LayoutExplanation, SweepRules
-from api.schemas.layouts import (
-    ComparisonRequest,
-    FormatList,
-    FormatView,
-    ImportedLayout,
-    ImportRequest,
-    LayoutComparison,
-    LayoutExport,
-)
+from api.schemas.layouts import LayoutComparison
 from autotuner.core.access import Scope
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput
-from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
+from autotuner.core.listed import Listed
+from autotuner.core.requests import (
+    ComparisonRequest,
+    ExplanationRequest,
+    ExportRequest,
+    ImportRequest,
+    LayersRequest,
+    PhasesRequest,
+    PredictionRequest,
+)
 from autotuner.core.rules.legality import require_asked
-from autotuner.export.registry import TARGETS, export, read
+from autotuner.export.registry import TARGETS, export, read_with_model
+from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import TrialParts, explain, trial_parts
 from autotuner.search.explain.layers import LayerReport, layer_report
@@ -232,16 +234,16 @@ exports_router = APIRouter(tags=["exports"])
 
 
 @exports_router.get("/exports/formats", responses=problems())
-def list_formats() -> Document[FormatList]:
+def list_formats() -> Document[Listed[Format]]:
     """List the formats that a layout can be written in: of which release, what they cannot say, which are read back."""
-    return FormatList(items=tuple(FormatView.of(target) for target in TARGETS.values()))
+    return Listed.whole([target.described for target in TARGETS.values()])
 
 
 @exports_router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
-def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[LayoutExport]:
+def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[Export]:
     """Write a layout down as a trainer's arguments or configuration file, with what these cannot say."""
     job = app.export_job(body)
-    return LayoutExport.of(body.layout, app.asides.ask(export, job, body.layout, body.format))
+    return app.asides.ask(export, job, body.layout, body.format)
 
 
 @exports_router.get("/trials/{trial_id}/export", responses=problems(404, 422))
@@ -249,16 +251,16 @@ def export_trial(
     app: AppOf,
     trial_id: TrialId,
     wanted: Annotated[ExportFormat, Query(alias="format", description="Whose words are wanted.")],
-) -> Document[LayoutExport]:
+) -> Document[Export]:
     """Write a trial's layout down as a trainer's arguments or configuration file, for the job of its sweep."""
     trial = app.store.get_trial(trial_id)
-    return LayoutExport.of(trial.layout, export(app.store.get_sweep(trial.sweep_id).request.job, trial.layout, wanted))
+    return export(app.store.get_sweep(trial.sweep_id).request.job, trial.layout, wanted)
 
 
 @exports_router.post("/imports", responses=problems(400, 422), openapi_extra=needs(Scope.READ))
-def import_configuration(app: AppOf, body: Document[ImportRequest]) -> Document[ImportedLayout]:
+def import_configuration(app: AppOf, body: Document[ImportRequest]) -> Document[Imported]:
     """Read a trainer's configuration as a layout: what you run today, to predict, explain and compare.
 
     Shell scripts are read, never run. `notes` say what was assumed, changed and ignored on the way.
     """
-    return ImportedLayout.of(app.asides.ask(read, body.text, body.format, body.num_ranks))
+    return app.asides.ask(read_with_model, body.text, body.format, body.num_ranks)

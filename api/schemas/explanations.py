@@ -12,13 +12,13 @@ import numpy as np
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
-from autotuner.core.model import TransformerSpec
+from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.prediction import Memory
 from autotuner.core.trial import Trial
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.step_parts import StepParts
-from autotuner.search.predictions import ModelSize, Predicted
+from autotuner.search.predictions import Predicted
 from autotuner.search.results.pairs import Insight, insights
 from autotuner.search.space.moves import BatchWay
 from autotuner.service.build import App

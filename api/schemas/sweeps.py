@@ -10,11 +10,11 @@ from api.schemas.trials import TrialView
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.documents import extended
+from autotuner.core.model import ModelSize
 from autotuner.core.objective import Objective
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import Waiting
-from autotuner.search.predictions import ModelSize
 from autotuner.search.sweeps.challenge import findings
 from autotuner.search.text.caveats import approximations, calibrated_on
 from autotuner.search.text.trials import findings_in_words

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from os.path import isfile
 from typing import Any
 
-from autotuner.cli.client import Client
 from autotuner.cli.inputs import for_service, read_text
 from autotuner.cli.layout_text import read_layout
 from autotuner.core import documents
+from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.layout import Layout
+from autotuner.remote import Remote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +60,8 @@ def _configured(path: str, num_ranks: int | None) -> SaidLayout:
     )
 
 
-def ranks_of(client: Client, cluster: str) -> int:
+def ranks_of(remote: Remote, cluster: str) -> int:
     """How many accelerators a cluster has, by a name that the service knows or a file."""
     described: Any = for_service(cluster, kind="cluster")
-    found = client.get(f"/clusters/{described}") if isinstance(described, str) else described
-    return int(found["num_nodes"] * found["accelerators_per_node"])
+    found = remote.read_cluster(described) if isinstance(described, str) else documents.restore(Cluster, described)
+    return found.world_size

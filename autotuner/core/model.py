@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
 from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.core.errors import InvalidInput
@@ -374,3 +374,20 @@ class TransformerSpec:
         if self.experts is None or not self.experts.expert_bias:
             return 0
         return self.experts.expert_ffn_size * (2 if self.gated_mlp else 1) + self.hidden_size
+
+
+@value
+class ModelSize:
+    """How large a model is: what tells at a glance that its description was read as it was meant."""
+
+    name: str
+    num_parameters: int
+    """Every trainable element, once."""
+    num_active_parameters: int
+    """Those of them that one token meets: of the routed experts only those it is sent to."""
+
+    @classmethod
+    def of(cls, model: TransformerSpec) -> Self:
+        """The size of a model."""
+        num_active = model.num_active_parameters
+        return cls(name=model.name, num_parameters=model.num_parameters, num_active_parameters=num_active)

@@ -32,6 +32,11 @@ MAX_MEASURED = 64
 MAX_LINKS = 256
 """Links that a request may say something of; of more, a class of links says it."""
 
+MAX_CONFIGURATION = 1_000_000
+"""Characters of a trainer's configuration; the longest that a trainer prints of itself has a twentieth."""
+
+MAX_RANKS = 2**20
+
 GivenLayout: TypeAlias = Annotated[
     Layout, InWords(parse_words, "The words that tables print: `fsdp8 tp4 mb1 sp flash bf16`.")
 ]
@@ -196,3 +201,28 @@ class ExportRequest(JobRequest):
     """Whose words are wanted."""
     stack: OnlyNamed[Stack] | None = None
     """Name of the software that would run it, from the catalog; null: that of the format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """A trainer's configuration to be read."""
+
+    text: Annotated[str, MaxLen(MAX_CONFIGURATION)]
+    """Arguments, a script that holds them, a configuration file, or what a trainer printed of its arguments; at most
+    1,000,000 characters. It is read, and never run."""
+    format: ExportFormat | None = None
+    """Whose words they are; null: found by what the text looks like."""
+    num_ranks: Annotated[int, Ge(1), Le(MAX_RANKS)] | None = None
+    """Ranks of the job, where you know them: most configurations do not say it, and data-parallel degrees follow from
+    it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest:
+    """What is to be compared: two to four in all."""
+
+    of: Annotated[tuple[Annotated[str, MaxLen(2000)], ...], MaxLen(8)]
+    """Ids of trials, ids of sweeps (their best trial), addresses of the page that explores a layout
+    (``/explore?model=…&layout=…``), or layouts in words of the job of the first."""
+    flags: Annotated[str, MaxLen(MAX_CONFIGURATION)] = ""
+    """A trainer's configuration, as of ``/imports``: its layout in the job of the first. It is never run."""

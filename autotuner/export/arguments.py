@@ -34,6 +34,7 @@ def _write(job: Job, layout: Layout) -> Export:
             arguments += _said(name, getattr(layout, name))
     return Export(
         format=ExportFormat.ARGUMENTS,
+        layout=layout,
         version=_VERSION,
         arguments=tuple(arguments),
         environment=collective_environment(layout),

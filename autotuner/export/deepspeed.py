@@ -349,6 +349,7 @@ def write(job: Job, layout: Layout) -> Export:
     in_code = layout.recompute == Recompute.FULL and layout.pipeline_parallel_degree == 1
     return Export(
         format=ExportFormat.DEEPSPEED,
+        layout=layout,
         version=VERSION,
         arguments=(RECOMPUTE_FLAG,) if in_code else (),
         files=(ExportedFile(name=FILE_NAME, text=json.dumps(ds_config(job, layout), indent=2) + "\n"),),

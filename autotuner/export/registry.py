@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from autotuner.catalog.models import model_called, model_like
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput, sendable
 from autotuner.core.job import Job
@@ -19,7 +20,7 @@ from autotuner.export.huggingface.transformers import TRANSFORMERS
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO
 from autotuner.export.nccl import with_collectives
-from autotuner.export.target import Export, Imported, Target
+from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 from autotuner.export.torchtitan.read import TORCHTITAN, TORCHTITAN_CONFIG
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
@@ -40,20 +41,6 @@ TARGETS: Mapping[ExportFormat, Target] = {
     )
 }
 """In the order in which a text is offered to them."""
-
-_STACKS: Mapping[ExportFormat, str] = {
-    ExportFormat.MEGATRON_LM: "megatron-core",
-    ExportFormat.MEGATRON_BRIDGE: "megatron-bridge",
-    ExportFormat.NEMO: "nemo",
-    ExportFormat.TORCHTITAN: "torchtitan",
-    ExportFormat.TORCHTITAN_CONFIG: "torchtitan",
-}
-"""Software of the catalog by the format that it reads; any other is PyTorch with little around it."""
-
-
-def stack_of(name: ExportFormat) -> str:
-    """Name of the software in the catalog that is nearest to the trainer of a format."""
-    return _STACKS.get(name, "torch")
 
 
 def target_of(name: str) -> Target:
@@ -110,6 +97,19 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
         return _sendable(with_collectives(target.read(text, num_ranks), text))
     except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
         raise InvalidInput("config", text[:60], "is nested too deep") from error
+
+
+def read_with_model(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:
+    """A trainer's configuration, as ``read`` reads it, with the catalog's model where it has or names one."""
+    found = read(text, name, num_ranks)
+    if found.model is not None:
+        return replace(found, model=model_like(found.model))
+    model = model_called(found.model_name)
+    if model is None:
+        return found
+    taken = f"the catalog's {model.name} is taken for it"
+    note = Note(kind=NoteKind.ASSUMED, setting=found.model_name, detail=taken)
+    return replace(found, model=model, notes=(*found.notes, note))
 
 
 def recognised(text: str) -> Target:

@@ -10,11 +10,26 @@ from enum import StrEnum
 from autotuner.core.choices import ExportFormat
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.model import TransformerSpec
+from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.rules.rule import Reason, Rule
+from autotuner.core.value import derived, value
+
+_STACKS: Mapping[ExportFormat, str] = {
+    ExportFormat.MEGATRON_LM: "megatron-core",
+    ExportFormat.MEGATRON_BRIDGE: "megatron-bridge",
+    ExportFormat.NEMO: "nemo",
+    ExportFormat.TORCHTITAN: "torchtitan",
+    ExportFormat.TORCHTITAN_CONFIG: "torchtitan",
+}
+"""Software of the catalog by the format that it reads; any other is PyTorch with little around it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def stack_of(name: ExportFormat) -> str:
+    """Return the name of the software in the catalog that is nearest to the trainer of a format."""
+    return _STACKS.get(name, "torch")
+
+
+@value
 class ExportedFile:
     """A file that the trainer reads."""
 
@@ -22,11 +37,12 @@ class ExportedFile:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Export:
     """A layout in a trainer's words."""
 
     format: ExportFormat
+    layout: Layout
     version: str
     """Release of the trainer whose words they are."""
     arguments: tuple[str, ...] = ()
@@ -43,6 +59,12 @@ class Export:
     """How to use it, as one line."""
 
     @property
+    @derived
+    def label(self) -> str:
+        """The layout in short."""
+        return str(self.layout)
+
+    @property
     def command_line(self) -> str:
         """Variables, then arguments one to a line; empty where there are neither."""
         parts = [f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items()]
@@ -51,6 +73,7 @@ class Export:
         return "".join(parts)
 
     @property
+    @derived
     def text(self) -> str:
         """All of it, to be pasted: variables, arguments one to a line, then the files."""
         return self.command_line + "\n".join(file.text for file in self.files)
@@ -75,7 +98,7 @@ class NoteKind(StrEnum):
     UNKNOWN = "unknown"  # nobody here knows what it means for a layout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Note:
     """A setting of an imported configuration, and what became of it."""
 
@@ -110,7 +133,7 @@ class Notes(list[Note]):
         self.add(NoteKind.UNKNOWN, setting, detail)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Imported:
     """A trainer's configuration, read."""
 
@@ -128,7 +151,56 @@ class Imported:
     seq_len: int | None = None
     global_batch_size: int | None = None
     notes: tuple[Note, ...] = ()
-    """What was assumed, changed and ignored."""
+    """What was assumed, since it was not said; changed to the nearest that a layout can say; or ignored."""
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout in short, in words that every command reads."""
+        return str(self.layout)
+
+    @property
+    @derived
+    def stack(self) -> str:
+        """Name of the software in the catalog that is nearest to the trainer."""
+        return stack_of(self.format)
+
+    @property
+    @derived
+    def model_size(self) -> ModelSize | None:
+        """How large the model is."""
+        return ModelSize.of(self.model) if self.model else None
+
+
+@value
+class FormatLimit:
+    """A limit of a trainer's words."""
+
+    rule: str
+    """Name of the rule; an export lists those that its layout breaks, with what would run instead."""
+    field: str
+    """What the rule is about: a field of a layout, or the path of one of the job (``model.experts``)."""
+
+
+@value
+class Format:
+    """What is known of a trainer's words."""
+
+    format: ExportFormat
+    version: str
+    """Release of the trainer whose words are written."""
+    is_read: bool
+    """Whether a configuration in them can be imported."""
+    rules: tuple[FormatLimit, ...]
+    """What cannot be said in them."""
+    elsewhere: tuple[str, ...]
+    """Fields of a layout that the trainer's user decides in code: neither written nor refused."""
+
+    @property
+    @derived
+    def stack(self) -> str:
+        """Name of the software in the catalog that a layout read in them is predicted for, unless another is named."""
+        return stack_of(self.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,3 +225,14 @@ class Target:
     where a setting makes no sense. None: it is not read back."""
     recognises: Callable[[str], bool] = lambda text: False
     """Whether a text looks like a configuration of this trainer."""
+
+    @property
+    def described(self) -> Format:
+        """What people are told of its words."""
+        return Format(
+            format=self.format,
+            version=self.version,
+            is_read=self.read is not None,
+            rules=tuple(FormatLimit(rule=rule.name, field=rule.field) for rule in self.rules),
+            elsewhere=tuple(sorted(self.elsewhere)),
+        )

@@ -95,7 +95,7 @@ def _write_torchrun(job: Job, layout: Layout) -> Export:
         per_node="" if one_node else " on each node, with HEAD_NODE naming the first, from a folder that all see",
         rendezvous="--standalone" if one_node else _rendezvous(job.cluster.num_nodes),
     )
-    return _export(ExportFormat.TORCHRUN, ExportedFile(name=name, text=text), f"bash {name}")
+    return _export(ExportFormat.TORCHRUN, layout, ExportedFile(name=name, text=text), f"bash {name}")
 
 
 def _rendezvous(num_nodes: int) -> str:
@@ -110,7 +110,7 @@ def _write_sbatch(job: Job, layout: Layout) -> Export:
     text = _SBATCH_SCRIPT.format(
         **_filled(job, layout, name), devices=devices, num_nodes=job.cluster.num_nodes, port=_PORT
     )
-    return _export(ExportFormat.SBATCH, ExportedFile(name=name, text=text), f"sbatch {name}")
+    return _export(ExportFormat.SBATCH, layout, ExportedFile(name=name, text=text), f"sbatch {name}")
 
 
 def _filled(job: Job, layout: Layout, name: str) -> dict[str, object]:
@@ -127,9 +127,9 @@ def _ranks_per_node(job: Job, layout: Layout) -> int:
     return -(-layout.world_size // job.cluster.num_nodes)
 
 
-def _export(format_: ExportFormat, file: ExportedFile, usage: str) -> Export:
+def _export(format_: ExportFormat, layout: Layout, file: ExportedFile, usage: str) -> Export:
     left = "steps, warm-up, learning rate and seed are those of a sweep's trial; the script's JSON has them to change"
-    return Export(format=format_, version=_VERSION, files=(file,), defaults=(left,), usage=usage)
+    return Export(format=format_, layout=layout, version=_VERSION, files=(file,), defaults=(left,), usage=usage)
 
 
 def _read(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from autotuner.core.model import ModelSize
 from autotuner.core.units import format_bytes, format_count, format_duration, format_rate, format_seconds
 from autotuner.report.charts import Unit
 from autotuner.report.report import Cells, Column, Quantity
 from autotuner.report.scale import Scale
-from autotuner.search.predictions import ModelSize
 from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
 
 DASH = "–"

@@ -10,28 +10,11 @@ from autotuner.core.documents import extended
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
-from autotuner.core.model import TransformerSpec
+from autotuner.core.model import ModelSize
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.search import ranking, suggestions
 from autotuner.search.preview import PredictedBest, PredictedOne
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSize:
-    """How large a model is: what tells at a glance that its description was read as it was meant."""
-
-    name: str
-    num_parameters: int
-    """Every trainable element, once."""
-    num_active_parameters: int
-    """Those of them that one token meets: of the routed experts only those it is sent to."""
-
-    @classmethod
-    def of(cls, model: TransformerSpec) -> Self:
-        """The size of a model."""
-        num_active = model.num_active_parameters
-        return cls(name=model.name, num_parameters=model.num_parameters, num_active_parameters=num_active)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -255,7 +255,8 @@ class FlagsView:
         try:
             if refused := refusals(request.job, layout, wanted):
                 usage = "No script is written: our trial would refuse this layout"
-                made = Export(format=wanted, version=TARGETS[wanted].version, unsaid=refused, usage=usage)
+                version = TARGETS[wanted].version
+                made = Export(format=wanted, layout=layout, version=version, unsaid=refused, usage=usage)
             else:
                 made = export(request.job, layout, wanted)
         except InvalidInput:

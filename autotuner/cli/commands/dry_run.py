@@ -44,10 +44,10 @@ def dry_run(
     from autotuner.core.codec import to_plain
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
+    from autotuner.core.model import ModelSize
     from autotuner.core.workload import Workload
     from autotuner.launch.this_machine import dry_run as run
     from autotuner.report.words import job_in_words
-    from autotuner.search.predictions import ModelSize
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,12 @@ from autotuner.cli.options import (
     refuse_beside_trial,
     require_without_trial,
 )
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from autotuner.core.requests import ExportRequest
+    from autotuner.export.target import Export
 
 _TRIAL = re.compile(r"sw-[A-Za-z0-9]+-\d+")
 """The id of a trial, which no words of a layout look like."""
@@ -55,38 +60,41 @@ def export(
     from autotuner.cli.client import connect
     from autotuner.cli.console import print_json
     from autotuner.cli.inputs import may_be_stored
+    from autotuner.core import documents
 
     job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
     if _TRIAL.fullmatch(layout):
         refuse_beside_trial(**job, stack=stack)
         with connect(server) as client:
-            answer = client.get(f"/trials/{layout}/export", format=wanted)
+            found = client.export_trial(layout, format=documents.read(ExportFormat, wanted, "format"))
     else:
-        body = _body(layout, **job) | {"format": wanted, "stack": stack}
+        request = _request(layout, job, {"format": wanted, "stack": stack})
         with connect(server, keep=may_be_stored(cluster or "")) as client:
-            answer = client.post("/exports", body)
-    written = [] if output is None else _write(answer, output)
+            found = client.export_layout(request)
+    written = [] if output is None else _write(found, output)
     if as_json:
-        return print_json(answer)
-    _print(answer, written)
-    return None
+        print_json(documents.write(found))
+    else:
+        _print(found, written)
 
 
-def _body(layout: str, **job: Any) -> dict[str, Any]:
-    """The layout with its job, from options that are only needed where no trial is given."""
+def _request(layout: str, job: dict[str, Any], more: dict[str, Any]) -> ExportRequest:
+    """Return the layout with its job, from options that are only needed where no trial is given."""
     from autotuner.cli.inputs import job_body
     from autotuner.cli.layout_text import read_layout
+    from autotuner.core.documents import read
+    from autotuner.core.requests import ExportRequest
 
     fields = read_layout(layout)
     require_without_trial(**job)
-    return job_body(**job) | {"layout": fields}
+    return read(ExportRequest, job_body(**job) | {"layout": fields} | more)
 
 
-def _write(answer: dict[str, Any], folder: Path) -> list[Path]:
+def _write(export: Export, folder: Path) -> list[Path]:
     """Write the files, and the arguments as one, into a folder that is made where it is missing."""
-    texts = {Path(file["name"]).name: file["text"] for file in answer["files"]}
-    if answer["arguments"] or answer["environment"]:
-        texts["arguments.txt"] = _arguments(answer)
+    texts = {Path(file.name).name: file.text for file in export.files}
+    if export.command_line:
+        texts["arguments.txt"] = export.command_line
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -96,17 +104,13 @@ def _write(answer: dict[str, Any], folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def _arguments(answer: dict[str, Any]) -> str:
-    """What is pasted, without the files that follow it."""
-    files = "\n".join(file["text"] for file in answer["files"])
-    return str(answer["text"]).removesuffix(files)
-
-
-def _print(answer: dict[str, Any], written: list[Path]) -> None:
-    """What is pasted on standard output, what is to be known of it on standard error."""
+def _print(export: Export, written: list[Path]) -> None:
+    """Print the trainer's words on standard output, and what is to be known of them on standard error."""
     from autotuner.cli.console import PlainConsole
-    from autotuner.cli.views.exports import export_notes
+    from autotuner.report.export import export_report
+    from autotuner.report.terminal import render
 
-    text = "".join(f"{path}\n" for path in written) or answer["text"]
+    text = "".join(f"{path}\n" for path in written) or export.text
     typer.echo(text, nl=not text.endswith("\n"))
-    PlainConsole(stderr=True, highlight=False).print(export_notes(answer), soft_wrap=True)
+    notes = render(export_report(export, has_text=False))
+    PlainConsole(stderr=True, highlight=False).print(notes, soft_wrap=True)

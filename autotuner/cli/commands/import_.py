@@ -74,36 +74,33 @@ def import_(
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.current import current_job, save
-    from autotuner.cli.inputs import may_be_stored
+    from autotuner.cli.inputs import cluster_name, may_be_stored
     from autotuner.cli.said_layout import ranks_of
-    from autotuner.cli.views.exports import compared_view, imported_view, next_view
-    from autotuner.core.documents import restore
-    from autotuner.search.predictions import PredictionTable
+    from autotuner.core import documents
+    from autotuner.core.requests import ImportRequest
+    from autotuner.report.export import beside_best_report, import_report
+    from autotuner.report.terminal import render
 
     text = _text(config)
     with connect(server, keep=may_be_stored(cluster or "")) as client:
         num_ranks = ranks_of(client, cluster) if ranks is None and cluster is not None else ranks
-        read = client.post("/imports", {"text": text, "format": wanted, "num_ranks": num_ranks})
+        asked = {"text": text, "format": wanted, "num_ranks": num_ranks}
+        read = client.import_configuration(documents.read(ImportRequest, asked))
         if save_model is not None:
             save(read, save_model)
-        job = current_job(
-            read,
-            model=model or (str(save_model) if save_model else None),
-            cluster=cluster,
-            global_batch=global_batch,
-            seq_len=seq_len,
-            stack=stack,
-        )
+        named = model or (str(save_model) if save_model else None)
+        job = current_job(read, model=named, cluster=cluster, global_batch=global_batch, seq_len=seq_len, stack=stack)
         if not as_json:
-            console().print(imported_view(read))
-        answer = None if cluster is None else client.post("/predictions", job.body(read))
+            console().print(render(import_report(read)))
+        compared = None if cluster is None else client.predict(job.request(read))
     if as_json:
-        return print_json(read | {"compared": answer})
-    compared = None if answer is None else restore(PredictionTable, answer)
+        print_json(documents.write(read) | {"compared": documents.write(compared)})
+        return
     if compared is not None:
-        console().print(compared_view(read, job, compared))
-    console().print(next_view(read, job, compared))
-    return None
+        on, batch, length = cluster_name(job.cluster or ""), job.global_batch or 0, job.seq_len or 0
+        best = beside_best_report(read, compared, cluster=on, batch=batch, seq_len=length)
+        console().print("", render(best))
+    console().print(render(job.next_steps(read, compared)))
 
 
 def _text(config: Sequence[str]) -> str:

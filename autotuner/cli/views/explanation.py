@@ -14,11 +14,11 @@ from autotuner.cli.views.rankings import predicted_mfu
 from autotuner.core import documents
 from autotuner.core.documents import restore
 from autotuner.core.measurement import Measurement
+from autotuner.core.model import ModelSize
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.report.terminal import plain_table
 from autotuner.report.words import model_in_words
 from autotuner.search.explain.limits import PART_WORDS
-from autotuner.search.predictions import ModelSize
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent
 from autotuner.search.text.trials import certainty, facts, phases
 

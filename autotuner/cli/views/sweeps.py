@@ -15,12 +15,12 @@ from autotuner.cli.views.rankings import ranking_table, reached_beside_predicted
 from autotuner.core import documents
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.documents import restore
+from autotuner.core.model import ModelSize
 from autotuner.core.objective import Objective
 from autotuner.core.run import StopReason
 from autotuner.core.trial import EngineJob, Waiting
 from autotuner.report.terminal import LayoutRow, LayoutTable
 from autotuner.report.words import model_in_words
-from autotuner.search.predictions import ModelSize
 from autotuner.search.text.sentences import in_sentences
 from autotuner.search.text.trials import engine_in_words, job_in_words, latest, waiting_in_words
 

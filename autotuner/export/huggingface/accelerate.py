@@ -205,6 +205,7 @@ def _write(job: Job, layout: Layout) -> Export:
         duties.append(f"{how}: the configuration has no key for it without FSDP")
     return Export(
         format=ExportFormat.ACCELERATE,
+        layout=layout,
         version=_VERSION,
         arguments=tuple(arguments),
         files=tuple(files),

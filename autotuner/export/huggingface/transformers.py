@@ -160,6 +160,7 @@ def _write(job: Job, layout: Layout) -> Export:
         sizes |= {f"{_PREFIX}{name.upper()}": str(value) for name, value in found.items()}
     return Export(
         format=ExportFormat.TRANSFORMERS,
+        layout=layout,
         version=_VERSION,
         arguments=tuple(arguments),
         files=files,

@@ -103,6 +103,7 @@ def _write(job: Job, layout: Layout) -> Export:
     names_flash_3 = layout.attention_kernel == AttentionKernel.FLASH_3
     return Export(
         format=ExportFormat.MEGATRON_LM,
+        layout=layout,
         version=_VERSION_OF_FLASH_3 if names_flash_3 else _VERSION,
         arguments=tuple(_arguments(write_shapes(job) | layout_settings(job, layout))),
         environment=environment(layout),

@@ -260,6 +260,7 @@ class _Dialect:
         as_run = replace(layout, fp32_gradient_reduce=wide, reshard_after_forward=sharded)
         return Export(
             format=self.format,
+            layout=layout,
             version=self.version,
             arguments=tuple(self._written(layout_settings(job, as_run) | {"seq_length": job.workload.seq_len}, layout)),
             environment=environment(layout),

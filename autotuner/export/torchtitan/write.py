@@ -95,6 +95,7 @@ def write_0_2(job: Job, layout: Layout) -> Export:
         settings |= _quantized(job, layout)
     return Export(
         format=RELEASE_0_2.format,
+        layout=layout,
         version=RELEASE_0_2.version,
         files=(ExportedFile(name=_FILE_NAME, text=_toml(settings)),),
         environment=collective_environment(layout),
@@ -196,6 +197,7 @@ def write_0_3(job: Job, layout: Layout) -> Export:
     lines = _module(layout, named, base, {**settings, **left}, _converters(job, layout))
     return Export(
         format=RELEASE_0_3.format,
+        layout=layout,
         version=RELEASE_0_3.version,
         files=(ExportedFile(name=f"{_MODULE}.py", text="\n".join(lines) + "\n"),),
         environment=collective_environment(layout),

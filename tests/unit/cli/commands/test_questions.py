@@ -175,7 +175,7 @@ def test_a_deadline_that_nothing_keeps_is_said(cli: CommandLine) -> None:
 
 def test_what_a_trainer_cannot_say_is_told_and_arguments_and_a_file_are_parted_into_a_folder(cli: CommandLine) -> None:
     cli.run("export", "fsdp64 mb1 fp8 delayed", *JOB, "--format", "torchtitan")
-    assert "what it cannot say:" in cli.error
+    assert "What it cannot say" in cli.error
     assert "delayed" in cli.error
     folder = cli.directory / "launch"
     cli.run("export", "fsdp64 mb1 reshard", *JOB, "--format", "accelerate")
@@ -235,7 +235,8 @@ LAUNCHES = Path(__file__).parents[2] / "export" / "launches"
 def test_a_published_launch_stands_beneath_the_best_that_its_trainer_can_be_told(cli: CommandLine) -> None:
     text = cli.run("import", str(LAUNCHES / "llama3_8b_fp8.sh"), "--cluster", "h100:8")
     assert "zero8 mb1 cudnn fp8 delayed" in text
-    assert "changed  --sequence-parallel: with one tensor rank Megatron switches it off" in text
+    assert "changed  --sequence-parallel" in text
+    assert "with one tensor rank Megatron switches it off" in text
     assert "the best that megatron-lm can run" in text
     assert re.search(r"now → 1: .* tokens per second .predicted.; it changes", text)
     assert "--stack megatron-core --format megatron-lm" in text

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from autotuner.core.choices import ExportFormat
+from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import model_flop
 from autotuner.core.trial import FailureKind, Outcome, Stopped
@@ -209,7 +210,7 @@ def test_a_trainer_gets_no_variable_of_the_service_that_its_operator_did_not_nam
     monkeypatch.setenv("NAMED", "2")
     monkeypatch.setenv("AUTOTUNER_DATABASE_URL", "postgresql://user:password@host/db")
     registration = replace(registered(OWN="3"), environment=("NAMED", "NOT_THERE"))
-    exported = Export(format=ExportFormat.ARGUMENTS, version="1", environment={"NCCL_ALGO": "Ring"})
+    exported = Export(format=ExportFormat.ARGUMENTS, layout=Layout(), version="1", environment={"NCCL_ALGO": "Ring"})
     variables = trainer_environment(
         registration, by_trainer(spec("env"), registration), exported, TrialFiles(work_dir), "attempt", ()
     )
@@ -230,7 +231,7 @@ def test_a_budget_on_gpus_is_a_share_of_their_memory(work_dir: Path) -> None:
     registration = registered(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     settings = replace(SHORT, memory_budget_bytes=20 * 10**9)
     trial = by_trainer(spec("gpu", settings), registration, device="cuda", memory_bytes=80 * 10**9)
-    exported = Export(format=ExportFormat.ARGUMENTS, version="1")
+    exported = Export(format=ExportFormat.ARGUMENTS, layout=Layout(), version="1")
     variables = trainer_environment(registration, trial, exported, TrialFiles(work_dir), "attempt", ("2", "3"))
     assert variables["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert variables["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True,per_process_memory_fraction:0.2500"

@@ -1,0 +1,104 @@
+"""The reports of exports and imports: a layout in a trainer's words, and a trainer's configuration as a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotuner.export.target import Export, Imported, NoteKind
+from autotuner.report.prediction import prediction_report
+from autotuner.report.report import Code, Column, Figure, Lines, Report, Section, Strong, Table
+from autotuner.report.words import counted, job_in_words, model_in_words
+from autotuner.search.predictions import PredictionTable
+
+_KINDS = (NoteKind.CHANGED, NoteKind.UNKNOWN, NoteKind.ASSUMED, NoteKind.IGNORED)
+"""Of notes, in the order in which they matter."""
+
+
+def export_report(export: Export, *, has_text: bool = True) -> Report:
+    """Return the trainer's words, how to use them, what they cannot express, and which settings keep their defaults.
+
+    Args:
+        export: The layout in a trainer's words.
+        has_text: Whether the words themselves are part of it; a command prints them apart.
+    """
+    codes = tuple(_codes(export)) if has_text else ()
+    sections = [Section(blocks=(*codes, Lines(items=tuple(_usage(export)))))]
+    if export.unsaid:
+        unsaid = Lines(items=tuple(reason.message for reason in export.unsaid))
+        sections.append(Section(title="What it cannot say", blocks=(unsaid,)))
+    if export.defaults:
+        sections.append(Section(title="Left as it is there", blocks=(Lines(items=export.defaults),)))
+    release = f" {export.version}" if export.version else ""
+    return Report(headline=f"{export.format}{release}: {export.layout}", sections=sections)
+
+
+def _codes(export: Export) -> Iterator[Code]:
+    """Return variables with arguments, and each file."""
+    if export.command_line:
+        yield Code(export.command_line, name="arguments" if export.files else "")
+    yield from (Code(file.text, name=file.name) for file in export.files)
+
+
+def _usage(export: Export) -> Iterator[str]:
+    if export.usage:
+        yield f"use: {export.usage}"
+    parts = [*(["arguments"] if export.arguments else []), *(file.name for file in export.files)]
+    if len(parts) > 1:
+        yield f"one after the other: {', '.join(parts)}; --output FOLDER parts them"
+
+
+def import_report(read: Imported) -> Report:
+    """Return the layout of a configuration with its model and its job, and what became of its settings."""
+    figures = (
+        Figure("layout", Strong(str(read.layout))),
+        Figure("model", _model(read)),
+        Figure("job", _job(read)),
+    )
+    columns = (
+        Column("", is_number=False),
+        Column("settings", is_number=False, may_wrap=True),
+        Column("what became of them", is_number=False, may_wrap=True),
+    )
+    notes = Table(columns=columns, rows=tuple(_notes(read)))
+    headline = f"Read as {' '.join(filter(None, (read.format, read.version)))}"
+    return Report(headline=headline, sections=(Section(blocks=(figures, notes)),))
+
+
+def _model(read: Imported) -> str:
+    if read.model is None or read.model_size is None:
+        return read.model_name or "not said"
+    return f"{model_in_words(read.model_size)}: {read.model.num_layers} layers, {read.model.hidden_size} wide"
+
+
+def _job(read: Imported) -> str:
+    said = "ranks not said, so as few as the rest needs (--ranks)"
+    if read.num_ranks:
+        said = counted(read.num_ranks, "rank")
+    sequences = f"{read.global_batch_size} sequences" if read.global_batch_size else "global batch not said"
+    return f"{said}; {sequences}{f' of {read.seq_len} tokens' if read.seq_len else '; sequence length not said'}"
+
+
+def _notes(read: Imported) -> Iterator[tuple[str, str, str]]:
+    """One row for all settings of a kind of which the same is to be said."""
+    for kind in _KINDS:
+        settings: dict[str, list[str]] = {}
+        for note in read.notes:
+            if note.kind is kind:
+                settings.setdefault(note.detail, []).append(note.setting)
+        for detail, named in settings.items():
+            yield kind.value, ", ".join(named), detail
+
+
+def beside_best_report(read: Imported, found: PredictionTable, *, cluster: str, batch: int, seq_len: int) -> Report:
+    """Return what runs today below the best layouts that its trainer can run.
+
+    Args:
+        read: What runs today.
+        found: The best layouts.
+        cluster: Where both were predicted.
+        batch: Sequences of a step.
+        seq_len: Tokens of a sequence.
+    """
+    job = job_in_words(found.model_size, cluster=cluster, global_batch=batch, seq_len=seq_len)
+    headline = f"{job}: the best that {read.format} can run, of {found.num_legal or 0:,} legal layouts"
+    return prediction_report(found, headline)
