@@ -30,7 +30,6 @@ from api.schemas.clusters import (
     TopologyRequest,
 )
 from api.schemas.explanations import LayoutExplanation, SweepRules
-from api.schemas.gates import BaselineList, BaselineView, GatePage, GateView
 from api.schemas.layouts import LayoutComparison
 from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
@@ -86,7 +85,7 @@ from autotuner.core.sweep_requests import (
     SweepClone,
     SweepCreate,
 )
-from autotuner.core.upkeep import Retune, RetuneRun
+from autotuner.core.upkeep import Baseline, MfuGate, Retune, RetuneRun
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import TrialParts
@@ -583,21 +582,21 @@ class Remote:
         return self._get(f"/retune-runs/{run_id}", RetuneRun)
 
     # ---------------------------------------------------------------- MFU gates
-    def create_gate(self, body: GateCreate) -> GateView:
+    def create_gate(self, body: GateCreate) -> MfuGate:
         """Hold a layout to a stored baseline."""
-        return self._post("/gates", GateView, body)
+        return self._post("/gates", MfuGate, body)
 
-    def list_gates(self, *, baseline: str | None = None, limit: int = 50, offset: int = 0) -> GatePage:
+    def list_gates(self, *, baseline: str | None = None, limit: int = 50, offset: int = 0) -> Listed[MfuGate]:
         """MFU gates, newest first."""
-        return self._get("/gates", GatePage, baseline=baseline, limit=limit, offset=offset)
+        return self._get("/gates", Listed[MfuGate], baseline=baseline, limit=limit, offset=offset)
 
-    def read_gate(self, gate_id: str) -> GateView:
+    def read_gate(self, gate_id: str) -> MfuGate:
         """An MFU gate and its result."""
-        return self._get(f"/gates/{gate_id}", GateView)
+        return self._get(f"/gates/{gate_id}", MfuGate)
 
-    def cancel_gate(self, gate_id: str) -> GateView:
+    def cancel_gate(self, gate_id: str) -> MfuGate:
         """Ask for the end of its sweep."""
-        return self._post(f"/gates/{gate_id}/cancel", GateView)
+        return self._post(f"/gates/{gate_id}/cancel", MfuGate)
 
     def read_gate_junit(self, gate_id: str) -> str:
         """The result as JUnit XML."""
@@ -611,13 +610,13 @@ class Remote:
         """The result as an SVG badge."""
         return self._get(f"/gates/{gate_id}/badge.svg", str)
 
-    def list_baselines(self) -> BaselineList:
+    def list_baselines(self) -> Listed[Baseline]:
         """What MFU gates compare with."""
-        return self._get("/baselines", BaselineList)
+        return self._get("/baselines", Listed[Baseline])
 
-    def remove_baseline(self, name: str, key: str) -> BaselineView:
+    def remove_baseline(self, name: str, key: str) -> Baseline:
         """Forget a baseline."""
-        return self._delete(f"/baselines/{name}/{key}", BaselineView)
+        return self._delete(f"/baselines/{name}/{key}", Baseline)
 
     def read_baseline_badge(self, name: str) -> str:
         """The newest gate of a baseline as an SVG badge."""

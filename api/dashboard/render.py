@@ -69,6 +69,8 @@ def report_page(
     every_s: float | None = None,
     parent: tuple[str, str] | None = None,
     json: str = "",
+    number: int = 1,
+    is_last: bool = True,
 ) -> Response:
     """A report as a page, or its sections alone.
 
@@ -79,11 +81,14 @@ def report_page(
         every_s: Seconds after which the page asks for its sections again; None: never.
         parent: Words and path of the page above.
         json: Path of the same as JSON; empty: none.
+        number: Of the page, where a list has several; counts from 1.
+        is_last: No page comes after it.
     """
     html = Html(request.scope.get("root_path", ""))
     if part:
         return Response(html.sections(report), media_type="text/html")
-    return page(request, "report.html", report=report, html=html, every_s=every_s, parent=parent, json=json)
+    around: dict[str, Any] = {"every_s": every_s, "parent": parent, "json": json, "number": number, "is_last": is_last}
+    return page(request, "report.html", report=report, html=html, **around)
 
 
 def service_of(request: Request) -> str:

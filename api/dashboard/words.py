@@ -15,6 +15,7 @@ from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import RunGroup
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import SweepRequest
@@ -41,7 +42,6 @@ from autotuner.search.text.trials import certainty, engine_in_words, facts, late
 from autotuner.search.text.trials import has_own_peak as differs
 from autotuner.search.text.trials import job_in_words as job
 from autotuner.search.text.trials import waiting_in_words as waiting
-from autotuner.store.options import COUNTED_BEHIND
 
 __all__ = [
     "byte_rate",

@@ -9,11 +9,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import GateId
-from api.schemas.gates import BaselineList, BaselineView, GatePage, GateView
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
+from autotuner.core.listed import Listed
 from autotuner.core.sweep_requests import GateCreate
-from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
+from autotuner.core.upkeep import Baseline, MfuGate
+from autotuner.report.ci import GateCase, badge_svg, junit_xml, measured_case
+from autotuner.report.gate import gate_report
+from autotuner.report.markdown import markdown
 from autotuner.service.build import App
 from autotuner.store.options import Page
 
@@ -32,7 +35,7 @@ def _content(media_type: str) -> dict[str, Any]:
 @router.post("/gates", status_code=201, responses=problems(400, 404, 422, 429))
 def create_gate(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[GateCreate]
-) -> Document[GateView]:
+) -> Document[MfuGate]:
     """Ask whether a change may be merged: its MFU is measured, again and again, beside that of a stored baseline.
 
     It fails where the rate is lower by more than the tolerance and that is outside the measured noise. Where an earlier
@@ -40,7 +43,7 @@ def create_gate(
     """
     run, _ = app.start(body, caller=caller)
     response.headers["Location"] = request.url_for("read_gate", gate_id=run.id).path
-    return _gate(app, run.id)
+    return app.store.mfu_gates.get(run.id)
 
 
 @router.get("/gates", responses=problems(422))
@@ -48,22 +51,23 @@ def list_gates(
     app: AppOf,
     page: PageOf,
     baseline: Annotated[str | None, Query(max_length=128, description="Only those held to that baseline.")] = None,
-) -> Document[GatePage]:
+) -> Document[Listed[MfuGate]]:
     """List MFU gates, newest first."""
-    return GatePage.of(app, baseline, page)
+    gates, total = app.store.mfu_gates.list(baseline=baseline, page=page)
+    return Listed(items=tuple(gates), total=total, limit=page.limit, offset=page.offset)
 
 
 @router.get("/gates/{gate_id}", responses=problems(404, 422))
-def read_gate(app: AppOf, gate_id: GateId) -> Document[GateView]:
+def read_gate(app: AppOf, gate_id: GateId) -> Document[MfuGate]:
     """Read an MFU gate: its outcome, what was measured, and how the environment differs from the baseline's."""
-    return _gate(app, gate_id)
+    return app.store.mfu_gates.get(gate_id)
 
 
 @router.post("/gates/{gate_id}/cancel", responses=problems(404, 422))
-def cancel_gate(app: AppOf, caller: CallerOf, gate_id: GateId) -> Document[GateView]:
+def cancel_gate(app: AppOf, caller: CallerOf, gate_id: GateId) -> Document[MfuGate]:
     """Ask for the end of a gate's sweep; the gate is cancelled with it, unless it was decided already."""
     app.stop("gate", gate_id, caller=caller)
-    return _gate(app, gate_id)
+    return app.store.mfu_gates.get(gate_id)
 
 
 @router.get(
@@ -73,7 +77,7 @@ def cancel_gate(app: AppOf, caller: CallerOf, gate_id: GateId) -> Document[GateV
 )
 def read_gate_junit(app: AppOf, gate_id: GateId) -> Response:
     """Read a gate as JUnit XML: one case, passed, failed or in error; skipped while it runs."""
-    return Response(junit_xml(_report(app, gate_id)), media_type="application/xml")
+    return Response(junit_xml(_case(app, gate_id)), media_type="application/xml")
 
 
 @router.get(
@@ -83,7 +87,7 @@ def read_gate_junit(app: AppOf, gate_id: GateId) -> Response:
 )
 def read_gate_summary(app: AppOf, gate_id: GateId) -> Response:
     """Read a gate as Markdown, for the summary of a CI job or a comment."""
-    return Response(markdown(_report(app, gate_id)), media_type="text/markdown")
+    return Response(markdown(gate_report(app.store.mfu_gates.get(gate_id))), media_type="text/markdown")
 
 
 @router.get(
@@ -93,22 +97,24 @@ def read_gate_summary(app: AppOf, gate_id: GateId) -> Response:
 )
 def read_gate_badge(app: AppOf, gate_id: GateId) -> Response:
     """Read a gate as a badge: its MFU, coloured by its outcome."""
-    return _badge(_report(app, gate_id))
+    return _badge(_case(app, gate_id))
 
 
 @router.get("/baselines", responses=problems())
-def list_baselines(app: AppOf) -> Document[BaselineList]:
+def list_baselines(app: AppOf) -> Document[Listed[Baseline]]:
     """List the baselines that changes are held to, by name, and of each name one for every job."""
-    return BaselineList(items=tuple(_view(app, one.name, one.key) for one in app.store.mfu_gates.list_baselines()))
+    return Listed.whole(app.store.mfu_gates.list_baselines())
 
 
 @router.delete("/baselines/{name}/{key}", responses=problems(404, 422))
-def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Document[BaselineView]:
+def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Document[Baseline]:
     """Forget a baseline, so that the next gate that sets one begins anew; the way to accept what is slower.
 
     The answer is the baseline as it was. Only who asked for the gate that set it and an admin may.
     """
-    baseline = _view(app, name, key)
+    baseline = app.store.mfu_gates.get_baseline(name, key)
+    if baseline is None:
+        raise NotFound("baseline", name)
     caller.require_own("baseline", name, app.store.mfu_gates.get(baseline.gate_id).created_by)
     app.store.mfu_gates.remove_baseline(name, key)
     return baseline
@@ -124,24 +130,13 @@ def read_baseline_badge(app: AppOf, name: Name) -> Response:
     gates, _ = app.store.mfu_gates.list(baseline=name, page=Page(limit=_NEWEST))
     for gate in gates:
         if gate.request.sets_baseline and gate.result is not None:
-            return _badge(report_of(gate, now=app.clock.now()))
+            return _badge(measured_case(gate, now=app.clock.now()))
     raise NotFound("finished gate that sets the baseline", name)
 
 
-def _gate(app: App, gate_id: str) -> GateView:
-    return GateView.of(app.store.mfu_gates.get(gate_id), app.clock.now())
+def _case(app: App, gate_id: str) -> GateCase:
+    return measured_case(app.store.mfu_gates.get(gate_id), now=app.clock.now())
 
 
-def _report(app: App, gate_id: str) -> GateReport:
-    return report_of(app.store.mfu_gates.get(gate_id), now=app.clock.now())
-
-
-def _badge(report: GateReport) -> Response:
-    return Response(badge_svg(report), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
-
-
-def _view(app: App, name: str, key: str) -> BaselineView:
-    baseline = app.store.mfu_gates.get_baseline(name, key)
-    if baseline is None:
-        raise NotFound("baseline", name)
-    return BaselineView.of(baseline, app.store.mfu_gates.get(baseline.gate_id))
+def _badge(case: GateCase) -> Response:
+    return Response(badge_svg(case), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})

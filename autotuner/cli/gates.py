@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -12,13 +13,16 @@ from autotuner.cli.console import PlainConsole
 from autotuner.cli.follow import follow
 from autotuner.cli.said_layout import is_configuration, ranks_of, said_layout
 from autotuner.cli.signals import terminable
+from autotuner.core import documents
 from autotuner.core.errors import AutotunerError, InvalidInput
+from autotuner.core.sweep_requests import GateCreate
 
 if TYPE_CHECKING:
     from autotuner.cli.said_layout import SaidLayout
     from autotuner.core.dry_run import DryRun
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
+    from autotuner.core.upkeep import MfuGate
     from autotuner.search.upkeep.gate_prediction import PredictedGate
 
 
@@ -27,8 +31,8 @@ _POLL_S = 0.5
 
 def run_gate(
     server: str | None, body: dict[str, Any], *, cluster: str, layout: str | None, quiet: bool
-) -> dict[str, Any]:
-    """The gate as it ended.
+) -> tuple[MfuGate, str]:
+    """Return the gate as it ended, and where its page is; empty where no browser reaches it.
 
     A CI system that cancels its job interrupts the command, and with it the gate: nobody waits for it any more.
 
@@ -40,36 +44,34 @@ def run_gate(
         quiet: Whether nothing is said while it runs.
     """
     console = PlainConsole(stderr=True, quiet=quiet)
-    with connect(server, num_workers=1) as client, terminable():
-        gate = client.post("/gates", body | _layout(client, cluster, layout, console))
+    with connect(server, num_workers=1) as service, terminable():
+        asked = body | _layout(service, cluster, layout, console)
+        gate = service.create_gate(documents.read(GateCreate, asked))
         try:
-            if gate["outcome"] is None:
-                follow(client, gate["sweep_id"], console)
-            return _finished(client, gate)
+            if gate.outcome is None and gate.sweep_id is not None:
+                follow(service, gate.sweep_id, console)
+            return _finished(service, gate), service.url or ""
         except KeyboardInterrupt:
-            client.post(f"/gates/{gate['id']}/cancel")
+            service.cancel_gate(gate.id)
             raise
 
 
-def _layout(client: Client, cluster: str, layout: str | None, console: Console) -> dict[str, Any]:
+def _layout(service: Client, cluster: str, layout: str | None, console: Console) -> dict[str, Any]:
     """The layout as the service takes it; how many ranks there are is asked only where a configuration is read."""
     if layout is None:
         return {}
-    num_ranks = ranks_of(client, cluster) if is_configuration(layout) else None
+    num_ranks = ranks_of(service, cluster) if is_configuration(layout) else None
     said = said_layout(layout, num_ranks)
     for note in said.notes:
         console.print(note, highlight=False, soft_wrap=True)
     return {"layout": said.fields}
 
 
-def _finished(client: Client, gate: dict[str, Any]) -> dict[str, Any]:
+def _finished(service: Client, gate: MfuGate) -> MfuGate:
     """The gate once the service has concluded it, which is soon after its sweep has ended."""
-    path = f"/gates/{gate['id']}"
-    while gate["outcome"] is None:
+    while gate.outcome is None:
         time.sleep(_POLL_S)
-        gate = patiently(lambda: client.get(path))
-    if client.url is not None:
-        gate["report"]["notes"].append(f"its runs, and the trials that they are: {client.url}/gates/{gate['id']}")
+        gate = patiently(partial(service.read_gate, gate.id))
     return gate
 
 

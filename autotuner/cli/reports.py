@@ -6,7 +6,8 @@ from pathlib import Path
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.upkeep import MfuGateOutcome
-from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown
+from autotuner.report.ci import GateCase, badge_svg, junit_xml
+from autotuner.report.markdown import markdown
 
 _EXIT_CODES = {
     MfuGateOutcome.PASSED: 0,
@@ -18,21 +19,21 @@ _EXIT_CODES = {
 }
 
 
-def exit_code_of(report: GateReport) -> int:
+def exit_code_of(case: GateCase) -> int:
     """What the command ends with: 0 where the change may be merged."""
-    assert report.outcome is not None, "a command waits for the end"
-    return 0 if report.is_passed else _EXIT_CODES[report.outcome]
+    assert case.outcome is not None, "a command waits for the end"
+    return 0 if case.is_passed else _EXIT_CODES[case.outcome]
 
 
-def write_reports(report: GateReport, *, junit: Path | None, summary: Path | None, badge: Path | None) -> None:
+def write_reports(case: GateCase, *, junit: Path | None, summary: Path | None, badge: Path | None) -> None:
     """Write what paths are given for.
 
     Raises:
         InvalidInput: One cannot be written.
     """
-    _write("--junit", junit, junit_xml(report))
-    _write("--summary", summary, markdown(report))
-    _write("--badge", badge, badge_svg(report))
+    _write("--junit", junit, junit_xml(case))
+    _write("--summary", summary, markdown(case.report))
+    _write("--badge", badge, badge_svg(case))
 
 
 def _write(option: str, path: Path | None, text: str) -> None:

@@ -7,6 +7,9 @@ from typing import Generic, TypeVar
 
 from autotuner.core.value import value
 
+COUNTED_BEHIND = 10_000
+"""What a list counts behind a page at most: counting what a team stores in years takes longer than reading a page."""
+
 T = TypeVar("T")
 
 

@@ -51,6 +51,28 @@ class Baseline:
     """The gate that set it."""
     at: float
     """When, epoch seconds."""
+    model: str = ""
+    """Name of the job's model; empty where an earlier release set it."""
+    cluster: str = ""
+    """Name of its cluster, likewise."""
+
+    @property
+    @derived
+    def tokens_per_s(self) -> float:
+        """Mean of all runs, whole job."""
+        return fmean(rate for group in self.runs for rate in group.rates)
+
+    @property
+    @derived
+    def mfu(self) -> float:
+        """Mean of all runs."""
+        return fmean((group.mfu for group in self.runs), weights=[len(group.rates) for group in self.runs])
+
+    @property
+    @derived
+    def num_runs(self) -> int:
+        """How often it was measured, in all sittings."""
+        return sum(len(group.rates) for group in self.runs)
 
 
 @value
@@ -134,6 +156,26 @@ class MfuGate:
     """None until it is finished."""
     created_by: str = ""
     """Name of the caller who asked for it; empty where the service asks nobody."""
+
+    @property
+    @derived
+    def outcome(self) -> MfuGateOutcome | None:
+        """How it ended; null until it is finished."""
+        return None if self.result is None else self.result.outcome
+
+    @property
+    @derived
+    def is_passed(self) -> bool:
+        """Return whether the change may be merged: it passed, or its runs are the first of their baseline, as asked."""
+        is_first = self.outcome is MfuGateOutcome.NO_BASELINE and self.request.sets_baseline
+        return is_first or self.outcome is MfuGateOutcome.PASSED
+
+    @property
+    def word(self) -> str:
+        """The outcome for people, in the spelling of the wire format: ``baseline_set`` where that was asked for."""
+        if self.outcome is None:
+            return "running"
+        return "baseline_set" if self.is_passed and self.outcome is not MfuGateOutcome.PASSED else self.outcome.value
 
 
 @value

@@ -21,17 +21,29 @@ from autotuner.report.report import (
 )
 from autotuner.report.scale import Scale
 from autotuner.report.terminal import line_of, text_of
-from autotuner.report.words import sentence, with_unit
+from autotuner.report.words import plain, sentence, with_unit
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|@#])")
-"""Characters that Markdown or GitHub would read as markup, a mention or a column."""
+_MARKS = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
+"""Characters that Markdown or the HTML in it would read as more than themselves."""
+
+_REFERENCES = re.compile(r"([@#])(?=\w)")
+"""``@name`` and ``#1``, which GitHub and GitLab link after Markdown was read, and so behind a backslash, too."""
+
+_SIGNS = {
+    **dict.fromkeys(("passed", "baseline_set"), "✅ "),
+    **dict.fromkeys(("undecided", "no_baseline"), "⚠️ "),
+    **dict.fromkeys(("could_not_run", "cancelled"), "⛔ "),
+    "failed": "❌ ",
+    "running": "⏳ ",
+}
+"""What stands before a headline, so that the outcome of many is seen at a glance."""
 
 
 def markdown(report: Report) -> str:
     """Return a report as Markdown."""
     facts = [_plain(line_of(report.facts))] if report.facts else []
-    state = f" ({report.state.word})" if report.state else ""
-    lines = [f"## {_plain(report.headline)}{state}", *facts]
+    state, sign = (f": {plain(report.state.word)}", _SIGNS.get(report.state.word, "")) if report.state else ("", "")
+    lines = [f"## {sign}{_plain(report.headline)}{state}", *facts]
     for section in report.sections:
         lines += _section(section)
     return "\n\n".join(lines) + "\n"
@@ -95,4 +107,5 @@ def _line(cells: Cells) -> str:
 
 
 def _plain(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    marked = _MARKS.sub(r"\\\1", " ".join(text.split()))
+    return _REFERENCES.sub(r"\1&#8203;", marked)  # a space without width: nobody is mentioned

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.comparison import EnvironmentChange
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger
 from autotuner.report.charts import Axis, Band, Dot, Dots, Line, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
@@ -32,7 +31,7 @@ from autotuner.report.report import (
     Table,
     measured,
 )
-from autotuner.report.words import counted, plain
+from autotuner.report.words import counted, environment_change, plain
 from autotuner.search.upkeep.cron import Cron
 from autotuner.search.upkeep.retune import TrendPoint, trend
 
@@ -169,7 +168,7 @@ def _standing(retune: Retune) -> Iterator[Block]:
         yield Lines(items=tuple(_said(last.outcome)))
         if last.outcome.changes:
             yield Lines(items=("What differs from the last run that was as it should be:",), is_quiet=True)
-            yield Lines(items=tuple(map(_change, last.outcome.changes)))
+            yield Lines(items=tuple(map(environment_change, last.outcome.changes)))
 
 
 def run_report(run: RetuneRun) -> Report:
@@ -184,10 +183,6 @@ def run_report(run: RetuneRun) -> Report:
 def _said(outcome: RetuneOutcome) -> Iterator[str]:
     yield outcome.detail
     yield from outcome.explanation
-
-
-def _change(one: EnvironmentChange) -> Cells:
-    return (Strong(one.name), f"{one.then or 'not recorded'} → {one.now or 'not recorded'}")
 
 
 # ------------------------------------------------------------------ its trend

@@ -53,8 +53,8 @@ def render(report: Report) -> RenderableType:
 
 
 _STATE_STYLES = {
-    **dict.fromkeys(("passed", "complete", "better_found"), "bold green"),
-    **dict.fromkeys(("failed", "regression", "could_not_run"), "bold red"),
+    **dict.fromkeys(("passed", "complete", "better_found", "baseline_set"), "bold green"),
+    **dict.fromkeys(("failed", "regression", "could_not_run", "undecided", "no_baseline"), "bold red"),
 }
 
 
@@ -81,7 +81,7 @@ def _block(block: Block) -> Iterator[RenderableType]:
         case Table():
             yield from (Text(words) for words in filter(None, [block.if_empty]))
         case Lines():
-            yield from (Text(_statement(one), style="dim" if block.is_quiet else "") for one in block.items)
+            yield from (Text(statement(one), style="dim" if block.is_quiet else "") for one in block.items)
         case Code():
             yield from (Text(name, style="bold") for name in filter(None, [block.name]))
             yield Text(block.text)
@@ -96,16 +96,17 @@ def _block(block: Block) -> Iterator[RenderableType]:
             grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
             for figure in block:
                 assert isinstance(figure, Figure), "a sequence of figures"
-                grid.add_row(Text(figure.name, style="dim"), Text(_beside(figure.value, named=figure.name)))
+                grid.add_row(Text(figure.name, style="dim"), Text(beside(figure.value, named=figure.name)))
             yield grid
 
 
-def _statement(cells: Cells) -> str:
-    return cells if isinstance(cells, str) else line_of(_every(cells))
+def statement(cells: Cells) -> str:
+    """Return a statement as a line."""
+    return cells if isinstance(cells, str) else line_of(every(cells))
 
 
 def _sentence(cells: Cells) -> str:
-    return sentence(cells) if isinstance(cells, str) else line_of(_every(cells))
+    return sentence(cells) if isinstance(cells, str) else line_of(every(cells))
 
 
 def line_of(cells: Sequence[Cell]) -> str:
@@ -147,35 +148,40 @@ def text_of(
     return str(cell)
 
 
-def _every(cells: Cells) -> tuple[Cell, ...]:
-    return cells if isinstance(cells, tuple) else (cells,)
+def every(cells: Cells) -> tuple[Cell, ...]:
+    """Return cells as text has them: a layout is written in words, so that these are not written again beside it."""
+    if not isinstance(cells, tuple):
+        return (cells,)
+    has_layout = any(isinstance(one, Layout) for one in cells)
+    return tuple(one for one in cells if not (has_layout and isinstance(one, Words)))
 
 
-def _beside(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = "") -> str:
-    return ", ".join(text_of(one, by_ends=by_ends, scale=scale, named=named) for one in _every(cells))
+def beside(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = "") -> str:
+    """Return cells with commas between them; args as of ``text_of``."""
+    return ", ".join(text_of(one, by_ends=by_ends, scale=scale, named=named) for one in every(cells))
 
 
 def _table(table: Table) -> RenderableType:
-    by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
-    at = next((place for place, cells in enumerate(table.rows[0]) if isinstance(_every(cells)[0], Layout)), None)
+    by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in every(cells))
+    at = next((place for place, cells in enumerate(table.rows[0]) if isinstance(every(cells)[0], Layout)), None)
     if at is None:
         shown = [(place, column) for place, column in enumerate(table.columns) if not column.is_drawn]
         grid = plain_table(*(replace(column, name=with_unit(column)) for _, column in shown))
         for row in table.rows:
             grid.add_row(
-                *(_beside(row[at], by_ends=by_ends, scale=column.scale, named=column.name) for at, column in shown)
+                *(beside(row[at], by_ends=by_ends, scale=column.scale, named=column.name) for at, column in shown)
             )
         return grid
     rows = []
     for row in table.rows:
-        layout, *remarks = map(text_of, _every(row[at]))
+        layout, *remarks = map(text_of, every(row[at]))
         keys, cells = row[:at], row[at + 1 :]
         rows.append(
             LayoutRow(
-                keys=tuple(_beside(one, by_ends=by_ends) for one in keys),
+                keys=tuple(beside(one, by_ends=by_ends) for one in keys),
                 layout=layout,
                 remarks=tuple(remarks),
-                cells=tuple(_beside(one, by_ends=by_ends) for one in cells),
+                cells=tuple(beside(one, by_ends=by_ends) for one in cells),
             )
         )
     return LayoutTable(keys=tuple(table.columns[:at]), heads=tuple(table.columns[at + 1 :]), rows=rows)

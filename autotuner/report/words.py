@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from autotuner.core.comparison import EnvironmentChange
+from autotuner.core.listed import COUNTED_BEHIND
+from autotuner.core.measuring import LINKS
 from autotuner.core.model import ModelSize
 from autotuner.core.units import format_bytes, format_count, format_duration, format_rate, format_seconds
 from autotuner.report.charts import Unit
-from autotuner.report.report import Cells, Column, Quantity
+from autotuner.report.report import Cells, Column, Quantity, Strong
 from autotuner.report.scale import Scale
 from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
 
@@ -46,6 +49,8 @@ def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
     number = scale(value, is_signed=given.unit == "signed_s") if scale else _number(value, given)
     if low is None or high is None:
         return number, ""
+    if given.unit == "signed_share":
+        return number, f"{_number(low, given)} to {_number(high, given)}"
     relative = _relative(value, low)
     if given.unit == "share":
         if is_wide(relative) if by_ends is None else by_ends:
@@ -92,7 +97,7 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
 
 def _signed(value: float, unit: Unit) -> str:
     if unit == "signed_share":
-        return f"{100 * value:+.1f} %".replace("-", "−")
+        return f"{round(100 * value, 1) + 0.0:+.1f} %".replace("-", "−")  # which is no -0.0
     return f"{'−' if value < 0 else '+'}{format_seconds(abs(value))}" if value else "0"
 
 
@@ -125,6 +130,18 @@ def plain(word: object) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 trial``, ``25 trials``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def num_in_all(total: int, noun: str) -> str:
+    """Return how many a list has, of which no more were counted than the store counts: ``more than 10000 gates``."""
+    return f"more than {COUNTED_BEHIND} {noun}s" if total > COUNTED_BEHIND else counted(total, noun)
+
+
+def environment_change(one: EnvironmentChange) -> Cells:
+    """Return one fact that is not what it was: ``torch 2.12 → 2.13``; of many nodes and links as a sentence."""
+    if one.name in (LINKS, "nodes"):
+        return str(one)
+    return (Strong(one.name), f"{one.then or 'not recorded'} → {one.now or 'not recorded'}")
 
 
 def sentence(words: str) -> str:

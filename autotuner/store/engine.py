@@ -32,7 +32,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from autotuner.core.errors import InvalidInput, NotFound, StoreUnavailable
-from autotuner.store.options import COUNTED_BEHIND, Page
+from autotuner.core.listed import COUNTED_BEHIND
+from autotuner.store.options import Page
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]

@@ -8,9 +8,6 @@ from enum import StrEnum
 from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
 
-COUNTED_BEHIND = 10_000
-"""What a list counts behind a page at most: counting what a team stores in years takes longer than reading a page."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:

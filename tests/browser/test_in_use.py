@@ -22,8 +22,8 @@ from tests.runs import claimed, end
 def test_an_empty_page_says_how_to_begin(page: Page, address: str) -> None:
     page.goto("/")
     for name, heading, command in (
-        ("Retunes", "No retune yet", "autotuner retune add nightly"),
-        ("Gates", "No gate yet", "--set-baseline"),
+        ("Retunes", "Retunes", "autotuner retune add nightly"),
+        ("Gates", "MFU gates", "--set-baseline"),
         ("Webhooks", "No webhook yet", "autotuner webhook add ours https://hooks.example.com/autotuner"),
     ):
         if not (link := page.get_by_role("link", name=name)).is_visible():
@@ -116,24 +116,25 @@ def test_gates_are_listed_with_how_they_ended_beside_their_baselines(page: Page,
     passed = finished_gate(driver, MfuGateOutcome.PASSED, 1004.0, "within 2 % of main", software="pull request 6")
     waiting = queued_gate(driver)
     page.goto("/gates")
-    rows = page.locator("section[aria-label=Gates] tbody tr")
+    rows = page.locator("section:has(caption:text('newest first')) tbody tr")
     expect(rows.filter(has_text=passed.id)).to_contain_text("passed")
     expect(rows.filter(has_text=passed.id)).to_contain_text("+0.4 %")
     expect(rows.filter(has_text=passed.id)).to_contain_text("pull request 6")
     expect(rows.filter(has_text=waiting.id)).to_contain_text("running")
     baseline = page.locator("#baselines + div tbody tr")
     expect(baseline).to_contain_text("main")
-    expect(baseline).to_contain_text("1,002 token/s")
-    expect(baseline).to_contain_text("6 in 2 sittings")
+    expect(baseline).to_contain_text("1,002 tokens/s")
+    expect(baseline).to_contain_text("6 runs in 2 sittings")
     baseline.get_by_role("link").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(passed.id)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("MFU of tiny on cpu:2")
+    expect(page.locator(".lead")).to_contain_text(passed.id)
 
 
 def test_a_gate_shows_the_layout_of_its_baseline_where_it_is_another_one(page: Page, driver: StoreDriver) -> None:
     other = replace(INCUMBENT, micro_batch_size=4)
     gate = finished_gate(driver, MfuGateOutcome.FAILED, 939.0, "6.1 % ± 0.8 slower than main", held_to=other)
     page.goto(f"/gates/{gate.id}")
-    expect(page.get_by_text("The baseline has another layout:")).to_be_visible()
+    expect(page.get_by_text("the baseline has another layout")).to_be_visible()
     expect(page.locator("#live")).to_contain_text(str(other))
 
 

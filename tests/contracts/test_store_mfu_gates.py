@@ -85,7 +85,8 @@ def test_a_gate_has_its_result_and_may_set_the_baseline(store: Store) -> None:
     gate = asked_gate(store, request=mfu_gate_request(sets_baseline=True))
     ended = conclude_gate(store, gate, gate_result(), now=30.0)
     assert ended == replace(gate, result=gate_result(), finished_at=30.0)
-    assert store.mfu_gates.get_baseline("main", "job") == replace(baseline(), gate_id=gate.id)
+    stored = replace(baseline(), gate_id=gate.id, model="tiny", cluster="cpu:2")
+    assert store.mfu_gates.get_baseline("main", "job") == stored
     (told,), total = store.announcements.feed()
     assert (told.subject_id, told.kind, told.at, total) == (gate.id, AnnouncementKind.GATE_PASSED, 30.0, 1)
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.dashboard.render import page, report_page, service_of
-from api.dashboard.words import source
+from api.dashboard.render import report_page, service_of
 from api.dependencies import AppOf, Name
 from autotuner.core.documents import MAX_INTEGER
-from autotuner.core.errors import NotFound
-from autotuner.core.upkeep import Baseline
+from autotuner.report.gate import gate_report, gates_report
 from autotuner.report.retune import retune_report, retunes_report
 from autotuner.store.options import Page
-
-if TYPE_CHECKING:
-    from autotuner.store.mfu_gates import MfuGateStore
 
 # The pages of retunes: all of them, and one with its trend and its runs.
 
@@ -58,29 +53,15 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
     """All gates, newest first, and the baselines that they are held to."""
     window = Page(limit=_GATES_PER_PAGE, offset=(number - 1) * _GATES_PER_PAGE)
     gates, total = app.store.mfu_gates.list(page=window)
-    baselines = app.store.mfu_gates.list_baselines()
-    return page(
-        request,
-        "_gates.html" if part else "gates.html",
-        gates=gates,
-        total=total,
-        number=number,
-        is_last=window.offset + window.limit >= total,
-        baselines=baselines,
-        sources={one.gate_id: _source(app.store.mfu_gates, one) for one in baselines},
-        service=str(request.base_url).rstrip("/"),
-    )
+    report = gates_report(gates, total, app.store.mfu_gates.list_baselines(), service_of(request))
+    is_last = window.offset + window.limit >= total
+    return report_page(request, report, part=part, every_s=3, number=number, is_last=is_last)
 
 
 @router.get("/gates/{gate_id}")
 def gate_page(request: Request, app: AppOf, gate_id: _GateId, part: _Part = None) -> Response:
     """One gate: how it ended, what it measured beside its baseline, and what differs in the environment."""
-    return page(request, "_gate.html" if part else "gate.html", gate=app.store.mfu_gates.get(gate_id))
-
-
-def _source(gates: MfuGateStore, baseline: Baseline) -> str:
-    """What the figures of a baseline are called, by the gate that set it."""
-    try:
-        return source(gates.get(baseline.gate_id).request.sweep)
-    except NotFound:  # set by a release that kept none
-        return "measured"
+    gate = app.store.mfu_gates.get(gate_id)
+    every_s = None if gate.result else 3
+    own = f"/api/v1/gates/{gate_id}"
+    return report_page(request, gate_report(gate), part=part, every_s=every_s, parent=("All gates", "/gates"), json=own)

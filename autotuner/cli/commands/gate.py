@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +23,12 @@ from autotuner.cli.options import (
 from autotuner.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from autotuner.search.upkeep.gate_reports import GateReport
+    from collections.abc import Sequence
+
+    from autotuner.core.upkeep import Baseline
+    from autotuner.remote import Remote
+    from autotuner.report.ci import GateCase
+    from autotuner.search.upkeep.gate_prediction import PredictedGate
 
 _PREDICT = "Without a cluster"
 _TEST = "Statistical test"
@@ -132,15 +137,18 @@ def gate(
     Example: autotuner gate --model llama-demo --cluster local \
         --global-batch 16 --seq-len 128 --layout 'dp2 mb1 fp32' --set-baseline
     """
-    from autotuner.cli.console import print_json
+    import time
+
+    from autotuner.cli.console import show
     from autotuner.cli.gates import run_gate
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.reports import exit_code_of, write_reports
-    from autotuner.core import documents
-    from autotuner.search.upkeep.gate_reports import GateReport
+    from autotuner.core.upkeep import MfuGate
+    from autotuner.report.ci import measured_case
 
+    answer: MfuGate | PredictedGate
     if predict:
-        answer = _predicted(
+        answer, case = _predicted(
             model, cluster, global_batch, seq_len, stack, layout, against, tolerance=tolerance, counts_memory=dry_run
         )
     elif against is not None:
@@ -162,14 +170,11 @@ def gate(
             "reuses": reuse,
             "test": {"tolerance": tolerance, "loss": loss, "min_runs": min_runs, "max_runs": max_runs},
         }
-        answer = run_gate(server, body, cluster=cluster, layout=layout, quiet=as_json)
-    report = documents.restore(GateReport, answer["report"])
-    write_reports(report, junit=junit, summary=summary, badge=badge)
-    if as_json:
-        print_json(answer)
-    else:
-        _print(report)
-    raise typer.Exit(exit_code_of(report))
+        answer, address = run_gate(server, body, cluster=cluster, layout=layout, quiet=as_json)
+        case = measured_case(answer, now=time.time(), server=address)
+    write_reports(case, junit=junit, summary=summary, badge=badge)
+    show(answer, lambda _: case.report, as_json=as_json)
+    raise typer.Exit(exit_code_of(case))
 
 
 def _predicted(
@@ -183,10 +188,10 @@ def _predicted(
     *,
     tolerance: float,
     counts_memory: bool,
-) -> dict[str, Any]:
+) -> tuple[PredictedGate, GateCase]:
     from autotuner.cli.gates import predicted_job, run_predicted_gate
     from autotuner.cli.said_layout import said_layout
-    from autotuner.core.codec import to_plain
+    from autotuner.report.ci import predicted_case
 
     if layout is None:
         raise InvalidInput("--layout", None, "must be given with --predict: there is nothing to search without trials")
@@ -199,14 +204,7 @@ def _predicted(
         tolerance=tolerance,
         counts_memory=counts_memory,
     )
-    return {**to_plain(found), "is_passed": found.is_passed, "report": to_plain(found.report(job))}
-
-
-def _print(report: GateReport) -> None:
-    from autotuner.cli.console import console
-    from autotuner.cli.views.upkeep import gate_view
-
-    console().print(gate_view(report))
+    return found, predicted_case(found, job)
 
 
 def baselines(
@@ -224,25 +222,23 @@ def baselines(
     Example: autotuner baselines
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.upkeep import baselines_view
+    from autotuner.cli.console import show
+    from autotuner.core.listed import Listed
+    from autotuner.report.gate import baselines_report
 
-    with connect(server) as client:
-        items = client.get("/baselines")["items"]
+    with connect(server) as service:
+        found = service.list_baselines()
         if remove is not None:
-            items = _removed(client, items, remove)
-    if as_json:
-        print_json({"items": items})
-    else:
-        console().print(baselines_view(items, is_removed=remove is not None))
+            found = Listed.whole(_removed(service, found.items, remove))
+    show(found, lambda one: baselines_report(one.items, is_removed=remove is not None), as_json=as_json)
 
 
-def _removed(client: Any, items: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+def _removed(service: Remote, baselines: Sequence[Baseline], name: str) -> list[Baseline]:
     from difflib import get_close_matches
 
     from autotuner.core.errors import NotFound
 
-    names = [item["name"] for item in items]
+    names = [one.name for one in baselines]
     if name not in names:
         raise NotFound("baseline", name, next(iter(get_close_matches(name, names, 1, cutoff=0.0)), None))
-    return [client.delete(f"/baselines/{name}/{item['key']}") for item in items if item["name"] == name]
+    return [service.remove_baseline(name, one.key) for one in baselines if one.name == name]

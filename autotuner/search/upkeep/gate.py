@@ -87,13 +87,6 @@ def end_of(result: MfuGateResult) -> Finish:
     return Finish(state=_STATES[result.outcome], detail=result.detail, result=result)
 
 
-def is_passed(gate: MfuGate) -> bool:
-    """Whether the change may be merged: it passed, or its runs are the first of their baseline, as was asked."""
-    outcome = gate.result.outcome if gate.result else None
-    is_first = outcome is MfuGateOutcome.NO_BASELINE and gate.request.sets_baseline
-    return is_first or outcome is MfuGateOutcome.PASSED
-
-
 def new_baseline(gate: MfuGate, result: MfuGateResult, *, now: float) -> Baseline | None:
     """The baseline from now on, where the gate sets it and passed or was the first; None: it stays as it was.
 
@@ -110,8 +103,17 @@ def new_baseline(gate: MfuGate, result: MfuGateResult, *, now: float) -> Baselin
     if gate.baseline is not None and gate.baseline.layout == findings.measured and _is_as_it_was(gate, result):
         runs = gate.baseline.runs
         runs = runs if findings.runs in runs else longer_baseline(runs, findings.runs)
-    name, layout = gate.request.baseline, findings.measured
-    return Baseline(name=name, key=gate.key, layout=layout, runs=runs, gate_id=gate.id, at=now)
+    job = gate.request.sweep.job
+    return Baseline(
+        name=gate.request.baseline,
+        key=gate.key,
+        layout=findings.measured,
+        runs=runs,
+        gate_id=gate.id,
+        at=now,
+        model=job.model.name,
+        cluster=job.cluster.name,
+    )
 
 
 def _is_as_it_was(gate: MfuGate, result: MfuGateResult) -> bool:

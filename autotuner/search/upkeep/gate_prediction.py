@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +15,11 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import reasons
 from autotuner.core.units import format_bytes
 from autotuner.core.upkeep import MfuGateOutcome
+from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.uncertainty import fit_probability, interval_error
 from autotuner.search.sampler.priors import time_prior
-from autotuner.search.text.sentences import change_in_words, expected_mfu, likely, percent
-from autotuner.search.upkeep.gate_reports import GateReport
+from autotuner.search.text.sentences import likely
 
 _Z95 = 1.96
 """Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
@@ -76,22 +75,10 @@ class PredictedGate:
     """What a reader should know: sentences without full stops."""
 
     @property
+    @derived
     def is_passed(self) -> bool:
         """Whether the change may be merged."""
         return self.outcome is MfuGateOutcome.PASSED
-
-    def report(self, job: Job) -> GateReport:
-        """What was found, in words."""
-        return GateReport(
-            name=f"{job.model.name} on {job.cluster.name}, predicted",
-            group="predicted",
-            outcome=self.outcome,
-            is_passed=self.is_passed,
-            detail=self.detail,
-            badge="cannot run" if self.predicted is None else f"{100 * self.predicted.mfu:.1f} % predicted",
-            facts=tuple(_facts(self, job)),
-            notes=("nothing was measured", *self.notes),
-        )
 
 
 def predicted_gate(
@@ -190,21 +177,3 @@ def _change_in_words(change: PredictedChange) -> str:
         return "equally fast"
     word = "slower" if change.change < 0 else "faster"
     return f"{abs(100 * change.change):.1f} % {word} ({100 * change.low:+.1f} to {100 * change.high:+.1f} %)"
-
-
-def _facts(gate: PredictedGate, job: Job) -> Iterator[tuple[str, str]]:
-    yield "layout", str(gate.candidate)
-    if gate.reference is not None:
-        yield "baseline's layout", str(gate.reference)
-        yield "what changes", change_in_words(gate.reference, gate.candidate) or "nothing"
-    if gate.predicted is not None:
-        yield "predicted MFU", expected_mfu(gate.predicted.mfu, gate.predicted.relative_error)
-    if gate.expected is not None:
-        yield "predicted MFU of the baseline's layout", expected_mfu(gate.expected.mfu, gate.expected.relative_error)
-    if gate.change is not None:
-        yield "predicted change of the rate", _change_in_words(gate.change)
-    if gate.peak is not None:
-        how = "counted in a dry run" if gate.peak.is_counted else "predicted"
-        yield "peak of the fullest rank", f"{format_bytes(gate.peak.peak_bytes)}, {how}"
-        yield "memory of the accelerator", format_bytes(job.cluster.accelerator.memory_bytes)
-        yield "probability to fit", percent(gate.peak.fit_probability)

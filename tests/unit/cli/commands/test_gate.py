@@ -26,8 +26,8 @@ def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, job
     axes = '{"recompute": ["selective", "full"], "precision": ["bf16"], "tensor_parallel_degree": [1]}'
     search = [*job, "--space", axes, "--trials", "3"]
     found = cli.run_json(*search, "--set-baseline")
-    assert (found["outcome"], found["layout"]) == ("no_baseline", None)
-    assert found["findings"]["measured"]["recompute"] == "selective"
+    assert (found["outcome"], found["request"]["layout"]) == ("no_baseline", None)
+    assert found["result"]["findings"]["measured"]["recompute"] == "selective"
 
 
 JOB = ["--model", "llama-3-70b", "--cluster", "h100:64x8", "--global-batch", "1024", "--seq-len", "8192"]
@@ -44,7 +44,7 @@ def test_files_for_ci_are_written_where_it_failed_too(cli: CommandLine) -> None:
     files = ["--junit", str(junit), "--summary", str(summary), "--badge", str(badge)]
     cli.run(*PREDICT, "--layout", "fsdp16 tp8 pp4 gpipe mb1 sp", *files, code=8)
     assert ElementTree.parse(junit).getroot().get("failures") == "1"
-    assert summary.read_text().startswith("### ❌ llama-3-70b on h100:64x8, predicted: failed")
+    assert summary.read_text().startswith("## ❌ llama-3-70b on h100:64x8, predicted: failed")
     assert ElementTree.parse(badge).getroot().get("aria-label", "").startswith("MFU: ")
 
 

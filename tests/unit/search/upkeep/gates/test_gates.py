@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -13,42 +12,25 @@ from autotuner.core.layout import Layout
 from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
-from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.upkeep.baselines import longer_baseline
-from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, is_passed, new_baseline, reused_result
+from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, new_baseline, reused_result
 from autotuner.search.upkeep.gate_prediction import PredictedGate, predicted_change, predicted_gate
-from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
-from tests.builders import big_job, failure, present, sweep_request, trial
-from tests.unit.search.upkeep.builders import CHALLENGER, INCUMBENT, SLOWER, comparison, ended, findings, runs
-
-
-def baseline(**changes: Any) -> Baseline:
-    value = Baseline(name="main", key="a-key", layout=INCUMBENT, runs=(runs(),), gate_id="ga-before", at=1.0)
-    return replace(value, **changes)
-
-
-def gate_request(**changes: Any) -> MfuGateRequest:
-    return replace(MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main"), **changes)
-
-
-def gate(**changes: Any) -> MfuGate:
-    """One that runs; changes are of the gate, or of its request."""
-    asked = {name: changes.pop(name) for name in ("layout", "sets_baseline", "software", "test") if name in changes}
-    value = MfuGate(
-        id="ga-1",
-        request=gate_request(**asked),
-        key="a-key",
-        content="a-content",
-        baseline=baseline(),
-        created_at=1000.0,
-        sweep_id="sw-1",
-    )
-    return replace(value, **changes)
-
-
-def measured(outcome: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:
-    return replace(MfuGateResult(outcome=outcome, detail="not slower", findings=findings()), **changes)
+from tests.builders import big_job, failure, present, trial
+from tests.unit.search.upkeep.builders import (
+    CHALLENGER,
+    INCUMBENT,
+    SLOWER,
+    baseline,
+    comparison,
+    ended,
+    findings,
+    gate,
+    gate_request,
+    measured,
+    runs,
+)
 
 
 # ---------------------------------------------------------------- measured
@@ -125,16 +107,11 @@ def test_a_death_that_the_layout_caused_fails_and_another_says_nothing(
     assert "it died" in found.detail
 
 
-def test_what_ended_the_sweep_is_told_and_a_gate_that_runs_says_where() -> None:
+def test_what_ended_the_sweep_is_told_and_a_gate_that_runs_has_not_passed() -> None:
     died_at_once = ChallengeFindings(measured=INCUMBENT, death="it died (oom)")
     assert result(died_at_once, RunState.FAILED, dies=FailureKind.OOM).outcome is MfuGateOutcome.FAILED
     assert result(ChallengeFindings(), of=gate(layout=None)).outcome is MfuGateOutcome.COULD_NOT_RUN
-    report = report_of(gate(), now=1010.0)
-    assert (report.outcome, report.badge, report.elapsed_s) == (None, "running", 10.0)
-    assert "sw-1" in report.detail
-    nothing = measured(MfuGateOutcome.COULD_NOT_RUN, findings=None)
-    assert report_of(gate(result=nothing), now=1010.0).badge == "could not run"
-    assert not is_passed(gate())
+    assert not gate().is_passed
 
 
 @pytest.mark.parametrize(("sets_baseline", "passed"), [(True, True), (False, False)])
@@ -142,7 +119,8 @@ def test_the_first_gate_of_a_job_passes_where_it_is_to_set_the_baseline(*, sets_
     first = gate(baseline=None, sets_baseline=sets_baseline)
     found = result(findings(against_baseline=None), of=first)
     assert found.outcome is MfuGateOutcome.NO_BASELINE
-    assert is_passed(replace(first, result=found)) is passed
+    ended = replace(first, result=found)
+    assert (ended.is_passed, ended.word) == (passed, "baseline_set" if passed else "no_baseline")
 
 
 def test_a_baseline_grows_by_what_was_measured_once_where_a_gate_is_asked_to_set_it() -> None:
@@ -233,7 +211,7 @@ def test_layouts_that_break_rules_or_memory_fail_by_closed_forms_or_as_a_dry_run
     full, empty = gate_of(TODAY, dry_run=counted(90e9)), gate_of(TODAY, dry_run=counted(10e9))
     assert (full.outcome, empty.outcome) == (MfuGateOutcome.FAILED, MfuGateOutcome.PASSED)
     assert "nothing was compiled" in full.notes
-    assert ("peak of the fullest rank", "19 GB, counted in a dry run") in empty.report(JOB).facts
+    assert present(empty.peak).is_counted
 
 
 def test_a_change_says_the_same_both_ways_and_is_known_better_than_either_layout() -> None:
@@ -247,99 +225,8 @@ def test_a_change_says_the_same_both_ways_and_is_known_better_than_either_layout
     assert width < (1 + present(present(found.predicted).relative_error)) ** 2
 
 
-# ---------------------------------------------------------------- formats
-def report(**changes: Any) -> GateReport:
-    value = GateReport(
-        name="tiny on cpu:2",
-        group="main",
-        outcome=MfuGateOutcome.FAILED,
-        is_passed=False,
-        detail="5.2 % slower",
-        badge="38.4 %",
-        facts=(("MFU", "38.4 %"),),
-        changes=("torch was 2.13.0 and is 2.14.0",),
-        notes=("nothing was measured",),
-        elapsed_s=12.5,
-    )
-    return replace(value, **changes)
-
-
-PASSED = {"outcome": MfuGateOutcome.PASSED, "is_passed": True}
-
-
-def case(value: GateReport) -> ElementTree.Element:
-    return present(ElementTree.fromstring(junit_xml(value)).find("testsuite/testcase"))
-
-
-@pytest.mark.parametrize(
-    ("outcome", "is_passed", "element"),
-    [
-        (MfuGateOutcome.PASSED, True, "system-out"),
-        (MfuGateOutcome.FAILED, False, "failure"),
-        (MfuGateOutcome.UNDECIDED, False, "error"),
-        (MfuGateOutcome.NO_BASELINE, False, "error"),
-        (MfuGateOutcome.NO_BASELINE, True, "system-out"),
-        (MfuGateOutcome.COULD_NOT_RUN, False, "error"),
-        (MfuGateOutcome.CANCELLED, False, "error"),
-        (None, False, "skipped"),
-    ],
-)
-def test_junit_has_one_case_that_says_the_outcome(
-    outcome: MfuGateOutcome | None, is_passed: bool, element: str
-) -> None:
-    assert [child.tag for child in case(report(outcome=outcome, is_passed=is_passed))] == [element]
-
-
-def test_junit_counts_what_it_holds_and_is_xml_whatever_a_trial_printed() -> None:
-    suites = ElementTree.fromstring(junit_xml(report()))
-    assert [suites.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["1", "1", "0", "0"]
-    failure = present(case(report()).find("failure"))
-    assert failure.get("message") == "5.2 % slower"
-    assert "MFU: 38.4 %" in (failure.text or "")
-    said = present(case(report(detail='\x1b[31m<oom> & "so on"\x00')).find("failure"))
-    assert said.get("message") == '�[31m<oom> & "so on"�'
-
-
-def test_markdown_tells_the_outcome_mentions_nobody_and_shows_names_as_they_are() -> None:
-    lines = markdown(report()).splitlines()
-    assert lines[0] == "### ❌ tiny on cpu:2: failed"
-    assert "| MFU | 38.4 % |" in lines
-    assert "- torch was 2.13.0 and is 2.14.0" in lines
-    text = markdown(report(name="@ada and #12", detail="a @ b"))
-    assert "@&#8203;ada and \\#&#8203;12" in text
-    assert "a @ b" in text
-    text = markdown(report(name="a|b", detail="<img src=x> [link](http://x) `code`\n# head"))
-    assert "a\\|b" in text
-    assert "\\<img src=x\\> \\[link\\](http://x) \\`code\\` \\# head." in text
-
-
-def test_a_badge_is_svg_of_any_text_in_a_colour_of_the_outcome() -> None:
-    def fill(value: GateReport) -> str | None:
-        picture = ElementTree.fromstring(badge_svg(value))
-        assert picture.get("aria-label") == "MFU: 38.4 %"
-        return picture.findall(".//{http://www.w3.org/2000/svg}rect")[-1].get("fill")
-
-    others = [replace(report(), outcome=outcome) for outcome in (None, MfuGateOutcome.UNDECIDED)]
-    assert len({fill(one) for one in (report(), report(**PASSED), *others)}) == 4
-    ElementTree.fromstring(badge_svg(report(badge='<&"')))
-
-
-# ---------------------------------------------------------------- measured
+# ---------------------------------------------------------------- announced
 FAILED = measured(MfuGateOutcome.FAILED, detail="slower than main", findings=SLOWER)
-
-
-def test_a_gate_that_ended_is_told_with_both_sides_and_where_its_runs_came_from() -> None:
-    report = report_of(gate(result=FAILED, finished_at=1060.0), now=5000.0)
-    facts = dict(report.facts)
-    assert facts["now"] == "25.0 % MFU, 930 token/s, 2 runs"
-    assert facts["baseline main"] == "25.0 % MFU, 1 ktoken/s, 2 runs"
-    assert facts["change of the rate"] == "-7.0 % (95 % interval -8.0 to -6.0 %)"
-    assert facts["noise from run to run"] == "0.4 %"
-    assert (report.badge, report.elapsed_s, report.is_passed) == ("25.0 %", 60.0, False)
-    again = gate(result=replace(FAILED, reused_from="ga-0"), sweep_id=None)
-    assert "nothing was measured again: ga-0" in report_of(again, now=1010.0).notes[0]
-    pretended = replace(FAILED, findings=replace(SLOWER, runs=runs(environment={"simulated": "nothing ran"})))
-    assert report_of(gate(result=pretended), now=1010.0).notes[0] == "simulated: nothing ran"
 
 
 def test_a_gate_is_announced_once_with_its_numbers() -> None:

@@ -1,0 +1,163 @@
+"""Gates as CI systems read them: JUnit XML and a badge. Their Markdown is the report's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
+
+from autotuner.core.job import Job
+from autotuner.core.upkeep import MfuGate, MfuGateOutcome
+from autotuner.report.gate import gate_report, predicted_gate_report
+from autotuner.report.report import Cells, Figure, Lines, Report, Table
+from autotuner.report.terminal import beside, line_of, statement
+from autotuner.report.words import plain
+from autotuner.search.upkeep.gate_prediction import PredictedGate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCase:
+    """A gate that was measured or predicted, as one test case."""
+
+    report: Report
+    """Its headline names the case."""
+    group: str
+    """What such gates share, such as the name of their baseline."""
+    outcome: MfuGateOutcome | None
+    """None while it runs."""
+    is_passed: bool
+    """Whether the change may be merged."""
+    detail: str
+    """The outcome with its numbers, as a sentence without a full stop."""
+    badge: str
+    """A few words for a badge."""
+    elapsed_s: float = 0.0
+    """What it took."""
+
+
+def measured_case(gate: MfuGate, *, now: float, server: str = "") -> GateCase:
+    """Return a gate as a test case; args as of ``gate_report``, and the time."""
+    runs = gate.result.findings.runs if gate.result and gate.result.findings else None
+    return GateCase(
+        report=gate_report(gate, server),
+        group=gate.request.baseline,
+        outcome=gate.outcome,
+        is_passed=gate.is_passed,
+        detail=gate.result.detail if gate.result else f"sweep {gate.sweep_id} measures",
+        badge=f"{100 * runs.mfu:.1f} %" if runs else plain(gate.word),
+        elapsed_s=(gate.finished_at or now) - gate.created_at,
+    )
+
+
+def predicted_case(gate: PredictedGate, job: Job) -> GateCase:
+    """Return a prediction as a test case; args as of ``predicted_gate_report``."""
+    return GateCase(
+        report=predicted_gate_report(gate, job),
+        group="predicted",
+        outcome=gate.outcome,
+        is_passed=gate.is_passed,
+        detail=gate.detail,
+        badge="cannot run" if gate.predicted is None else f"{100 * gate.predicted.mfu:.1f} % predicted",
+    )
+
+
+# ------------------------------------------------------------------ badge
+_HEIGHT, _PAD, _CHARACTER = 20, 6, 6.6
+"""Pixels; a character is as wide as the mean of Verdana's at 11 px, and the text is stretched to what was reckoned."""
+
+_GREY, _GREEN, _RED, _AMBER = "#555", "#2e7d32", "#c62828", "#9a6700"
+"""White text on each of them has a contrast of 4.5 at least (WCAG 2.2, 1.4.3)."""
+
+
+def badge_svg(case: GateCase) -> str:
+    """Return the MFU, coloured by the outcome."""
+    return _svg("MFU", case.badge, _colour(case))
+
+
+def _colour(case: GateCase) -> str:
+    match case.outcome:
+        case None:
+            return _GREY
+        case MfuGateOutcome.FAILED:
+            return _RED
+        case _ if case.is_passed:
+            return _GREEN
+    return _AMBER
+
+
+def _svg(left: str, right: str, colour: str) -> str:
+    widths = [round(_CHARACTER * len(text)) + 2 * _PAD for text in (left, right)]
+    whole = sum(widths)
+    texts = _svg_text(left, 0, widths[0]) + _svg_text(right, widths[0], widths[1])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="{_HEIGHT}" role="img" '
+        f"aria-label={quoteattr(f'{left}: {right}')}><title>{escape(f'{left}: {right}')}</title>"
+        f'<clipPath id="r"><rect width="{whole}" height="{_HEIGHT}" rx="3"/></clipPath><g clip-path="url(#r)">'
+        f'<rect width="{widths[0]}" height="{_HEIGHT}" fill="{_GREY}"/>'
+        f'<rect x="{widths[0]}" width="{widths[1]}" height="{_HEIGHT}" fill="{colour}"/></g>'
+        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g></svg>\n'
+    )
+
+
+def _svg_text(text: str, x: int, width: int) -> str:
+    length = f'textLength="{width - 2 * _PAD}" lengthAdjust="spacingAndGlyphs"'
+    return f'<text x="{x + _PAD}" y="14" {length}>{escape(text)}</text>'
+
+
+# ------------------------------------------------------------------ JUnit
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 has no way to write (its production 2)."""
+
+
+def junit_xml(case: GateCase) -> str:
+    """Return one suite with one case: passed, failed because the MFU is lower, or in error because nobody can tell."""
+    problem = _problem(case)
+    names = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {"tests": "1"} | {name: str(int(problem == one)) for name, one in names.items()}
+    counts["time"] = f"{case.elapsed_s:.3f}"
+    suites = ElementTree.Element("testsuites", {"name": "autotuner gate", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "autotuner gate", **counts})
+    group = {"classname": f"autotuner.gate.{_xml_text(case.group)}", "time": f"{case.elapsed_s:.3f}"}
+    element = ElementTree.SubElement(suite, "testcase", {"name": _xml_text(case.report.headline), **group})
+    told = _xml_text("\n".join(_lines(case.report)))
+    if problem is not None:
+        said = {"message": _xml_text(case.detail), "type": plain(case.outcome or "running")}
+        ElementTree.SubElement(element, problem, said).text = told
+    else:
+        ElementTree.SubElement(element, "system-out").text = told
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _problem(case: GateCase) -> str | None:
+    """Return the element that says why the case is not passed."""
+    if case.outcome is None:
+        return "skipped"
+    if case.is_passed:
+        return None
+    return "failure" if case.outcome is MfuGateOutcome.FAILED else "error"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    """Return all that a report says as plain text, a line for each figure and each row of a table."""
+    yield from [line_of(report.facts)] if report.facts else []
+    for block in (block for section in report.sections for block in section.blocks):
+        match block:
+            case Lines():
+                yield from map(statement, block.items)
+            case [Figure(), *_]:
+                yield from (f"{one.name}: {beside(one.value)}" for one in block if isinstance(one, Figure))
+            case Table():
+                heads = [column.name for column in block.columns[1:]]
+                for name, *cells in block.rows:
+                    yield f"{beside(name)}: {', '.join(map(_named, heads, cells))}"
+
+
+def _named(head: str, cells: Cells) -> str:
+    return f"{head} {beside(cells)}"
+
+
+def _xml_text(text: str) -> str:
+    return _NO_XML.sub("�", text)

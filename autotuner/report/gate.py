@@ -1,0 +1,312 @@
+"""The reports of performance gates: all of them, one that was measured or predicted, and what they are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import Comparison, RunGroup
+from autotuner.core.job import Job
+from autotuner.core.upkeep import Baseline, MfuGate
+from autotuner.report.report import (
+    Block,
+    Cell,
+    Cells,
+    Code,
+    Column,
+    Figure,
+    Lines,
+    Link,
+    Moment,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    Source,
+    State,
+    Strong,
+    Table,
+    Words,
+    measured,
+    predicted,
+)
+from autotuner.report.words import counted, environment_change, num_in_all, sentence
+from autotuner.search.text.sentences import change_in_words
+from autotuner.search.upkeep.gate_prediction import PredictedGate
+
+_NONE = (
+    "No gate yet. A gate measures what a change trains with, and compares it with a stored baseline. The first one "
+    "sets that:"
+)
+
+
+_NEW = "this change"
+
+
+# ------------------------------------------------------------------ all of them
+def gates_report(gates: Sequence[MfuGate], total: int, baselines: Sequence[Baseline] = (), server: str = "") -> Report:
+    """Return gates, newest first, and the baselines that they are held to.
+
+    Args:
+        gates: In their order.
+        total: How many there are in all.
+        baselines: In their order; empty: they are not shown.
+        server: Address that commands shall name; empty: none.
+    """
+    columns = (
+        Column("gate", is_number=False),
+        Column("outcome", is_number=False),
+        Column("job", is_number=False, is_minor=True),
+        Column("held to", is_number=False),
+        Column("change"),
+        Column("software", is_number=False, may_wrap=True),
+        Column("asked for", is_number=False, is_minor=True),
+    )
+    table = Table(
+        columns=columns,
+        rows=[tuple(_cells_of(one)) for one in gates],
+        caption=f"{num_in_all(total, 'gate')}, newest first",
+        if_empty=_NONE if not total else "",
+    )
+    first = (
+        "autotuner gate --model llama-demo --cluster local --seq-len 128 --global-batch 16 \\\n"
+        f'  --layout "mb1 fp32" --baseline main --set-baseline{f" --server {server}" if server else ""}'
+    )
+    sections = [Section(blocks=(table,) if total else (table, Code(first)))]
+    sections += [Section(title="Baselines", blocks=(_baselines(baselines),))] if baselines else []
+    return Report(headline="MFU gates", sections=sections)
+
+
+def _cells_of(gate: MfuGate) -> Iterator[Cells]:
+    asked, job = gate.request, gate.request.sweep.job
+    is_reused = gate.result is not None and gate.result.reused_from is not None
+    yield Link(gate.id, "gates", gate.id, key=f"link-{gate.id}")
+    yield (State(gate.word), Quiet("by earlier runs")) if is_reused else State(gate.word)
+    yield (job.model.name, Quiet(f"on {job.cluster.name}"))
+    yield (asked.baseline, Quiet("sets it")) if asked.sets_baseline else asked.baseline
+    against = _against(gate)
+    yield None if against is None else _change(against, _source(gate))
+    yield asked.software or None
+    yield (Moment(gate.created_at), Quiet(f"by {gate.created_by}")) if gate.created_by else Moment(gate.created_at)
+
+
+def baselines_report(baselines: Sequence[Baseline], *, is_removed: bool = False) -> Report:
+    """Return what gates are held to, or which of these were forgotten."""
+    headline = "Forgotten" if is_removed else "Baselines"
+    return Report(headline=headline, sections=(Section(blocks=(_baselines(baselines),)),))
+
+
+def _baselines(baselines: Sequence[Baseline]) -> Table:
+    columns = (
+        Column("name", is_number=False),
+        Column("job", is_number=False),
+        Column("layout", is_number=False, may_wrap=True),
+        Column("reached"),
+        Column("MFU"),
+        Column("measurements", is_number=False, is_minor=True),
+        Column("set by", is_number=False),
+    )
+    rows = [
+        (
+            one.name,
+            (one.model, Quiet(f"on {one.cluster}")) if one.model else Quiet(one.key[:12]),
+            one.layout,
+            measured(one.tokens_per_s, "tokens/s", source=_source_of(one.runs), is_exact=True),
+            measured(one.mfu, "share", source=_source_of(one.runs)),
+            _how_often(one.runs),
+            (Link(one.gate_id, "gates", one.gate_id, key=f"set-{place}"), Moment(one.at)),
+        )
+        for place, one in enumerate(baselines, 1)
+    ]
+    none = "no baseline is stored; `autotuner gate --set-baseline` stores one"
+    return Table(columns=columns, rows=rows, caption="One for each name and job.", if_empty=none)
+
+
+# ------------------------------------------------------------------ measured
+def gate_report(gate: MfuGate, server: str = "") -> Report:
+    """Return one gate: how it ended, what was measured beside the baseline, and what differs in the environment.
+
+    Args:
+        gate: As it is stored.
+        server: Address of its page, where readers of a file find the runs; empty: not told.
+    """
+    job, result = gate.request.sweep.job, gate.result
+    runs = result.findings.runs if result and result.findings else None
+    sections = [Section(blocks=tuple(_standing(gate, runs)), id="standing")]
+    if runs is not None or gate.baseline is not None:
+        sections.append(Section(title=f"What was {_source(gate)}", blocks=(_groups(gate, runs),), id="runs"))
+    if result is not None and result.changes:
+        changes = Lines(items=tuple(map(environment_change, result.changes)))
+        sections.append(Section(title="What differs from the baseline's environment", blocks=(changes,), id="changes"))
+    if notes := tuple(_notes(gate, runs, server)):
+        sections.append(Section(blocks=(Lines(items=notes, is_quiet=True),)))
+    return Report(
+        headline=f"MFU of {job.model.name} on {job.cluster.name}",
+        state=State(gate.word),
+        facts=tuple(_facts(gate)),
+        sections=sections,
+    )
+
+
+def _facts(gate: MfuGate) -> Iterator[Cell]:
+    asked, workload = gate.request, gate.request.sweep.job.workload
+    yield f"Gate {gate.id}, {workload.global_batch_size} sequences of {workload.seq_len} tokens per step,"
+    if asked.sweep.trainer:
+        yield from ("trained by", Strong(asked.sweep.trainer.name), ",")
+    yield from ("held to", Strong(asked.baseline))
+    yield from ("; software", Strong(asked.software)) if asked.software else ()
+    yield "."
+    yield from (Quiet(f"By {gate.created_by}."),) if gate.created_by else ()
+    yield from ("Finished", Moment(gate.finished_at), ".") if gate.finished_at is not None else ()
+
+
+def _standing(gate: MfuGate, runs: RunGroup | None) -> Iterator[Block]:
+    result, test, source = gate.result, gate.request.test, _source(gate)
+    said = sentence(result.detail if result else f"sweep {gate.sweep_id} measures")
+    yield Lines(items=(said,), is_list=False)
+    against = _against(gate)
+    figures = []
+    if against is not None:
+        figures.append(Figure("change of the rate", _change(against, source)))
+        figures.append(Figure("noise of a measurement", measured(against.noise, "share", source=source)))
+    figures.append(Figure("loss accepted", (Quantity(value=test.tolerance, unit="share"), _must_find(test.loss))))
+    if runs is not None:
+        figures.append(Figure("MFU and rate", _reached((runs,), source)))
+    if gate.baseline is not None:
+        figures.append(Figure(f"MFU and rate of {gate.baseline.name}", _reached(gate.baseline.runs, source)))
+    if gate.sweep_id:
+        figures.append(Figure("sweep", Link(gate.sweep_id, "sweeps", gate.sweep_id)))
+    if result is not None and result.reused_from is not None:
+        figures.append(Figure("measured by", Link(result.reused_from, "gates", result.reused_from)))
+    yield tuple(figures)
+    yield tuple(_layouts(gate))
+
+
+def _must_find(loss: float) -> Quiet:
+    return Quiet(f"must be found: {100 * loss:.1f} %")
+
+
+def _layouts(gate: MfuGate) -> Iterator[Figure]:
+    found = gate.result.findings if gate.result else None
+    layout = found.measured if found and found.measured else gate.request.layout
+    yield Figure("layout", (layout, Words(str(layout))) if layout else "the best that a sweep finds")
+    if gate.baseline is not None and gate.baseline.layout != layout:
+        name = "the baseline has another layout" if layout else "layout of the baseline"
+        yield Figure(name, (gate.baseline.layout, Words(str(gate.baseline.layout))))
+
+
+def _groups(gate: MfuGate, runs: RunGroup | None) -> Table:
+    columns = (
+        Column("runs", is_number=False),
+        Column("measurements"),
+        Column("mean"),
+        Column("slowest", is_minor=True),
+        Column("fastest", is_minor=True),
+        Column("MFU"),
+        Column("began", is_number=False, is_minor=True),
+    )
+    before = [] if gate.baseline is None else [(gate.baseline.name, group) for group in reversed(gate.baseline.runs)]
+    groups = [*([(_NEW, runs)] if runs else []), *before]
+    return Table(columns=columns, rows=[_cells_of_group(name, group, _source(gate)) for name, group in groups])
+
+
+def _cells_of_group(name: str, group: RunGroup, source: Source) -> tuple[Cells, ...]:
+    return (
+        Strong(name) if name == _NEW else name,
+        Quantity(value=len(group.rates), unit="count"),
+        measured(fmean(group.rates), "tokens/s", source=source, is_exact=True),
+        Quantity(value=min(group.rates), unit="tokens/s", is_exact=True),
+        Quantity(value=max(group.rates), unit="tokens/s", is_exact=True),
+        measured(group.mfu, "share", source=source),
+        Moment(group.at),
+    )
+
+
+def _reached(groups: Sequence[RunGroup], source: Source) -> Cells:
+    """Return the means over all runs, and how many they are."""
+    weights = [len(group.rates) for group in groups]
+    mfu = fmean((group.mfu for group in groups), weights=weights)
+    rate = fmean(rate for group in groups for rate in group.rates)
+    reached = measured(rate, "tokens/s", source=source)
+    return (measured(mfu, "share", source=source), reached, Quiet(_how_often(groups)))
+
+
+def _how_often(groups: Sequence[RunGroup]) -> str:
+    times = counted(sum(len(group.rates) for group in groups), "run")
+    return f"{times} in {counted(len(groups), 'sitting')}" if len(groups) > 1 else times
+
+
+def _notes(gate: MfuGate, runs: RunGroup | None, server: str) -> Iterator[str]:
+    if runs is not None and "simulated" in runs.environment:
+        yield sentence(f"simulated: {runs.environment['simulated'].removeprefix('simulated: ')}")
+    if gate.result is not None and gate.result.reused_from is not None:
+        earlier = gate.result.reused_from
+        yield f"Nothing was measured again: {earlier} measured the same layout with the same software."
+    if server:
+        yield f"Its runs, and the trials that they are: {server}/gates/{gate.id}"
+
+
+def _against(gate: MfuGate) -> Comparison | None:
+    return gate.result.findings.against_baseline if gate.result and gate.result.findings else None
+
+
+def _change(against: Comparison, source: Source) -> Quantity:
+    return Quantity(value=against.change, unit="signed_share", low=against.low, high=against.high, source=source)
+
+
+def _source(gate: MfuGate) -> Source:
+    return "simulated" if gate.request.sweep.runs_on.engine == SIMULATED else "measured"
+
+
+def _source_of(groups: Iterable[RunGroup]) -> Source:
+    return "simulated" if any("simulated" in group.environment for group in groups) else "measured"
+
+
+# ------------------------------------------------------------------ predicted
+def predicted_gate_report(gate: PredictedGate, job: Job) -> Report:
+    """Return what was predicted of a change, and whether it may be merged.
+
+    Args:
+        gate: What was found.
+        job: What both layouts train, on what.
+    """
+    notes = ("nothing was measured", *gate.notes)
+    blocks: tuple[Block, ...] = (
+        Lines(items=(sentence(gate.detail),), is_list=False),
+        tuple(_predicted_layouts(gate)),
+        tuple(_predicted_figures(gate, job)),
+        Lines(items=tuple(map(sentence, notes)), is_quiet=True),
+    )
+    return Report(
+        headline=f"{job.model.name} on {job.cluster.name}, predicted",
+        state=State(gate.outcome.value),
+        sections=(Section(blocks=tuple(block for block in blocks if block)),),
+    )
+
+
+def _predicted_layouts(gate: PredictedGate) -> Iterator[Figure]:
+    yield Figure("layout", gate.candidate)
+    if gate.reference is not None:
+        yield Figure("baseline's layout", gate.reference)
+        yield Figure("what changes", change_in_words(gate.reference, gate.candidate) or "nothing")
+
+
+def _predicted_figures(gate: PredictedGate, job: Job) -> Iterator[Figure]:
+    if gate.predicted is not None:
+        yield Figure("predicted MFU", predicted(gate.predicted.mfu, "share", gate.predicted.relative_error))
+    if gate.expected is not None:
+        then = predicted(gate.expected.mfu, "share", gate.expected.relative_error)
+        yield Figure("predicted MFU of the baseline's layout", then)
+    if gate.change is not None:
+        change = gate.change
+        told = Quantity(value=change.change, unit="signed_share", low=change.low, high=change.high, source="predicted")
+        yield Figure("predicted change of the rate", told)
+    if gate.peak is not None:
+        how = "counted in a dry run" if gate.peak.is_counted else "predicted"
+        peak = Quantity(value=gate.peak.peak_bytes, unit="bytes", source="predicted")
+        yield Figure("peak of the fullest rank", (peak, Quiet(how)))
+        has = Quantity(value=job.cluster.accelerator.memory_bytes, unit="bytes")
+        yield Figure("memory of the accelerator", has)
+        chance = Quantity(value=gate.peak.fit_probability, unit="chance", source="predicted")
+        yield Figure("probability to fit", chance)
