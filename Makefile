@@ -73,6 +73,7 @@ check: setup  ## Lint, types, import arrows, compose file, examples of CI.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/biome check api/dashboard
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows docs/examples/github-action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci docs/examples/gitlab-ci.yml
@@ -80,6 +81,7 @@ check: setup  ## Lint, types, import arrows, compose file, examples of CI.
 format: setup  ## Rewrite the code in the project's format.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/biome format --write api/dashboard
 
 serve: setup  ## Run the service, dashboard and worker on http://127.0.0.1:8000.
 	$(BIN)/autotuner serve

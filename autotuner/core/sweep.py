@@ -393,6 +393,17 @@ class SweepOverview:
         return self.interventions.worked_s(self.started_at, self.finished_at or now)
 
 
+EVENT_KINDS = (
+    *("sweep.created", "sweep.started", "sweep.resumed", "sweep.paused", "sweep.finished"),
+    "sweep.queued",  # again, after a pause or an end
+    "sweep.changed",  # its budget, or trials to be run again
+    "sweep.estimated",
+    *("trial.started", "trial.step", "trial.finished", "trial.gated", "trial.interrupted", "trial.waiting"),
+    *("trial.resumed", "trial.job", "trial.link_event", "trial.note"),
+)
+"""What happens to sweeps."""
+
+
 @value
 class Event:
     """Something that happened to a sweep, in the order it happened."""
@@ -402,9 +413,6 @@ class Event:
     """Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen."""
     at: float
     kind: str
-    """``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.paused``, ``sweep.queued`` (again, after a pause
-    or an end), ``sweep.changed`` (its budget, or trials to be run again), ``sweep.finished``, ``trial.started``,
-    ``trial.step``, ``trial.link_event``, ``trial.note``, ``trial.waiting``, ``trial.resumed``, ``trial.job``,
-    ``trial.finished``, ``trial.gated``, ``trial.interrupted`` or ``sweep.estimated``."""
+    """One of ``EVENT_KINDS``."""
     data: dict[str, object]
     """Facts for a reader that does not want to ask again: ids, states, numbers."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, delete, func, insert, select
 from autotuner.core import codec
 from autotuner.core.measurement import StepReport
 from autotuner.core.run import RunState, StopReason
-from autotuner.core.sweep import Event
+from autotuner.core.sweep import EVENT_KINDS, Event
 from autotuner.core.trial import Trial
 from autotuner.store.engine import AnySelect
 from autotuner.store.tables import events, steps
@@ -26,6 +26,7 @@ def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str
     The sequence is one more than the last; that is safe because the transaction has locked the sweep or made it.
     """
     last = select(func.coalesce(func.max(events.c.sequence), 0)).where(events.c.run_id == sweep_id)
+    assert kind in EVENT_KINDS, kind
     values = {"run_id": sweep_id, "sequence": last.scalar_subquery() + 1, "at": now, "kind": kind, "data": data}
     connection.execute(insert(events).values(values))
 

@@ -1,77 +1,41 @@
 // Asks again whenever an input moves, and puts the answer in its place. Without this script a button sends the form.
+import { copy, morph, part } from "./page.js";
 
 const TYPING_MS = 150;
 const SLOW_MS = 300;
-const COPIED_MS = 2000;
 
 const box = document.getElementById("explore");
 const said = document.getElementById("said");
-let asking = null;
+let asking = new AbortController();
 let typing = 0;
 let typedIn = ""; // the input that somebody types in: its letters make one step to go back by
 let isStep = false; // what is asked makes a step, whichever question is answered first
 
-/** What a person has in hand, by id: the answer replaces the elements, not what was done to them. */
-function inHand() {
-  const focused = box.contains(document.activeElement) ? document.activeElement : null;
-  const isText = focused instanceof HTMLInputElement && focused.type === "text";
-  return {
-    id: focused?.id ?? "",
-    text: isText ? focused.value : null,
-    from: isText ? focused.selectionStart : 0,
-    to: isText ? focused.selectionEnd : 0,
-    open: [...box.querySelectorAll("details")].map((one) => [one.id, one.open]),
-    scrolled: [...box.querySelectorAll(".scroll")].map((one) => one.scrollLeft),
-  };
+/** Puts a section that takes longer in the place that waits for it. */
+async function fill(address, name, signal) {
+  if (!document.getElementById(`${name}-section`)) return;
+  const html = await part(`${address}&part=${name}`, { signal });
+  const place = document.getElementById(`${name}-section`);
+  if (place) place.outerHTML = html;
 }
 
-function replace(html) {
-  const before = inHand();
-  box.innerHTML = html;
-  for (const [id, open] of before.open) if (document.getElementById(id)) document.getElementById(id).open = open;
-  box.querySelectorAll(".scroll").forEach((one, index) => { one.scrollLeft = before.scrolled[index] ?? 0; });
-  const focused = before.id && document.getElementById(before.id);
-  if (!focused) return;
-  if (before.text !== null) {
-    focused.value = before.text;
-    focused.setSelectionRange(before.from, before.to);
-  }
-  focused.focus({ preventScroll: true });
-}
-
-function section(name) {
-  return document.getElementById(`${name}-section`);
-}
-
-async function part(address, name, signal) {
-  const answer = await fetch(`${address}&part=${name}`, { headers: { Accept: "text/html" }, signal });
-  if (answer.status === 401) location.reload(); // the session is over: the page leads to the login
-  if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
-  return answer.text();
-}
-
-/** Asks about an address, for both parts at once; a newer question takes the place of one that is under way. */
+/** Asks about an address; a newer question takes the place of one that is under way. */
 async function ask(address) {
-  asking?.abort();
-  const own = (asking = new AbortController());
+  asking.abort();
+  const own = new AbortController();
+  asking = own;
   const slow = setTimeout(() => box.setAttribute("aria-busy", "true"), SLOW_MS);
   try {
-    const timeline = part(address, "timeline", own.signal);
-    timeline.catch(() => {}); // said below
-    const [before, curve] = ["timeline", "bandwidth"].map((name) => section(name)?.innerHTML ?? "");
-    replace(await part(address, "explore", own.signal));
-    const place = section("timeline");
-    if (place) place.innerHTML = before; // stands in for the one that comes, so that nothing jumps
-    if (section("bandwidth")) section("bandwidth").innerHTML = curve;
-    const head = box.querySelector("[data-permalink]");
-    if (isStep && new URL(head.dataset.permalink, location).href !== location.href) history.pushState(null, "", head.dataset.permalink);
-    else history.replaceState(null, "", head.dataset.permalink);
+    morph(box, await part(`${address}&part=explore`, { signal: own.signal }));
+    const { permalink, said: words } = box.querySelector("[data-permalink]").dataset;
+    if (isStep && new URL(permalink, location).href !== location.href) history.pushState(null, "", permalink);
+    else history.replaceState(null, "", permalink);
     isStep = false;
-    said.textContent = head.dataset.said;
-    if (place) place.outerHTML = await timeline;
-    if (section("bandwidth")) section("bandwidth").outerHTML = await part(address, "bandwidth", own.signal);
+    said.textContent = words;
+    await Promise.all(["timeline", "bandwidth"].map((name) => fill(address, name, own.signal)));
   } catch (error) {
-    if (error.name !== "AbortError") said.textContent = "No answer: what you see is as before. Change an input to ask again.";
+    if (error.name !== "AbortError")
+      said.textContent = "No answer: what you see is as before. Change an input to ask again.";
   } finally {
     clearTimeout(slow);
     if (own === asking) box.removeAttribute("aria-busy");
@@ -84,17 +48,6 @@ function askForm(typed = "") {
   typedIn = typed;
   const form = document.getElementById("ask");
   ask(`${form.action}?${new URLSearchParams(new FormData(form))}`);
-}
-
-async function copy(link) {
-  const before = link.textContent;
-  try {
-    await navigator.clipboard.writeText(link.href);
-    link.textContent = "Copied";
-  } catch {
-    link.textContent = "Copy it from the address bar";
-  }
-  setTimeout(() => { link.textContent = before; }, COPIED_MS);
 }
 
 box.addEventListener("input", (event) => {
@@ -110,14 +63,20 @@ box.addEventListener("submit", (event) => {
 
 box.addEventListener("click", (event) => {
   const link = event.target.closest("a");
-  if (!link || "zoom" in link.dataset || event.ctrlKey || event.metaKey || event.shiftKey || new URL(link.href).pathname !== location.pathname) return;
+  if (
+    !link ||
+    "zoom" in link.dataset ||
+    event.ctrlKey ||
+    event.metaKey ||
+    event.shiftKey ||
+    new URL(link.href).pathname !== location.pathname
+  )
+    return;
   event.preventDefault();
-  if (link.id === "permalink") copy(link);
-  else {
-    isStep = true;
-    typedIn = "";
-    ask(link.href);
-  }
+  if (link.id === "permalink") return void copy(link, link.href, "Copy it from the address bar");
+  isStep = true;
+  typedIn = "";
+  ask(link.href);
 });
 
 addEventListener("popstate", () => location.reload());

@@ -1,4 +1,6 @@
 // Says beside the form what the sweep would search, while somebody types. Without this script the button "Check" does.
+import { part as fetched } from "./page.js";
+
 const CALM_MS = 120; // a word is typed in several keys; one question serves them all
 
 const form = document.getElementById("new-sweep");
@@ -33,10 +35,8 @@ async function check(part = "answer") {
   const busy = setTimeout(() => answer.setAttribute("aria-busy", "true"), 300);
   try {
     const body = new URLSearchParams(new FormData(form));
-    const response = await fetch(`${form.dataset.check}?part=${part}`, { method: "POST", body, headers: { Accept: "text/html" }, signal: asked.signal });
-    if (response.status === 401) location.reload(); // the session is over: the page leads to the login
-    if (!response.ok) throw new Error(`the service answered ${response.status}`);
-    place(new DOMParser().parseFromString(await response.text(), "text/html"));
+    const html = await fetched(`${form.dataset.check}?part=${part}`, { method: "POST", body, signal: asked.signal });
+    place(new DOMParser().parseFromString(html, "text/html"));
     connection.textContent = "";
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -70,7 +70,9 @@ function takesDrops(box) {
       box.classList.add("over");
     });
   }
-  box.addEventListener("dragleave", (event) => { if (!box.contains(event.relatedTarget)) box.classList.remove("over"); });
+  box.addEventListener("dragleave", (event) => {
+    if (!box.contains(event.relatedTarget)) box.classList.remove("over");
+  });
   box.addEventListener("drop", (event) => {
     box.classList.remove("over");
     const [file] = event.dataTransfer.files;
@@ -79,11 +81,15 @@ function takesDrops(box) {
     take(file);
   });
   box.querySelector(".drop").hidden = false;
-  document.getElementById("in-model-file").addEventListener("change", (event) => { if (event.target.files[0]) take(event.target.files[0]); });
+  document.getElementById("in-model-file").addEventListener("change", (event) => {
+    if (event.target.files[0]) take(event.target.files[0]);
+  });
 }
 
-form.addEventListener("input", (event) => { if (event.target.type !== "file") checkSoon(); });
-form.querySelector('[formaction]').addEventListener("click", (event) => {
+form.addEventListener("input", (event) => {
+  if (event.target.type !== "file") checkSoon();
+});
+form.querySelector("[formaction]").addEventListener("click", (event) => {
   event.preventDefault();
   check();
 });

@@ -104,7 +104,7 @@ def test_a_page_runs_and_loads_nothing_but_the_services_own_files(address: str, 
     assert "frame-ancestors 'none'" in policy
 
 
-@pytest.mark.parametrize("path", ["/api/v1/sweeps", "/api/v1/nothing", "/api/v1/feed.atom", "/static/live.js"])
+@pytest.mark.parametrize("path", ["/api/v1/sweeps", "/api/v1/nothing", "/api/v1/feed.atom", "/static/page.js"])
 def test_what_is_no_page_does_nothing_when_it_is_opened_as_one(address: str, path: str) -> None:
     answer = httpx.get(f"{address}{path}", timeout=PATIENCE_S)
     assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
@@ -129,7 +129,7 @@ def test_every_answer_is_what_it_says_and_tells_other_sites_nothing(
 def test_answers_are_kept_by_no_cache_but_files_are(address: str) -> None:
     assert httpx.get(f"{address}/api/v1/sweeps", timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
     assert httpx.post(f"{address}/api/v1/sweeps", json=CPU, timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
-    assert "Cache-Control" not in httpx.get(f"{address}/static/live.js", timeout=PATIENCE_S).headers
+    assert "Cache-Control" not in httpx.get(f"{address}/static/page.js", timeout=PATIENCE_S).headers
 
 
 def test_pages_hold_no_script_and_no_style_of_their_own(address: str) -> None:
