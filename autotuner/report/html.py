@@ -148,7 +148,8 @@ class Html:
         )
         name = table.name or ("" if section.title else table.caption or "Table")
         named = {"aria_label": name} if name else {"aria_labelledby": section.key}
-        return element("div", whole, class_="scroll", role="region", **named, tabindex="0")
+        role = "region" if name else "group"  # two landmarks of one name would say the same
+        return element("div", whole, class_="scroll", role=role, **named, tabindex="0")
 
     def _head(self, column: Column) -> Markup:
         words: str = with_unit(column)
