@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from markupsafe import Markup
 
-from autotuner.report.charts import Axis, BarCell, Glyph
-from autotuner.report.drawing import Scale, circle, element, line, path, rect
+from autotuner.report.charts import Axis, BarCell, Glyph, Shares
+from autotuner.report.drawing import Scale, circle, element, line, path, picture, rect, text
 
 _BAR, _BAR_HEIGHT = 110, 28
 """Pixels of a bar's cell."""
@@ -31,6 +31,26 @@ def _bar(cell: BarCell) -> Iterator[Markup]:
     if cell.is_signed:
         yield line(start, 0, start, _BAR_HEIGHT, "axis")
     yield rect(min(start, end), 10, abs(end - start), 8, cell.look, radius=1)
+
+
+_SHARES, _SHARES_HEIGHT = 380.0, 18.0
+_NAMED = 0.12
+"""Share of the bar from which on a part has room for its number."""
+
+
+def draw_shares(shares: Shares) -> Markup:
+    """Return a whole as one bar of its parts."""
+    looks = {"best": "m-dot win", "tie": "mem", "rest": "p-band"}
+    parts: list[Markup] = []
+    at = 0.0
+    for share, look in shares.parts:
+        width = share * _SHARES
+        if width >= 1:
+            parts.append(rect(at, 0, width - 2, _SHARES_HEIGHT, looks[look], radius=2))
+            if share >= _NAMED and look != "rest":
+                parts.append(text(at + 8, 13, f"{100 * share:.0f} %", "on-dark"))
+        at += width
+    return picture(_SHARES, _SHARES_HEIGHT, parts, shares.says)
 
 
 # ---------------------------------------------------------------- keys

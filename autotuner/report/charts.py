@@ -39,6 +39,9 @@ Unit = Literal[
     "bytes",
     "bytes/s",
     "tokens/s",
+    "tokens/J",
+    "tokens/$",
+    "tokens/kg CO2",
     "FLOP/s",
     "parameters",
     "$",
@@ -332,7 +335,7 @@ class Parallel:
     axes: Sequence[ChoiceAxis | NumberAxis]
 
 
-Chart = Plot | Intervals | Stacks | Parallel
+Chart = Plot | Intervals | Stacks | Shares | Parallel
 
 
 # ---------------------------------------------------------------- pictures in cells of a table

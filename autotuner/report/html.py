@@ -9,10 +9,11 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup, escape
 
 from autotuner.core.layout import Layout
-from autotuner.report.cells import draw_bar, key
-from autotuner.report.charts import BarCell, Intervals, Plot, Stacks
+from autotuner.report.cells import draw_bar, draw_shares, key
+from autotuner.report.charts import BarCell, Intervals, Parallel, Plot, Shares, Stacks
 from autotuner.report.drawing import draw, element
 from autotuner.report.layouts import chips, degrees
+from autotuner.report.parallel import draw_parallel
 from autotuner.report.report import (
     Block,
     Calendar,
@@ -79,6 +80,10 @@ class Html:
         named = {"id": id or None, "aria_labelledby": one.key, "data_zoomable": zooms or None}
         return element("section", heading, *inside, **named)
 
+    def blocks(self, one: Section) -> Markup:
+        """Return the blocks of a section without its heading, for a template that has one of its own."""
+        return Markup("\n").join(self._block(block, one) for block in one.blocks)
+
     def _block(self, block: Block, section: Section) -> Markup:
         match block:
             case Table():
@@ -96,7 +101,11 @@ class Html:
                 return self._calendar(block)
             case Plot() | Intervals() | Stacks():
                 return draw(block)
-        return self._figures(block)  # type: ignore[arg-type]  # what is left is a sequence of figures
+            case Shares():
+                return draw_shares(block)
+            case Parallel():
+                return draw_parallel(block)
+        return self._figures(block)
 
     def _figures(self, figures: Sequence[Figure]) -> Markup:
         is_large = any(one.is_first for one in figures)

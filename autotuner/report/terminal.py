@@ -136,7 +136,7 @@ def text_of(
         case Quantity():
             is_told = cell.source != "simulated" or cell.value is None or "simulated" in named.lower()
             number = quantity(cell, by_ends=by_ends, scale=scale)
-            return " ".join(filter(None, (number, "" if is_told else "simulated", cell.beside)))
+            return " ".join(filter(None, (number, cell.beside, "" if is_told else "simulated")))
         case Moment():
             return moment(cell.at, cell.time_zone)
         case State():

@@ -82,12 +82,12 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
             return format_bytes(value)
         case "tokens/s" if is_exact:
             return f"{value:,.0f} tokens/s" if value >= 1000 else f"{value:.4g} tokens/s"
-        case "bytes/s" | "tokens/s" | "FLOP/s":
+        case "bytes/s" | "tokens/s" | "tokens/$" | "tokens/kg CO2" | "FLOP/s":
             return format_rate(value, unit.replace("bytes", "B"))
         case "parameters":
             return format_count(value)
         case "$":
-            return f"${value:,.2f}" if value < 1000 else f"${value:,.0f}"
+            return f"${value:.3g}" if value < 0.1 else f"${value:,.2f}" if value < 1000 else f"${value:,.0f}"
         case "count":
             return f"{value:,.0f}"
         case "":
@@ -108,7 +108,7 @@ def with_unit(column: Column) -> str:
 
 def has_wide_interval(cells: Iterable[Cells]) -> bool:
     """Return whether one interval is too wide for ±: then all shares of a table are written by their ends."""
-    given = (cell for cell in cells if isinstance(cell, Quantity))
+    given = (cell for cell in cells if isinstance(cell, Quantity) and cell.unit != "signed_share")
     return any(one.value and one.low is not None and is_wide(_relative(one.value, one.low)) for one in given)
 
 

@@ -54,7 +54,7 @@ def test_the_answer_stands_first_what_how_fast_how_sure_and_what_it_beats(page: 
     expect(card.get_by_role("link", name="rank 2").first).to_be_visible()
     driver.finish(sweep)
     expect(card.get_by_role("heading", level=2)).to_have_text("Train with this layout")
-    expect(card.locator(".answer-figures")).to_contain_text("1.64 ktoken/s")  # with its prefix, as everywhere
+    expect(card.locator(".answer-said")).to_contain_text("1.64 ktokens/s")  # with its prefix, as everywhere
     card.get_by_role("link", name="Why it is fast").click()
     expect(page).to_have_url(re.compile(rf"/trials/{sweep.id}-0001"))
 

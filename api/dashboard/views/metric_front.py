@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
@@ -13,13 +13,14 @@ from api.dashboard.views.address import Address
 from api.dashboard.words import plain
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.report.drawing import draw
-from autotuner.report.sweep_charts import TrialPoint, metric_fronts, trial_points
-from autotuner.search.results.sweep_front import FrontPoint, SweepFront, sweep_front
+from autotuner.report.report import Report, Source
+from autotuner.report.sweep_answer import front_report
+from autotuner.report.sweep_charts import metric_fronts, trial_points
+from autotuner.search.results.sweep_front import SweepFront, sweep_front
 from autotuner.search.text.sentences import listed
 
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0)
@@ -38,16 +39,6 @@ class MetricChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontRow:
-    """A trial of the front as its table shows it; ``values`` with their units, whose names stand in its head."""
-
-    href: str
-    layout: Layout
-    values: tuple[str, ...]
-    point: FrontPoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFrontView:
     """The front of a sweep by the metrics that its address, or else its objective, names."""
 
@@ -56,13 +47,15 @@ class MetricFrontView:
     front: SweepFront | None
     pictures: tuple[Markup, ...]
     """The first metric against each other one."""
-    rows: tuple[FrontRow, ...]
-    """Of the front."""
+    report: Report | None = None
+    """Of the front; None where it cannot be shown."""
     refused: str = ""
     """Why the front cannot be shown as the address asks; empty where it is."""
 
     @classmethod
-    def of(cls, request: SweepRequest, trials: Sequence[Trial], address: Address, *, root: str = "") -> Self | None:
+    def of(
+        cls, request: SweepRequest, trials: Sequence[Trial], address: Address, *, source: Source, root: str = ""
+    ) -> Self | None:
         """None where neither the sweep nor the address asks for one."""
         if not request.objective.front and not address.get("metrics"):
             return None
@@ -70,17 +63,15 @@ class MetricFrontView:
             asked = _asked(request, address)
         except InvalidInput as error:
             choices = _choices(request, *_typed(address))
-            return cls(choices=choices, front=None, pictures=(), rows=(), refused=_refused(error))
+            return cls(choices=choices, front=None, pictures=(), refused=_refused(error))
         front = sweep_front(request, trials, asked.front, asked.profile)
         is_simulated = request.runs_on.engine == SIMULATED
         shown = trial_points(trials, request.objective, root=root, is_simulated=is_simulated)
-        points = {point.number: point for point in shown}
-        layouts = {trial.number: trial.layout for trial in trials}
         return cls(
             choices=_choices(request, front.metrics, asked.profile),
             front=front,
-            pictures=tuple(map(draw, metric_fronts(list(points.values()), front))),
-            rows=tuple(_row(point, front.metrics, points, layouts) for point in front.points),
+            pictures=tuple(map(draw, metric_fronts(shown, front))),
+            report=front_report(front, source),
         )
 
 
@@ -131,12 +122,3 @@ def _offered(metric: Metric, weight: float | None) -> tuple[tuple[str, str, bool
         ("", "0", weight is None),
         *((f"{metric.value}={each:g}", f"{each:g}", each == weight) for each in offered),
     )
-
-
-def _row(
-    point: FrontPoint, metrics: Sequence[Metric], points: Mapping[int, TrialPoint], layouts: Mapping[int, Layout]
-) -> FrontRow:
-    values = zip(metrics, point.values, strict=True)
-    words = tuple(metric.in_words(value).removesuffix(f" {metric.noun}") for metric, value in values)
-    number = point.number
-    return FrontRow(href=points[number].href, layout=layouts[number], values=words, point=point)

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 from api.dashboard.views.address import Address, Permalink
+from api.dashboard.views.choice_grid import HeatView
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.metric_front import MetricFrontView
 from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
-from api.dashboard.views.sweep_answer import HeatView, chances, figures_of_answer, figures_of_prediction
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.words import engine, source
 from api.schemas.sweeps import SweepDetail
@@ -21,6 +21,9 @@ from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
+from autotuner.report.html import Html
+from autotuner.report.report import Report
+from autotuner.report.sweep_answer import answer_report, foreseen_report
 from autotuner.report.sweep_charts import CloudPoint
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
@@ -88,12 +91,13 @@ class SweepLook:
             "sweep": self.sweep,
             "metric_front": found,
             "kind": self._kind,
+            "html": Html(self.root),
             "front_else": self.address.but("metrics", "profile"),
             "compare_by": self.address.with_(metrics=usual),
         }
 
     def _front(self) -> MetricFrontView | None:
-        return MetricFrontView.of(self.sweep.request, self._trials, self.address, root=self.root)
+        return MetricFrontView.of(self.sweep.request, self._trials, self.address, source=self._kind, root=self.root)
 
     def of_all(self, *, with_predicted: bool) -> Mapping[str, Any]:
         """For the whole page.
@@ -222,16 +226,17 @@ class SweepLook:
         ids = [row.trial.id for row in self._ranked[:2] if row.trial]
         foreseen = None if found or self.ranking.rows_of != "untried" else next(iter(self._untried()), None)
         limit_bytes = float(self.sweep.request.trial_job.cluster.accelerator.memory_bytes)
+        is_finished = self.sweep.state.is_finished
+        card: Report | None = None
+        if found is not None:
+            card = answer_report(found, is_finished=is_finished)
+        elif foreseen is not None:
+            card = foreseen_report(foreseen, limit_bytes, is_finished=is_finished)
         return {
-            "answer": found,
+            "card": card,
+            "card_layout": found.best.layout if found else foreseen.layout if foreseen else None,
             "certainty": found.certainty if found else None,
-            "chances": chances(found.certainty) if found else "",
-            "foreseen": foreseen,
-            "figures": figures_of_answer(found.best)
-            if found
-            else figures_of_prediction(foreseen, limit_bytes)
-            if foreseen
-            else (),
+            "html": Html(self.root),
             "best_id": ids[0] if ids else "",
             "second_id": ids[1] if len(ids) > 1 else "",
         }

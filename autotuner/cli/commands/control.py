@@ -33,13 +33,15 @@ def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> No
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
+    from autotuner.core import documents
+    from autotuner.core.run import RunState
 
     with connect(server) as client:
-        answer = client.post(f"/sweeps/{sweep_id}/pause")
+        found = client.pause_sweep(sweep_id)
     if as_json:
-        return print_json(answer)
-    said = "is paused" if answer["state"] == "paused" else "pauses as soon as its trial has stopped"
-    console().print(f"{answer['id']} {said}; `autotuner resume {answer['id']}` has it go on")
+        return print_json(documents.write(found))
+    said = "is paused" if found.state is RunState.PAUSED else "pauses as soon as its trial has stopped"
+    console().print(f"{found.id} {said}; `autotuner resume {found.id}` has it go on")
     return None
 
 

@@ -48,12 +48,8 @@ def front(
     Example: autotuner front sw-k3v7q2mxn5 --metrics mfu,tokens_per_joule
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.answers import front_view
+    from autotuner.cli.console import show
+    from autotuner.report.sweep_answer import front_report
 
     with connect(server) as client:
-        answer = client.get(f"/sweeps/{sweep_id}/front", metrics=metrics, profile=profile)
-    if as_json:
-        return print_json(answer)
-    console().print(front_view(answer))
-    return None
+        show(client.read_front(sweep_id, metrics=metrics, profile=profile), front_report, as_json=as_json)

@@ -325,30 +325,36 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
+    from autotuner.core import documents
+    from autotuner.core.run import RunState
 
     with connect(server) as client:
-        answer = client.post(f"/sweeps/{sweep_id}/cancel")
+        found = client.cancel_sweep(sweep_id)
     if as_json:
-        return print_json(answer)
-    console().print(f"{answer['id']} is {answer['state']}" + (", ending" if answer["state"] == "running" else ""))
+        return print_json(documents.write(found))
+    console().print(f"{found.id} is {found.state}" + (", ending" if found.state is RunState.RUNNING else ""))
     return None
 
 
 def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.answers import answer_view, front_view
     from autotuner.cli.views.sweeps import sweep_view
+    from autotuner.core import documents
+    from autotuner.report.sweep_answer import answer_report, front_report
+    from autotuner.report.terminal import render
 
     stored = client.get(f"/sweeps/{sweep_id}")
-    answer = client.get(f"/sweeps/{sweep_id}/answer")["answer"]
+    answer = client.read_answer(sweep_id).answer
     ranking = client.all(f"/sweeps/{sweep_id}/ranking")
     trials = client.all(f"/sweeps/{sweep_id}/trials")
-    found = {"front": client.get(f"/sweeps/{sweep_id}/front")} if stored["objective"]["front"] else {}
+    front = client.read_front(sweep_id) if stored["objective"]["front"] else None
     if as_json:
-        print_json({"sweep": stored, "answer": answer, "ranking": ranking, "trials": trials, **found})
-    else:
-        if answer is not None:
-            console().print(answer_view(answer))
-        console().print(sweep_view(stored, ranking["items"], trials["items"]))
-        for front in found.values():
-            console().print(front_view(front))
+        found = {} if front is None else {"front": documents.write(front)}
+        told = None if answer is None else documents.write(answer)
+        return print_json({"sweep": stored, "answer": told, "ranking": ranking, "trials": trials, **found})
+    if answer is not None:
+        console().print(render(answer_report(answer, is_finished=stored["finished_at"] is not None)))
+    console().print(sweep_view(stored, ranking["items"], trials["items"]))
+    if front is not None:
+        console().print(render(front_report(front)))
+    return None

@@ -124,11 +124,11 @@ def test_the_front_says_why_each_is_on_it_a_profile_marks_its_first_and_what_no_
     cli: CommandLine, stored: str
 ) -> None:
     text = " ".join(cli.run("front", stored, "--metrics", "mfu,simplicity").split())
-    assert "trial 0: the best of 3 in MFU; trial 1 has +200.0 % simplicity for −20.0 % MFU" in text
-    assert "trial 2 is behind trial 1, which has +33.3 % MFU and +200.0 % simplicity" in text
-    assert "* first by what the sweep ranks by" in text
+    assert "The best of 3 in MFU; trial 1 has +200.0 % simplicity for −20.0 % MFU" in text
+    assert "Trial 2 is behind trial 1, which has +33.3 % MFU and +200.0 % simplicity" in text
+    assert "First by what the sweep ranks by" in text
     assert "MFU simplicity of the front" in text
-    assert "50.0 % 0.33" in text  # the head says of what
+    assert "50.0 % 0.333" in text  # the head says of what
     answers = [
         cli.run_json("front", stored, "--metrics", "mfu,simplicity", "--profile", f"mfu=1,simplicity={weight}")
         for weight in (0.01, 1)

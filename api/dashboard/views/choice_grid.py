@@ -1,0 +1,58 @@
+"""Two choices of a sweep at a time, as its page shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from autotuner.search.results.sensitivity import Cell, Grid
+
+# Two choices at a time.
+
+_SHADES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatCell:
+    """A pair of values."""
+
+    class_: str
+    """Its shade: ``h0`` the lowest, ``h4`` the best, ``hx`` without a result."""
+    said: str
+    """Best MFU in percent; what came of it where nothing has a rank."""
+    href: str
+    """The trial that is shown; empty where none was tried."""
+    words: str
+    """All this for who does not see the shade."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatView:
+    """The best of each pair of values of two choices."""
+
+    grid: Grid
+    cells: tuple[tuple[HeatCell, ...], ...]
+
+    @classmethod
+    def of(cls, found: Grid, *, root: str = "") -> Self:
+        """Shades between the worst and the best cell."""
+        shares = [cell.mfu for row in found.cells for cell in row if cell.mfu is not None]
+        ends = (min(shares), max(shares)) if shares else (0.0, 0.0)
+        cells = tuple(tuple(_heat_cell(cell, found, ends, root) for cell in row) for row in found.cells)
+        return cls(grid=found, cells=cells)
+
+
+def _heat_cell(cell: Cell, grid: Grid, ends: tuple[float, float], root: str) -> HeatCell:
+    pair = f"{grid.row_label} {cell.row}, {grid.column_label} {cell.column}"
+    href = f"{root}/trials/{cell.trial_id}" if cell.trial_id else ""
+    if cell.mfu is None:
+        said = "failed" if cell.num_failed else "–"
+        return HeatCell(class_="hx", said=said, href=href, words=f"{pair}: {'failed' if href else 'not tried'}")
+    words = f"{pair}: {100 * cell.mfu:.1f} % MFU, best of {cell.num_ranked}"
+    return HeatCell(class_=_shade(cell.mfu, *ends), said=f"{100 * cell.mfu:.1f}", href=href, words=words)
+
+
+def _shade(share: float, low: float, high: float) -> str:
+    if share == high:
+        return f"h{_SHADES}"
+    return f"h{int(_SHADES * (share - low) / (high - low))}"

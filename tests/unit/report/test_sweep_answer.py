@@ -1,0 +1,90 @@
+"""The answer of a sweep and its front: terminal, page, Markdown and JSON carry the same figures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autotuner.core import documents
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial, TrialState
+from autotuner.report.html import Html
+from autotuner.report.markdown import markdown
+from autotuner.report.report import Report
+from autotuner.report.sweep_answer import answer_report, front_report
+from autotuner.report.terminal import render
+from autotuner.search.results.sweep_answer import answer
+from autotuner.search.results.sweep_front import sweep_front
+from tests.builders import cpu_layout, measurement, prediction, sweep_request
+
+
+def trials(*mfus: float) -> list[Trial]:
+    return [
+        Trial(
+            id=f"sw-1-000{number}",
+            sweep_id="sw-1",
+            number=number,
+            state=TrialState.COMPLETE,
+            layout=cpu_layout(micro_batch_size=number + 1),
+            prediction=prediction(),
+            measurement=measurement(mfu=mfu, tokens_per_s=1e5 * mfu, step_time_s=1 / mfu),
+        )
+        for number, mfu in enumerate(mfus)
+    ]
+
+
+def surfaces(report: Report) -> dict[str, str]:
+    console = Console(width=400)
+    with console.capture() as printed:
+        console.print(render(report))
+    page = re.sub(r"<[^>]+>", " ", str(Html().sections(report)))
+    texts = {"terminal": printed.get(), "page": page, "markdown": markdown(report).replace("\\", "")}
+    return {name: " ".join(text.split()) for name, text in texts.items()}
+
+
+@pytest.fixture
+def request_() -> SweepRequest:
+    return sweep_request()
+
+
+def test_an_answer_carries_the_same_figures_on_every_surface(request_: SweepRequest) -> None:
+    found = answer(request_, trials(0.4, 0.3))
+    assert found is not None
+    for name, text in surfaces(answer_report(found)).items():
+        assert "40.0" in text, name
+        assert "+33.3 %" in text, name
+        assert "rank 2" in text, name
+    written = documents.write(found)
+    assert written["best"]["mfu"] == 0.4
+    assert written["beaten"][0]["gain"] == pytest.approx(1 / 3)
+
+
+def test_a_report_says_whether_the_layout_may_be_trained_with(request_: SweepRequest) -> None:
+    found = answer(request_, trials(0.4))
+    assert found is not None
+    advice = [answer_report(found, is_finished=is_finished)["answer"] for is_finished in (True, False)]
+    assert [one.title for one in advice if one] == ["Train with this layout", "Best layout so far"]
+    simulated = replace(found, best=replace(found.best, source="simulated"))
+    section = answer_report(simulated)["answer"]
+    assert section is not None
+    assert section.title == "Best found; measure it, before you train with it"
+
+
+def test_a_front_carries_the_same_figures_on_every_surface(request_: SweepRequest) -> None:
+    asked = replace(request_, objective=Objective(front=(Metric.MFU, Metric.TOKENS_PER_S)))
+    found = sweep_front(asked, trials(0.4, 0.3))
+    for name, text in surfaces(front_report(found, "measured")).items():
+        assert "40.0 %" in text, name
+        assert "40 ktokens/s" in text, name
+        assert "trial 1 is behind trial 0" in text.lower(), name
+    assert documents.write(found)["points"][0]["values"] == [0.4, 4e4]
+
+
+def test_a_front_without_a_point_says_so(request_: SweepRequest) -> None:
+    asked = replace(request_, objective=Objective(front=(Metric.MFU, Metric.TOKENS_PER_S)))
+    for text in surfaces(front_report(sweep_front(asked, []))).values():
+        assert "No trial has a result that tells MFU and token rate yet." in text
