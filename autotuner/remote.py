@@ -35,18 +35,7 @@ from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPa
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
 from api.schemas.service import (
     AttentionList,
-    AuditPage,
-    CallerView,
-    DeliveryPage,
-    TokenCreate,
-    TokenCreated,
-    TokenList,
     TrainerList,
-    WebhookCreate,
-    WebhookCreated,
-    WebhookList,
-    WebhookTest,
-    WebhookView,
     WorkerList,
 )
 from api.schemas.sweeps import SweepDetail, SweepPage
@@ -56,8 +45,15 @@ from autotuner.catalog.networks import NetworkPreset
 from autotuner.catalog.software import StackProfile
 from autotuner.core import documents
 from autotuner.core.accelerator import Accelerator
-from autotuner.core.access import Token
-from autotuner.core.announcement import Delivery, DeliveryState
+from autotuner.core.access import AuditEntry, CallerUsage, Token, TokenCreate, TokenCreated
+from autotuner.core.announcement import (
+    Delivery,
+    DeliveryState,
+    WebhookAnswer,
+    WebhookCreate,
+    WebhookCreated,
+    WebhookStanding,
+)
 from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
@@ -623,31 +619,31 @@ class Remote:
         return self._get(f"/badges/{name}", str)
 
     # ---------------------------------------------------------------- announcements
-    def list_webhooks(self) -> WebhookList:
+    def list_webhooks(self) -> Listed[WebhookStanding]:
         """Where outcomes are posted."""
-        return self._get("/webhooks", WebhookList)
+        return self._get("/webhooks", Listed[WebhookStanding])
 
     def create_webhook(self, body: WebhookCreate) -> WebhookCreated:
         """Have outcomes posted somewhere; the answer alone has the secret."""
         return self._post("/webhooks", WebhookCreated, body)
 
-    def read_webhook(self, name: str) -> WebhookView:
+    def read_webhook(self, name: str) -> WebhookStanding:
         """A webhook."""
-        return self._get(f"/webhooks/{name}", WebhookView)
+        return self._get(f"/webhooks/{name}", WebhookStanding)
 
-    def remove_webhook(self, name: str) -> WebhookView:
+    def remove_webhook(self, name: str) -> WebhookStanding:
         """Forget a webhook and its deliveries."""
-        return self._delete(f"/webhooks/{name}", WebhookView)
+        return self._delete(f"/webhooks/{name}", WebhookStanding)
 
-    def test_webhook(self, name: str) -> WebhookTest:
+    def test_webhook(self, name: str) -> WebhookAnswer:
         """Post something to it now."""
-        return self._post(f"/webhooks/{name}/test", WebhookTest)
+        return self._post(f"/webhooks/{name}/test", WebhookAnswer)
 
     def list_deliveries(
         self, *, webhook: str | None = None, state: DeliveryState | None = None, limit: int = 50, offset: int = 0
-    ) -> DeliveryPage:
+    ) -> Listed[Delivery]:
         """Deliveries, newest first."""
-        return self._get("/deliveries", DeliveryPage, webhook=webhook, state=state, limit=limit, offset=offset)
+        return self._get("/deliveries", Listed[Delivery], webhook=webhook, state=state, limit=limit, offset=offset)
 
     def send_again(self, delivery_id: str) -> Delivery:
         """Try a delivery again that was given up."""
@@ -719,13 +715,13 @@ class Remote:
         return self._post(f"/checks/{check_id}/cancel", CheckView)
 
     # ---------------------------------------------------------------- who may call
-    def read_caller(self) -> CallerView:
+    def read_caller(self) -> CallerUsage:
         """Who the service takes this client for, and what that may take."""
-        return self._get("/caller", CallerView)
+        return self._get("/caller", CallerUsage)
 
-    def list_tokens(self) -> TokenList:
+    def list_tokens(self) -> Listed[Token]:
         """Tokens of all callers, without their secrets."""
-        return self._get("/tokens", TokenList)
+        return self._get("/tokens", Listed[Token])
 
     def create_token(self, body: TokenCreate) -> TokenCreated:
         """Let a person or a program in; the answer alone has the token."""
@@ -735,9 +731,9 @@ class Remote:
         """Take a token back, with the sessions that it opened."""
         return self._post(f"/tokens/{token_id}/revoke", Token)
 
-    def read_audit(self, *, caller: str | None = None, limit: int = 50, offset: int = 0) -> AuditPage:
+    def read_audit(self, *, caller: str | None = None, limit: int = 50, offset: int = 0) -> Listed[AuditEntry]:
         """Who changed what and who was refused, newest first."""
-        return self._get("/audit", AuditPage, caller=caller, limit=limit, offset=offset)
+        return self._get("/audit", Listed[AuditEntry], caller=caller, limit=limit, offset=offset)
 
     # ---------------------------------------------------------------- what the service knows and is
     def compare_layouts(self, body: ComparisonRequest) -> LayoutComparison:

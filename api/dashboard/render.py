@@ -6,6 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -70,8 +71,9 @@ def report_page(
     every_s: float | None = None,
     parent: tuple[str, str] | None = None,
     json: str = "",
-    number: int = 1,
-    is_last: bool = True,
+    template: str = "report.html",
+    status: int = 200,
+    **values: Any,
 ) -> Response:
     """A report as a page, or its sections alone.
 
@@ -82,14 +84,16 @@ def report_page(
         every_s: Seconds after which the page asks for its sections again; None: never.
         parent: Words and path of the page above.
         json: Path of the same as JSON; empty: none.
-        number: Of the page, where a list has several; counts from 1.
-        is_last: No page comes after it.
+        template: That of a page with forms.
+        status: Of the answer.
+        values: Of the template.
     """
-    html = Html(request.scope.get("root_path", ""))
+    html = Html(request.scope.get("root_path", ""), csrf_in(request.scope) or "")
     if part:
         return Response(html.sections(report), media_type="text/html")
-    around: dict[str, Any] = {"every_s": every_s, "parent": parent, "json": json, "number": number, "is_last": is_last}
-    return page(request, "report.html", report=report, html=html, **around)
+    live = urlencode({**request.query_params, "part": "live"})
+    around = {"live": live, "every_s": every_s, "parent": parent, "json": json}
+    return page(request, template, status=status, report=report, html=html, **around, **values)
 
 
 def service_of(request: Request) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,22 +14,19 @@ from api.openapi import problems
 from api.schemas.catalog import Health, Readiness
 from api.schemas.service import (
     AttentionList,
-    AuditPage,
-    CallerView,
-    DeliveryPage,
-    TokenCreate,
-    TokenCreated,
-    TokenList,
-    WebhookCreate,
-    WebhookCreated,
-    WebhookList,
-    WebhookTest,
-    WebhookView,
     WorkerList,
 )
-from autotuner.core.access import Scope, Token
-from autotuner.core.announcement import Delivery, DeliveryState
+from autotuner.core.access import AuditEntry, CallerUsage, Scope, Token, TokenCreate, TokenCreated
+from autotuner.core.announcement import (
+    Delivery,
+    DeliveryState,
+    WebhookAnswer,
+    WebhookCreate,
+    WebhookCreated,
+    WebhookStanding,
+)
 from autotuner.core.documents import Document
+from autotuner.core.listed import Listed
 from autotuner.service.build import App
 from autotuner.store.options import Page
 
@@ -106,12 +102,13 @@ CallerName = Annotated[str | None, Query(max_length=128, description="Only what 
 
 
 @audit_router.get("/audit", responses=problems(422), openapi_extra=needs(Scope.ADMIN))
-def read_audit(app: AppOf, page: PageOf, caller: CallerName = None) -> Document[AuditPage]:
+def read_audit(app: AppOf, page: PageOf, caller: CallerName = None) -> Document[Listed[AuditEntry]]:
     """List what was changed and what was refused, newest first: who asked, for what, when, and from where.
 
     What only looks, predicts or explains is not listed. A refusal that is repeated within a minute is listed once.
     """
-    return AuditPage.of(app.store.access, caller, page)
+    found, total = app.store.access.audit(caller=caller, page=page)
+    return Listed(items=tuple(found), total=total, limit=page.limit, offset=page.offset)
 
 
 # Who calls, and the tokens that let callers in.
@@ -124,10 +121,10 @@ TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,32}$", examples=["k3v7q2mxn5
 
 
 @tokens_router.get("/caller", responses=problems())
-def read_caller(app: AppOf, caller: CallerOf) -> Document[CallerView]:
+def read_caller(app: AppOf, caller: CallerOf) -> Document[CallerUsage]:
     """Read who the service takes you for, what you may do, how much of it, and what you take of that now."""
     usage = app.store.access.usage(caller.name, now=app.clock.now())
-    return CallerView(name=caller.name, scope=caller.scope, quota=caller.quota, token_id=caller.token_id, usage=usage)
+    return CallerUsage(name=caller.name, scope=caller.scope, quota=caller.quota, token_id=caller.token_id, usage=usage)
 
 
 @tokens_router.post("/tokens", status_code=201, responses=problems(400, 422), openapi_extra=_ADMIN)
@@ -138,9 +135,9 @@ def create_token(app: AppOf, caller: CallerOf, body: Document[TokenCreate]) -> D
 
 
 @tokens_router.get("/tokens", responses=problems(), openapi_extra=_ADMIN)
-def list_tokens(app: AppOf) -> Document[TokenList]:
+def list_tokens(app: AppOf) -> Document[Listed[Token]]:
     """List all tokens, without their secrets, with when each was last used."""
-    return TokenList(items=tuple(app.tokens.all()))
+    return Listed.whole(app.tokens.all())
 
 
 @tokens_router.post("/tokens/{token_id}/revoke", responses=problems(404, 422), openapi_extra=_ADMIN)
@@ -172,43 +169,46 @@ def create_webhook(
     The answer has the secret of the signatures, which no other answer shows. The URL is one of https and leads into
     the public internet, unless the operator allows other networks.
     """
-    added = app.webhooks.add(replace(body.webhook(), created_by=caller.name))
+    added = app.webhooks.add(body, caller.name)
     response.headers["Location"] = request.url_for("read_webhook", name=added.name).path
-    return WebhookCreated(webhook=WebhookView.of(added, app.store.announcements), secret=added.secret)
+    return WebhookCreated(webhook=app.webhooks.standing(added), secret=added.secret)
 
 
 @webhooks_router.get("/webhooks", responses=problems())
-def list_webhooks(app: AppOf) -> Document[WebhookList]:
+def list_webhooks(app: AppOf) -> Document[Listed[WebhookStanding]]:
     """List the webhooks with how many deliveries wait and how many were given up."""
-    return WebhookList.of(app.store.announcements)
+    return Listed.whole(app.webhooks.standings())
 
 
 @webhooks_router.get("/webhooks/{name}", responses=problems(404, 422))
-def read_webhook(app: AppOf, name: Name) -> Document[WebhookView]:
+def read_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
     """Read a webhook; its secret and what follows the host of its URL are not shown."""
-    return WebhookView.of(app.store.announcements.get_webhook(name), app.store.announcements)
+    return app.webhooks.standing(app.store.announcements.get_webhook(name))
 
 
 @webhooks_router.delete("/webhooks/{name}", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
-def remove_webhook(app: AppOf, name: Name) -> Document[WebhookView]:
+def remove_webhook(app: AppOf, name: Name) -> Document[WebhookStanding]:
     """Forget a webhook with its deliveries, those that wait too."""
-    removed = WebhookView.of(app.store.announcements.get_webhook(name), app.store.announcements)
+    removed = app.webhooks.standing(app.store.announcements.get_webhook(name))
     app.store.announcements.remove_webhook(name)
     return removed
 
 
 @webhooks_router.post("/webhooks/{name}/test", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
-def test_webhook(app: AppOf, name: Name) -> Document[WebhookTest]:
+def test_webhook(app: AppOf, name: Name) -> Document[WebhookAnswer]:
     """Post a test to a webhook now, once, and answer with what became of it."""
-    return WebhookTest.of(app.webhooks.test(name))
+    return app.webhooks.test(name)
 
 
 @webhooks_router.get("/deliveries", responses=problems(404, 422))
 def list_deliveries(
     app: AppOf, page: PageOf, webhook: _WebhookOf = None, state: _StateOf = None
-) -> Document[DeliveryPage]:
+) -> Document[Listed[Delivery]]:
     """List deliveries, newest first; those in the state `dead` were given up and wait to be sent again by hand."""
-    return DeliveryPage.of(app.store.announcements, webhook, state, page)
+    if webhook is not None:
+        app.store.announcements.get_webhook(webhook)
+    found, total = app.store.announcements.deliveries(webhook=webhook, state=state, page=page)
+    return Listed(items=tuple(found), total=total, limit=page.limit, offset=page.offset)
 
 
 @webhooks_router.post(

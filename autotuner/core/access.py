@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from enum import StrEnum
+from typing import Annotated
+
+from annotated_types import MaxLen, MinLen
 
 from autotuner.core.errors import InvalidInput, NotYours, QuotaExceeded
 from autotuner.core.value import Count, Positive, value
@@ -202,6 +205,44 @@ class Token:
     def is_valid(self, now: float) -> bool:
         """Neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@value
+class TokenCreate:
+    """Who or what shall be let in."""
+
+    name: Annotated[str, MinLen(1), MaxLen(MAX_NAME)]
+    """Of the person or program; a name may have several tokens, and owns what they make."""
+    scope: Scope = Scope.RUN
+    """What they may do; each holds what stands before it: `read`, `run`, `admin`."""
+    quota: Quota = field(default_factory=Quota)
+    """How much they may take; left out, as much as there is."""
+    expires_at: float | None = None
+    """Epoch seconds; left out, never."""
+
+
+@value
+class TokenCreated:
+    """A new token, and what to give to whom it is for."""
+
+    token: Token
+    text: str
+    """What they show: `Authorization: Bearer` and this. It is kept nowhere and not shown again."""
+
+
+@value
+class CallerUsage:
+    """Who the service takes you for."""
+
+    name: str
+    """What you make belongs to it; empty where the service asks nobody."""
+    scope: Scope
+    """What you may do."""
+    quota: Quota
+    token_id: str | None
+    """Of the token that let you in, also through a session; null: a proxy did, or nobody was asked."""
+    usage: Usage
+    """What you take of your quota now; of accelerator-hours, in the last 24 hours."""
 
 
 @value

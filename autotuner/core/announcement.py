@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.value import value
+from autotuner.core.documents import Key
+from autotuner.core.value import derived, value
 
 if TYPE_CHECKING:
     from autotuner.core.sweep import SweepOverview
@@ -137,6 +138,50 @@ class Webhook:
 
 
 @value
+class WebhookCreate:
+    """Where announcements shall go."""
+
+    name: Key
+    """Of the webhook, unique."""
+    url: str
+    """What is posted to."""
+    kinds: tuple[AnnouncementKind, ...] = ()
+    """What it wants; empty: everything."""
+    format: PayloadFormat = PayloadFormat.JSON
+    """`json` for programs, `slack` for an incoming webhook of Slack or of what understands its messages."""
+    secret: str | None = None
+    """Key of the signature, `whsec_` and base64; left out, one is made."""
+
+
+@value
+class WebhookStanding:
+    """A webhook, without what only its receiver may know."""
+
+    name: str
+    posts_to: str
+    """Scheme and host of its URL; the rest is often a credential."""
+    kinds: tuple[AnnouncementKind, ...]
+    """What it wants; empty: everything."""
+    format: PayloadFormat
+    created_at: float
+    num_pending: int
+    """Deliveries that are still to be made."""
+    num_dead: int
+    """Deliveries that were given up."""
+    created_by: str = ""
+    """Name of the caller who added it; empty where nobody was asked who they are."""
+
+
+@value
+class WebhookCreated:
+    """A new webhook."""
+
+    webhook: WebhookStanding
+    secret: str
+    """Key of its signatures, for the receiver; never shown again."""
+
+
+@value
 class DeliveryProgress:
     """What was tried of a delivery by now."""
 
@@ -171,7 +216,7 @@ class Delivery:
 
 
 @value
-class Answer:
+class WebhookAnswer:
     """How a post to a webhook ended."""
 
     status: int | None
@@ -182,6 +227,7 @@ class Answer:
     """How long the receiver wants to be left alone; None where it does not say."""
 
     @property
+    @derived
     def is_accepted(self) -> bool:
         """The receiver has it."""
         return self.status is not None and HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES

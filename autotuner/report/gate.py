@@ -19,6 +19,7 @@ from autotuner.report.report import (
     Lines,
     Link,
     Moment,
+    Pager,
     Quantity,
     Quiet,
     Report,
@@ -45,7 +46,13 @@ _NEW = "this change"
 
 
 # ------------------------------------------------------------------ all of them
-def gates_report(gates: Sequence[MfuGate], total: int, baselines: Sequence[Baseline] = (), server: str = "") -> Report:
+def gates_report(
+    gates: Sequence[MfuGate],
+    total: int,
+    baselines: Sequence[Baseline] = (),
+    server: str = "",
+    pager: Pager | None = None,
+) -> Report:
     """Return gates, newest first, and the baselines that they are held to.
 
     Args:
@@ -53,6 +60,7 @@ def gates_report(gates: Sequence[MfuGate], total: int, baselines: Sequence[Basel
         total: How many there are in all.
         baselines: In their order; empty: they are not shown.
         server: Address that commands shall name; empty: none.
+        pager: Leads to newer and older gates; None: there are none.
     """
     columns = (
         Column("gate", is_number=False),
@@ -73,7 +81,8 @@ def gates_report(gates: Sequence[MfuGate], total: int, baselines: Sequence[Basel
         "autotuner gate --model llama-demo --cluster local --seq-len 128 --global-batch 16 \\\n"
         f'  --layout "mb1 fp32" --baseline main --set-baseline{f" --server {server}" if server else ""}'
     )
-    sections = [Section(blocks=(table,) if total else (table, Code(first)))]
+    below: Sequence[Block] = [pager] if pager else []
+    sections = [Section(blocks=(table, *below) if total else (table, Code(first)))]
     sections += [Section(title="Baselines", blocks=(_baselines(baselines),))] if baselines else []
     return Report(headline="MFU gates", sections=sections)
 

@@ -16,10 +16,12 @@ from autotuner.report.layouts import chips, degrees
 from autotuner.report.parallel import draw_parallel
 from autotuner.report.report import (
     Block,
+    Button,
     Calendar,
     Cell,
     Cells,
     Chip,
+    Choices,
     Code,
     Column,
     Figure,
@@ -28,6 +30,7 @@ from autotuner.report.report import (
     Link,
     Moment,
     Notice,
+    Pager,
     Quantity,
     Quiet,
     Report,
@@ -47,10 +50,12 @@ class Html:
 
     Args:
         root: Path before every address of the service.
+        csrf: What forms carry to show that they come from this page; empty: they need nothing.
     """
 
-    def __init__(self, root: str = "") -> None:
+    def __init__(self, root: str = "", csrf: str = "") -> None:
         self._root = root
+        self._csrf = csrf
 
     # ------------------------------------------------------------------ sections
     def facts(self, report: Report) -> Markup:
@@ -70,7 +75,7 @@ class Html:
             id: Of the section itself; its heading has ``one.key``.
             zooms: Part of the page that a script asks for when a link in the section is followed; empty: none.
         """
-        note = [element("p", one.note, class_="quiet")] if one.note else []
+        note = [element("p", _prose(one.note), class_="quiet")] if one.note else []
         inside = [self._block(block, one) for block in one.blocks]
         if not one.title:
             return element("section", *note, *inside)
@@ -99,6 +104,10 @@ class Html:
                 return element("details", *inside, id=block.id or None, open="" if block.is_open else None)
             case Calendar():
                 return self._calendar(block)
+            case Choices():
+                return self._choices(block)
+            case Pager():
+                return self._pager(block)
             case Plot() | Intervals() | Stacks():
                 return draw(block)
             case Shares():
@@ -140,17 +149,17 @@ class Html:
 
     def _line(self, cells: Cells) -> Markup:
         if isinstance(cells, str):
-            return escape(sentence(cells))
+            return _prose(sentence(cells))
         return _joined([self.cell(one) for one in _every(cells)], " ")
 
     # ------------------------------------------------------------------ tables
     def _table(self, table: Table, section: Section) -> Markup:
         if not table.rows:
-            return element("p", table.if_empty, class_="quiet") if table.if_empty else Markup()
+            return element("p", _prose(table.if_empty), class_="quiet") if table.if_empty else Markup()
         by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
         heads = map(self._head, table.columns)
         rows = (self._row(row, table.columns, by_ends=by_ends) for row in table.rows)
-        caption = [element("caption", table.caption)] if table.caption else []
+        caption = [element("caption", _prose(table.caption))] if table.caption else []
         head = element("thead", element("tr", *heads))
         whole = element(
             "table", *caption, head, element("tbody", *rows), class_="compact" if table.is_compact else "cards"
@@ -161,6 +170,8 @@ class Html:
         return element("div", whole, class_="scroll", role=role, **named, tabindex="0")
 
     def _head(self, column: Column) -> Markup:
+        if not column.name:
+            return element("td")
         words: str = with_unit(column)
         words = element("span", words, class_="sr") if column.is_drawn else words
         return element("th", words, scope="col", class_=_look(column))
@@ -201,15 +212,15 @@ class Html:
                 marks = [element("small", small)] if small else []
                 return _joined([escape(number), *marks, *([] if is_told else [tag])], " ")
             case Moment():
-                return element("time", moment(cell.at, cell.time_zone), datetime=moment(cell.at))
+                at = moment(cell.at, cell.time_zone, has_seconds=cell.has_seconds)
+                return element("time", at, datetime=moment(cell.at))
             case State():
-                return element("span", plain(cell.word), class_=f"state {cell.word}")
+                return element("span", plain(cell.word), class_=f"state {cell.look or cell.word}")
             case Link():
                 return element("a", cell.words, href=self._address(cell), id=cell.key or None)
-            case Quiet():
-                return element("span", cell.words, class_="quiet")
-            case Strong():
-                return element("strong", cell.words)
+            case Quiet() | Strong():
+                is_strong = isinstance(cell, Strong)
+                return element("strong" if is_strong else "span", cell.words, class_=None if is_strong else "quiet")
             case Chip():
                 return element("span", cell.words, class_=f"chip {cell.look}".strip())
             case Swatch():
@@ -220,6 +231,8 @@ class Html:
                 return draw_bar(cell)
             case Layout():
                 return self.layout(cell)
+            case Button():
+                return self._button(cell)
         return escape(cell)
 
     def layout(self, layout: Layout) -> Markup:
@@ -229,9 +242,30 @@ class Html:
         said = (element("span", chip, class_="chip") for chip in chips(layout))
         return element("span", *heading, class_="layout") + Markup(" ") + element("span", *said, class_="chips")
 
+    def _button(self, button: Button) -> Markup:
+        carried = [element("input", type="hidden", name="csrf", value=self._csrf)] if self._csrf else []
+        pressed = element("button", button.words, aria_label=button.says)
+        return element("form", *carried, pressed, method="post", action=f"{self._root}/{quote(button.path)}")
+
     def _address(self, link: Link) -> str:
         path = "/".join([link.kind, *([quote(link.id, safe="")] if link.id else [])])
         return f"{self._root}/{path}{'?' * bool(link.query)}{urlencode(link.query)}"
+
+    # ------------------------------------------------------------------ the same, otherwise
+    def _choices(self, choices: Choices) -> Markup:
+        links = (self._choice(link, is_chosen=is_chosen) for link, is_chosen in choices.links)
+        return element("ul", *links, class_="formats", aria_label=choices.name)
+
+    def _choice(self, link: Link, *, is_chosen: bool) -> Markup:
+        current = "true" if is_chosen else None
+        return element(
+            "li", element("a", link.words, href=self._address(link), id=link.key or None, aria_current=current)
+        )
+
+    def _pager(self, pager: Pager) -> Markup:
+        both = (("prev", pager.newer), ("next", pager.older))
+        links = [element("a", one.words, rel=rel, href=self._address(one)) for rel, one in both if one]
+        return element("nav", *links, class_="pages", aria_label="Pages") if links else Markup()
 
     # ------------------------------------------------------------------ days
     def _calendar(self, calendar: Calendar) -> Markup:
@@ -270,6 +304,12 @@ class Html:
 
 def _day(day: date) -> str:
     return f"{day.day} {day:%b}"
+
+
+def _prose(text: str) -> Markup:
+    """Return a statement in which `` `words` `` are set as code."""
+    parts = (element("code", one) if place % 2 else escape(one) for place, one in enumerate(text.split("`")))
+    return Markup().join(parts)
 
 
 def _look(column: Column) -> str | None:

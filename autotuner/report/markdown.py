@@ -9,7 +9,6 @@ from autotuner.report.report import (
     Block,
     Cells,
     Code,
-    Column,
     Figure,
     Folded,
     Lines,
@@ -64,6 +63,7 @@ def _block(block: Block) -> Iterator[str]:
     match block:
         case Table() if block.rows:
             yield "\n".join(_table(block))
+            yield from (f"> {_plain(words)}" for words in filter(None, [block.caption]))
         case Table():
             yield from filter(None, [_plain(block.if_empty)])
         case Lines():
@@ -88,7 +88,7 @@ def _figures(block: Block) -> Sequence[Figure]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    shown: Sequence[tuple[int, Column]] = [pair for pair in enumerate(table.columns) if not pair[1].is_drawn]
+    shown = table.told
     yield f"| {' | '.join(_plain(' '.join(with_unit(one).split())) for _, one in shown)} |"
     yield f"| {' | '.join('--:' if one.is_number else '---' for _, one in shown)} |"
     for row in table.rows:

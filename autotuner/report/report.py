@@ -74,6 +74,7 @@ class Moment:
 
     at: float
     time_zone: str = "UTC"
+    has_seconds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class State:
     """A state or verdict in the words of its enum; pages show it as a coloured badge."""
 
     word: str
+    look: str = ""
+    """The state in whose colours it is shown; empty: its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,19 @@ class Words:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    """What a click on a page does; terminals have a command for it."""
+
+    words: str
+    path: str
+    """Where it posts to: ``tokens/k3v7q2mxn5/revoke``."""
+    says: str
+    """What a screen reader says, to whom the row is not in sight."""
+
+
 Cell: TypeAlias = (
-    str | Quantity | Moment | State | Link | Quiet | Strong | Chip | Swatch | Words | Layout | BarCell | None
+    str | Quantity | Moment | State | Link | Quiet | Strong | Chip | Swatch | Words | Layout | BarCell | Button | None
 )
 Cells: TypeAlias = Cell | tuple[Cell, ...]
 """One cell; several stand under each other on a page and beside each other in a terminal."""
@@ -169,6 +183,8 @@ class Column:
     """One unit, which the head names, and one number of digits for all its numbers; None: each number has its own."""
     is_drawn: bool = False
     """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
+    is_action: bool = False
+    """Its cells are buttons; a terminal leaves it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +200,11 @@ class Table:
     """What it holds, for screen readers; empty: what its section is called."""
     is_compact: bool = False
     """Its rows are low, and remain rows on a phone. A row whose first cell is ``Strong`` is the sum of the others."""
+
+    @property
+    def told(self) -> Sequence[tuple[int, Column]]:
+        """Return the columns that words can say, with their places: neither pictures nor buttons."""
+        return [(place, one) for place, one in enumerate(self.columns) if not (one.is_drawn or one.is_action)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,8 +259,43 @@ class Calendar:
     """Every word that there can be, for the key."""
 
 
-Picture = Calendar | Chart
-"""What terminals and Markdown leave out; its numbers stand beside it as text, too."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Links to the same page with another filter."""
+
+    name: str
+    """What is chosen."""
+    links: Sequence[tuple[Link, bool]]
+    """Each with whether the page is that one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pager:
+    """Links to the pages of a list before and after this one, the newest first."""
+
+    newer: Link | None
+    older: Link | None
+
+    @classmethod
+    def of(cls, kind: str, number: int, *, is_last: bool, **query: str) -> Pager:
+        """Return the links of a page.
+
+        Args:
+            kind: Path of the list.
+            number: Of the page, from 1.
+            is_last: Nothing is older.
+            query: What the list is asked for; what is empty is left out.
+        """
+        asked: dict[str, str | int] = {name: word for name, word in query.items() if word}
+        before, after = (asked | {"number": number + step} for step in (-1, 1))
+        return cls(
+            newer=Link("Newer", kind, query=before) if number > 1 else None,
+            older=None if is_last else Link("Older", kind, query=after),
+        )
+
+
+Picture = Calendar | Chart | Choices | Pager
+"""What terminals and Markdown leave out; numbers of pictures stand beside them as text, too."""
 
 Block: TypeAlias = "Sequence[Figure] | Table | Lines | Code | Notice | Folded | Picture"
 

@@ -16,6 +16,7 @@ from autotuner.core.layout import Layout
 from autotuner.report.charts import BarCell
 from autotuner.report.report import (
     Block,
+    Button,
     Cell,
     Cells,
     Chip,
@@ -47,7 +48,8 @@ _UNBOUNDED_COLUMNS = 10_000
 def render(report: Report) -> RenderableType:
     """The headline, then the sections with an empty line between two of them."""
     head = Text(report.headline, style="bold")
-    state = [Text(plain(report.state.word), style=_STATE_STYLES.get(report.state.word, ""))] if report.state else []
+    look = (report.state.look or report.state.word) if report.state else ""
+    state = [Text(plain(report.state.word), style=_STATE_STYLES.get(look, ""))] if report.state else []
     facts = [Text(line_of(report.facts))] if report.facts else []
     return Group(head, *state, *facts, *_sections(report.sections))
 
@@ -131,14 +133,14 @@ def text_of(
     match cell:
         case None:
             return DASH
-        case BarCell():
+        case BarCell() | Button():
             return ""
         case Quantity():
             is_told = cell.source != "simulated" or cell.value is None or "simulated" in named.lower()
             number = quantity(cell, by_ends=by_ends, scale=scale)
             return " ".join(filter(None, (number, cell.beside, "" if is_told else "simulated")))
         case Moment():
-            return moment(cell.at, cell.time_zone)
+            return moment(cell.at, cell.time_zone, has_seconds=cell.has_seconds)
         case State():
             return plain(cell.word)
         case Link() | Quiet() | Strong() | Chip() | Swatch():
@@ -165,7 +167,7 @@ def _table(table: Table) -> RenderableType:
     by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in every(cells))
     at = next((place for place, cells in enumerate(table.rows[0]) if isinstance(every(cells)[0], Layout)), None)
     if at is None:
-        shown = [(place, column) for place, column in enumerate(table.columns) if not column.is_drawn]
+        shown = table.told
         grid = plain_table(*(replace(column, name=with_unit(column)) for _, column in shown))
         for row in table.rows:
             grid.add_row(

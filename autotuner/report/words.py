@@ -117,9 +117,10 @@ def _relative(value: float, low: float) -> float:
 
 
 # ------------------------------------------------------------------ times and words
-def moment(at: float, time_zone: str = "UTC") -> str:
+def moment(at: float, time_zone: str = "UTC", *, has_seconds: bool = False) -> str:
     """Return a time of epoch seconds: ``2026-11-20 15:51 UTC``."""
-    return datetime.fromtimestamp(at, ZoneInfo(time_zone)).strftime("%Y-%m-%d %H:%M %Z")
+    clock = "%H:%M:%S" if has_seconds else "%H:%M"
+    return datetime.fromtimestamp(at, ZoneInfo(time_zone)).strftime(f"%Y-%m-%d {clock} %Z")
 
 
 def plain(word: object) -> str:
@@ -127,14 +128,15 @@ def plain(word: object) -> str:
     return str(word).replace("_", " ")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 trial``, ``25 trials``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun: ``1 trial``, ``25 trials``, ``2 deliveries`` where the plural is given."""
+    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
-def num_in_all(total: int, noun: str) -> str:
+def num_in_all(total: int, noun: str, nouns: str = "") -> str:
     """Return how many a list has, of which no more were counted than the store counts: ``more than 10000 gates``."""
-    return f"more than {COUNTED_BEHIND} {noun}s" if total > COUNTED_BEHIND else counted(total, noun)
+    is_more = total > COUNTED_BEHIND
+    return f"more than {COUNTED_BEHIND} {nouns or f'{noun}s'}" if is_more else counted(total, noun, nouns)
 
 
 def environment_change(one: EnvironmentChange) -> Cells:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from autotuner.core.announcement import Announcement, Answer, DeliveryProgress, Webhook
+from autotuner.core.announcement import Announcement, DeliveryProgress, Webhook, WebhookAnswer
 from autotuner.core.run import Finish, Run, RunState
 from autotuner.runs.kind import Do, Kind, Later, Step, Work
 from autotuner.runs.lease import Hold, StopRequested
@@ -19,7 +19,7 @@ POST_S = 10.0
 DELAYS_S = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0, 43200.0)
 """After each attempt that failed: soon for a restart, then over a night for what somebody has to mend (20.6 hours)."""
 
-Post = Callable[[Webhook, Announcement, Hold], Answer | None]
+Post = Callable[[Webhook, Announcement, Hold], WebhookAnswer | None]
 """Posts an announcement to a webhook; None if the hold was asked to stop before there was an answer."""
 
 MOST_ATTEMPTS = len(DELAYS_S) + 1
@@ -56,7 +56,7 @@ class DeliveryMachine:
         self._progress: DeliveryProgress = run.progress
         self._announcement: Announcement = run.request
         self._luck = luck
-        self._answer: Answer | None = None
+        self._answer: WebhookAnswer | None = None
 
     def next(self, now: float) -> Step:
         """Return the post, then what its answer means."""
@@ -75,7 +75,7 @@ class DeliveryMachine:
         _log.info("delivery.put_off", wait_s=round(wait_s, 1))
         return Later(at=now + wait_s, detail=answer.detail)
 
-    def tell(self, outcome: Answer) -> None:
+    def tell(self, outcome: WebhookAnswer) -> None:
         """Learn what the receiver answered."""
         self._answer = outcome
 
@@ -95,7 +95,7 @@ def delivery_kind(
     """
 
     def begin(hold: Hold) -> Work:
-        def perform(announcement: Announcement) -> Answer:
+        def perform(announcement: Announcement) -> WebhookAnswer:
             answer = post(find_webhook(hold.run.subject), announcement, hold)
             if answer is None:
                 raise StopRequested(hold.stop())

@@ -19,7 +19,7 @@ import anyio
 import httpx
 from anyio.from_thread import start_blocking_portal
 
-from autotuner.core.announcement import Answer
+from autotuner.core.announcement import WebhookAnswer
 from autotuner.core.errors import InvalidInput
 from autotuner.runs.delivery import POST_S
 from autotuner.service.networks import Address, Network
@@ -243,7 +243,7 @@ class Poster:
         self._tls = tls
         self._limit_s = limit_s
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Flag | None = None) -> Answer | None:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Flag | None = None) -> WebhookAnswer | None:
         """Post the body and say how that ended.
 
         Args:
@@ -255,32 +255,32 @@ class Poster:
         try:
             there = destination(url, self._allowed, self._resolve)
         except Refused as refused:
-            return Answer(status=None, detail=f"not posted: {refused}")
+            return WebhookAnswer(status=None, detail=f"not posted: {refused}")
         with start_blocking_portal() as portal:  # a thread with a loop: the caller's own may have one
             return portal.call(self._post_unless, there, body, headers, stop or Event())
 
     async def _post_unless(
         self, there: Destination, body: bytes, headers: Mapping[str, str], stop: Flag
-    ) -> Answer | None:
-        answer: Answer | None = None
+    ) -> WebhookAnswer | None:
+        answer: WebhookAnswer | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on, stop, tasks.cancel_scope)
             answer = await self._post_within(there, body, headers)
             tasks.cancel_scope.cancel()
         return answer
 
-    async def _post_within(self, there: Destination, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _post_within(self, there: Destination, body: bytes, headers: Mapping[str, str]) -> WebhookAnswer:
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
         try:
             with anyio.fail_after(self._limit_s):
                 return await self._post_to_any(there, body, headers)
         except TimeoutError:
-            return Answer(status=None, detail=f"no answer within {self._limit_s:g} s")
+            return WebhookAnswer(status=None, detail=f"no answer within {self._limit_s:g} s")
         except httpx.HTTPError as error:
-            return Answer(status=None, detail=f"no answer: {_one_line(str(error)) or type(error).__name__}")
+            return WebhookAnswer(status=None, detail=f"no answer: {_one_line(str(error)) or type(error).__name__}")
 
-    async def _post_to_any(self, there: Destination, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _post_to_any(self, there: Destination, body: bytes, headers: Mapping[str, str]) -> WebhookAnswer:
         """By the first address that takes a connection."""
         assert self._tls is not None
         async with httpx.AsyncClient(
@@ -305,7 +305,7 @@ async def _cancel_on(stop: Flag, scope: anyio.CancelScope) -> None:
 
 async def _post(
     client: httpx.AsyncClient, there: Destination, address: str, body: bytes, headers: Mapping[str, str]
-) -> Answer:
+) -> WebhookAnswer:
     """To that address, by the name of the URL: in the header ``Host``, and for the certificate."""
     request = client.build_request(
         "POST",
@@ -337,12 +337,12 @@ async def _first_bytes(response: httpx.Response) -> bytes:
     return read[:_MOST_BYTES]
 
 
-def _answer(response: httpx.Response, said: bytes) -> Answer:
+def _answer(response: httpx.Response, said: bytes) -> WebhookAnswer:
     """What a receiver inside the operator's networks says stays there; its status is enough."""
     text = _one_line(said.decode("utf-8", "replace"))
     status = f"HTTP {response.status_code} {_phrase(response.status_code)}".rstrip()
     wait = response.headers.get("Retry-After", "")
-    return Answer(
+    return WebhookAnswer(
         status=response.status_code,
         detail=f"{status}: {text}" if text and response.is_error else status,
         retry_after_s=float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 7 else None,

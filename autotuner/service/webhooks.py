@@ -7,20 +7,31 @@ import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from autotuner.core.announcement import Announcement, AnnouncementKind, Answer, PayloadFormat, Webhook
+from autotuner.core.announcement import (
+    Announcement,
+    AnnouncementKind,
+    DeliveryState,
+    PayloadFormat,
+    Webhook,
+    WebhookAnswer,
+    WebhookCreate,
+    WebhookStanding,
+)
 from autotuner.core.codec import to_plain
+from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput
 from autotuner.core.units import format_rate
 from autotuner.runs.clock import Clock
 from autotuner.runs.delivery import Post
 from autotuner.runs.lease import Hold
 from autotuner.service.networks import Network
-from autotuner.service.posting import Flag, Poster, check_url
+from autotuner.service.posting import Flag, Poster, check_url, origin
+from autotuner.store.options import Page
 
 if TYPE_CHECKING:
     from autotuner.store.announcements import AnnouncementStore
@@ -195,21 +206,46 @@ class Webhooks:
     public_url: str | None = None
     """Where people reach the service, for links."""
 
-    def add(self, webhook: Webhook) -> Webhook:
+    def add(self, asked: WebhookCreate, created_by: str = "") -> Webhook:
         """Store a new one, with a secret if it has none; whatever is announced from now on goes there.
 
         Raises:
             InvalidInput: Its URL leads nowhere, or where nothing may be posted; or its secret is none.
             Conflict: Its name is taken.
         """
-        check_url(webhook.url, self.allowed)
-        if webhook.secret:
-            check_secret(webhook.secret)
-        added = replace(webhook, secret=webhook.secret or new_secret(), created_at=self.clock.now())
+        check_url(asked.url, self.allowed)
+        if asked.secret:
+            check_secret(asked.secret)
+        added = Webhook(
+            name=asked.name,
+            url=asked.url,
+            kinds=tuple(dict.fromkeys(asked.kinds)),
+            format=asked.format,
+            secret=asked.secret or new_secret(),
+            created_at=self.clock.now(),
+            created_by=created_by,
+        )
         self.store.save_webhook(added)
         return added
 
-    def test(self, name: str) -> Answer:
+    def standing(self, webhook: Webhook) -> WebhookStanding:
+        """Return a webhook as callers may see it: of its URL the host alone, and its deliveries counted."""
+        return extended(
+            WebhookStanding,
+            webhook,
+            posts_to=origin(webhook.url),
+            num_pending=self._count(webhook, DeliveryState.PENDING),
+            num_dead=self._count(webhook, DeliveryState.DEAD),
+        )
+
+    def standings(self) -> list[WebhookStanding]:
+        """Return all webhooks, by name."""
+        return [self.standing(one) for one in self.store.list_webhooks()]
+
+    def _count(self, webhook: Webhook, state: DeliveryState) -> int:
+        return self.store.deliveries(webhook=webhook.name, state=state, page=Page(limit=1))[1]
+
+    def test(self, name: str) -> WebhookAnswer:
         """Post something to a webhook now, once, and say how that ended."""
         webhook, now = self.store.get_webhook(name), self.clock.now()
         told = Announcement(
@@ -235,19 +271,19 @@ def post(
     now: float,
     public_url: str | None,
     stop: Flag | None = None,
-) -> Answer | None:
+) -> WebhookAnswer | None:
     """Post an announcement to a webhook, signed with its secret; None if it was stopped before it was answered."""
     body = payload(announcement, webhook.format, public_url)
     try:
         return poster.post(webhook.url, body, signed_headers(webhook.secret, announcement.id, now, body), stop)
     except InvalidInput as error:  # a URL that an older release took
-        return Answer(status=None, detail=f"not posted: {error.rule}")
+        return WebhookAnswer(status=None, detail=f"not posted: {error.rule}")
 
 
 def post_by(poster: Poster, clock: Clock, public_url: str | None) -> Post:
     """Return what posts the announcements of a service that people reach at a URL."""
 
-    def posted(webhook: Webhook, announcement: Announcement, hold: Hold) -> Answer | None:
+    def posted(webhook: Webhook, announcement: Announcement, hold: Hold) -> WebhookAnswer | None:
         return post(poster, webhook, announcement, now=clock.now(), public_url=public_url, stop=hold)
 
     return posted

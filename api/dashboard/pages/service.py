@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.render import page
+from api.dashboard.render import page, report_page, service_of
 from api.dependencies import AppOf, CallerOf
 from api.edge.auth import needs
 from api.routes.service import CallerName, TokenId
 from api.schemas.catalog import CalibrationList
-from api.schemas.service import AuditPage, DeliveryPage, TrainerList, WebhookList, WorkerList
+from api.schemas.service import TrainerList, WorkerList
 from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
+from autotuner.core.listed import Listed
+from autotuner.report.service import announcing_report, audit_report, tokens_report
 from autotuner.service.build import App
 from autotuner.store.options import Page
 
@@ -80,18 +82,10 @@ def webhooks_page(
 ) -> Response:
     """All webhooks, and their deliveries, newest first."""
     window = Page(limit=_DELIVERIES_PER_PAGE, offset=(number - 1) * _DELIVERIES_PER_PAGE)
-    found = DeliveryPage.of(app.store.announcements, None, state, window)
-    return page(
-        request,
-        "_webhooks.html" if part else "webhooks.html",
-        webhooks=WebhookList.of(app.store.announcements).items,
-        deliveries=found.items,
-        total=found.total,
-        state=state.value if state else "",
-        number=number,
-        is_last=window.offset + window.limit >= found.total,
-        service=str(request.base_url).rstrip("/"),
-    )
+    found, total = app.store.announcements.deliveries(state=state, page=window)
+    listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)
+    report = announcing_report(app.webhooks.standings(), listed, state, service_of(request))
+    return report_page(request, report, part=part, every_s=3)
 
 
 # The page of tokens: who has one, a form for another, and a button that takes one back.
@@ -153,10 +147,10 @@ def revoke(request: Request, app: AppOf, token_id: TokenId) -> Response:
     return RedirectResponse(f"{request.scope.get('root_path', '')}/tokens", 303)
 
 
-def _page(request: Request, app: App, *, status: int = 200, **shown: object) -> Response:
-    values = {"error": None, "made": None, "text": "", **shown}
-    now = app.clock.now()
-    return page(request, "tokens.html", status=status, tokens=app.tokens.all(), scopes=list(Scope), now=now, **values)
+def _page(request: Request, app: App, *, status: int = 200, **shown: Any) -> Response:
+    report = tokens_report(app.tokens.all(), now=app.clock.now())
+    values = {"error": None, "made": None, "text": "", "scopes": list(Scope), **shown}
+    return report_page(request, report, template="tokens.html", status=status, **values)
 
 
 def _scope(text: str) -> Scope:
@@ -206,13 +200,6 @@ def audit_page(
 ) -> Response:
     """What was changed and refused, newest first, by everybody or by one caller."""
     window = Page(limit=_ENTRIES_PER_PAGE, offset=(number - 1) * _ENTRIES_PER_PAGE)
-    found = AuditPage.of(app.store.access, caller, window)
-    return page(
-        request,
-        "_audit.html" if part else "audit.html",
-        entries=found.items,
-        total=found.total,
-        whom=caller or "",
-        number=number,
-        is_last=window.offset + window.limit >= found.total,
-    )
+    found, total = app.store.access.audit(caller=caller, page=window)
+    listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)
+    return report_page(request, audit_report(listed, caller or ""), part=part, every_s=10)

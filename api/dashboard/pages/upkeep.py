@@ -11,6 +11,7 @@ from api.dashboard.render import report_page, service_of
 from api.dependencies import AppOf, Name
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.report.gate import gate_report, gates_report
+from autotuner.report.report import Pager
 from autotuner.report.retune import retune_report, retunes_report
 from autotuner.store.options import Page
 
@@ -53,9 +54,9 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
     """All gates, newest first, and the baselines that they are held to."""
     window = Page(limit=_GATES_PER_PAGE, offset=(number - 1) * _GATES_PER_PAGE)
     gates, total = app.store.mfu_gates.list(page=window)
-    report = gates_report(gates, total, app.store.mfu_gates.list_baselines(), service_of(request))
-    is_last = window.offset + window.limit >= total
-    return report_page(request, report, part=part, every_s=3, number=number, is_last=is_last)
+    pager = Pager.of("gates", number, is_last=window.offset + window.limit >= total)
+    report = gates_report(gates, total, app.store.mfu_gates.list_baselines(), service_of(request), pager)
+    return report_page(request, report, part=part, every_s=3)
 
 
 @router.get("/gates/{gate_id}")

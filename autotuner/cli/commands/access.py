@@ -66,17 +66,23 @@ def add(
     Example: autotuner token add ci --scope run --expires-in-days 90
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.core.access import TokenCreate
+    from autotuner.core.documents import read
+    from autotuner.report.service import token_created_report
 
-    limits = {"unfinished_sweeps": sweeps, "accelerator_hours_per_day": hours, "requests_per_minute": requests}
-    quota = {key: value for key, value in limits.items() if value is not None}
-    ends = {} if days is None else {"expires_at": time.time() + days * _DAY_S}
-    with connect(server) as client:
-        added = client.post("/tokens", {"name": name, "scope": scope.value, "quota": quota, **ends})
-    if as_json:
-        return print_json(added)
-    console().print(f"{name} may {scope.value}, by this token, which is not shown again:\n{added['text']}")
-    return None
+    asked = {
+        "name": name,
+        "scope": scope.value,
+        "quota": {
+            "unfinished_sweeps": sweeps,
+            "accelerator_hours_per_day": hours,
+            "requests_per_minute": requests,
+        },
+        "expires_at": None if days is None else time.time() + days * _DAY_S,
+    }
+    with connect(server) as service:
+        show(service.create_token(read(TokenCreate, asked)), token_created_report, as_json=as_json)
 
 
 @token.command("list")
@@ -86,15 +92,11 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner token list
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.access import token_table
+    from autotuner.cli.console import show
+    from autotuner.report.service import tokens_report
 
-    with connect(server) as client:
-        found = client.get("/tokens")
-    if as_json:
-        return print_json(found)
-    console().print(token_table(found["items"], now=time.time()))
-    return None
+    with connect(server) as service:
+        show(service.list_tokens(), lambda found: tokens_report(found.items, now=time.time()), as_json=as_json)
 
 
 @token.command("revoke")
@@ -115,14 +117,11 @@ def revoke(
     Example: autotuner token revoke k3v7q2mxn5
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.report.service import token_revoked_report
 
-    with connect(server) as client:
-        revoked = client.post(f"/tokens/{token_id}/revoke")
-    if as_json:
-        return print_json(revoked)
-    console().print(f"the token {revoked['id']} of {revoked['name']} counts no more")
-    return None
+    with connect(server) as service:
+        show(service.revoke_token(token_id), token_revoked_report, as_json=as_json)
 
 
 def audit(
@@ -138,13 +137,9 @@ def audit(
     Example: autotuner audit --limit 20
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.access import audit_table
+    from autotuner.cli.console import show
+    from autotuner.report.service import audit_report
 
-    asked = {"limit": limit} | ({} if caller is None else {"caller": caller})
-    with connect(server) as client:
-        found = client.get("/audit", **asked)
-    if as_json:
-        return print_json(found)
-    console().print(audit_table(found["items"], found["total"]))
-    return None
+    with connect(server) as service:
+        found = service.read_audit(caller=caller, limit=limit)
+    show(found, lambda _: audit_report(found, caller or ""), as_json=as_json)

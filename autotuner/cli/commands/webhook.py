@@ -48,15 +48,20 @@ def add(
     Example: autotuner webhook add ours https://hooks.example.com/autotuner
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.core.announcement import WebhookCreate
+    from autotuner.core.documents import read
+    from autotuner.report.service import webhook_created_report
 
-    body = {"name": name, "url": url, "kinds": [kind.value for kind in kinds or ()], "format": form.value}
-    with connect(server) as client:
-        added = client.post("/webhooks", body | ({"secret": secret} if secret else {}))
-    if as_json:
-        return print_json(added)
-    console().print(f"{name} posts to {added['webhook']['posts_to']}; its secret, not shown again:\n{added['secret']}")
-    return None
+    asked = {
+        "name": name,
+        "url": url,
+        "kinds": [one.value for one in kinds or ()],
+        "format": form.value,
+        "secret": secret or None,
+    }
+    with connect(server) as service:
+        show(service.create_webhook(read(WebhookCreate, asked)), webhook_created_report, as_json=as_json)
 
 
 @webhook.command("list")
@@ -68,15 +73,11 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner webhook list
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.webhooks import webhook_table
+    from autotuner.cli.console import show
+    from autotuner.report.service import webhooks_report
 
-    with connect(server) as client:
-        found = client.get("/webhooks")
-    if as_json:
-        return print_json(found)
-    console().print(webhook_table(found["items"]))
-    return None
+    with connect(server) as service:
+        show(service.list_webhooks(), lambda found: webhooks_report(found.items), as_json=as_json)
 
 
 @webhook.command("remove")
@@ -86,14 +87,11 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
     Example: autotuner webhook remove ours
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.report.service import webhook_removed_report
 
-    with connect(server) as client:
-        removed = client.delete(f"/webhooks/{name}")
-    if as_json:
-        return print_json(removed)
-    console().print(f"{name} is forgotten, with its deliveries")
-    return None
+    with connect(server) as service:
+        show(service.remove_webhook(name), webhook_removed_report, as_json=as_json)
 
 
 @webhook.command("test")
@@ -105,15 +103,13 @@ def try_(name: _Name, server: Server = None, as_json: Json = False) -> None:
     Example: autotuner webhook test ours
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.report.service import answer_report
 
-    with connect(server) as client:
-        answer = client.post(f"/webhooks/{name}/test")
-    if as_json:
-        print_json(answer)
-    else:
-        console().print(f"{'accepted' if answer['accepted'] else 'not accepted'}: {answer['detail']}")
-    if not answer["accepted"]:
+    with connect(server) as service:
+        answer = service.test_webhook(name)
+    show(answer, answer_report, as_json=as_json)
+    if not answer.is_accepted:
         raise typer.Exit(_NOT_ACCEPTED)
 
 
@@ -132,16 +128,11 @@ def deliveries(
     Example: autotuner webhook deliveries ours
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.webhooks import delivery_table
+    from autotuner.cli.console import show
+    from autotuner.report.service import deliveries_report
 
-    asked = {"webhook": name, "state": state.value if state else None}
-    with connect(server) as client:
-        found = client.get("/deliveries", **{key: value for key, value in asked.items() if value is not None})
-    if as_json:
-        return print_json(found)
-    console().print(delivery_table(found["items"], found["total"]))
-    return None
+    with connect(server) as service:
+        show(service.list_deliveries(webhook=name, state=state), deliveries_report, as_json=as_json)
 
 
 @webhook.command("send-again")
@@ -160,11 +151,8 @@ def send_again(
     Example: autotuner webhook send-again dl-k3v7q2mxn5
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.report.service import delivery_report
 
-    with connect(server) as client:
-        pending = client.post(f"/deliveries/{delivery}/send-again")
-    if as_json:
-        return print_json(pending)
-    console().print(f"{pending['id']} to {pending['webhook']} is pending; a service or `autotuner worker` posts it")
-    return None
+    with connect(server) as service:
+        show(service.send_again(delivery), delivery_report, as_json=as_json)

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from autotuner.core.announcement import Answer
+from autotuner.core.announcement import WebhookAnswer
 from autotuner.service.networks import read_networks
 from autotuner.service.posting import Poster
 from tests.announcements import receiver, status
@@ -16,7 +16,7 @@ from tests.unit.announcing.conftest import Certified
 HOME = read_networks("127.0.0.0/8, ::1", "AUTOTUNER_WEBHOOK_ALLOW")
 
 
-def posted(poster: Poster, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+def posted(poster: Poster, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> WebhookAnswer:
     """How a post ended that nobody stopped."""
     answer = poster.post(url, body, headers or {})
     assert answer is not None

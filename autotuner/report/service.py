@@ -1,0 +1,289 @@
+"""The reports of the service itself: webhooks and their deliveries, tokens, and the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+
+from autotuner.core.access import AuditEntry, Quota, Scope, Token, TokenCreated
+from autotuner.core.announcement import Delivery, DeliveryState, WebhookAnswer, WebhookCreated, WebhookStanding
+from autotuner.core.listed import Listed
+from autotuner.report.report import (
+    Block,
+    Button,
+    Cell,
+    Cells,
+    Choices,
+    Code,
+    Column,
+    Link,
+    Moment,
+    Pager,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    State,
+    Strong,
+    Table,
+)
+from autotuner.report.words import counted, moment, num_in_all, plain
+
+
+# ------------------------------------------------------------------ webhooks
+def webhooks_report(webhooks: Sequence[WebhookStanding], server: str = "") -> Report:
+    """Return all webhooks by name: what each wants, and how many of its deliveries wait or were given up.
+
+    Args:
+        webhooks: In their order.
+        server: Address that commands shall name; empty: none.
+    """
+    return Report(headline="Webhooks", sections=(_webhooks(webhooks, server),))
+
+
+def announcing_report(
+    webhooks: Sequence[WebhookStanding],
+    found: Listed[Delivery],
+    state: DeliveryState | None = None,
+    server: str = "",
+) -> Report:
+    """Return all webhooks, and below them one page of their deliveries.
+
+    Args:
+        webhooks: In their order.
+        found: Deliveries in one state, or all, newest first.
+        state: The state; None: any.
+        server: Address that commands shall name; empty: none.
+    """
+    feeds = (Link("JSON", "api/v1/feed.json"), ",", Link("Atom", "api/v1/feed.atom"))
+    facts = ("Where outcomes are announced.", Quiet("· also as a feed:"), *feeds)
+    deliveries = [_deliveries(found, state)] if webhooks else []
+    return Report(headline="Webhooks", facts=facts, sections=(_webhooks(webhooks, server), *deliveries))
+
+
+def _webhooks(webhooks: Sequence[WebhookStanding], server: str) -> Section:
+    columns = (
+        Column("webhook", is_number=False),
+        Column("posts to", is_number=False),
+        Column("wants", is_number=False, may_wrap=True),
+        Column("format", is_number=False),
+        Column("pending"),
+        Column("given up"),
+    )
+    table = Table(
+        columns=columns,
+        rows=[_cells_of(one) for one in webhooks],
+        caption=f"{counted(len(webhooks), 'webhook')}, by name",
+        if_empty="No webhook yet. Outcomes of retunes, MFU gates and sweeps can be posted to a URL, signed, or to a "
+        "channel of Slack:",
+    )
+    at = f" --server {server}" if server else ""
+    add = (
+        f"autotuner webhook add ours https://hooks.example.com/autotuner{at}\n"
+        f"autotuner webhook add slack https://hooks.slack.com/services/… --format slack --kind retune.regression{at}"
+    )
+    return Section(blocks=[table] if webhooks else [table, Code(add)])
+
+
+def _cells_of(one: WebhookStanding) -> tuple[Cells, ...]:
+    return (
+        (one.name, Quiet(f"by {one.created_by}")) if one.created_by else one.name,
+        one.posts_to,
+        ", ".join(one.kinds) or "everything",
+        one.format.value,
+        Quantity(value=one.num_pending, unit="count"),
+        Quantity(value=one.num_dead, unit="count"),
+    )
+
+
+def webhook_created_report(created: WebhookCreated) -> Report:
+    """Return a new webhook with its secret, which nothing else shows."""
+    told = f"{created.webhook.name} posts to {created.webhook.posts_to}; its secret, not shown again:"
+    return Report(headline=told, sections=(Section(blocks=(Code(created.secret),)),))
+
+
+def webhook_removed_report(removed: WebhookStanding) -> Report:
+    """Return that a webhook is gone."""
+    return Report(headline=f"{removed.name} is forgotten, with its deliveries", sections=())
+
+
+def answer_report(answer: WebhookAnswer) -> Report:
+    """Return what a receiver answered to a test."""
+    return Report(headline=f"{'accepted' if answer.is_accepted else 'not accepted'}: {answer.detail}", sections=())
+
+
+# ------------------------------------------------------------------ deliveries
+def deliveries_report(found: Listed[Delivery]) -> Report:
+    """Return deliveries, newest first, each with the last answer of its receiver."""
+    return Report(headline="Deliveries", sections=(Section(blocks=(_table_of(found),)),))
+
+
+def delivery_report(pending: Delivery) -> Report:
+    """Return that a delivery is made anew."""
+    told = f"{pending.id} to {pending.webhook} is pending; a service or `autotuner worker` posts it"
+    return Report(headline=told, sections=())
+
+
+def _deliveries(found: Listed[Delivery], state: DeliveryState | None) -> Section:
+    states = [(Link("all", "webhooks", key="state-all"), state is None)]
+    for one in DeliveryState:
+        words = "given up" if one is DeliveryState.DEAD else one.value
+        link = Link(words, "webhooks", key=f"state-{one.value}", query={"state": one.value})
+        states.append((link, one is state))
+    number = found.offset // found.limit + 1
+    is_last = found.offset + found.limit >= found.total
+    pager = Pager.of("webhooks", number, is_last=is_last, state=state.value if state else "")
+    blocks: list[Block] = [Choices(name="Which deliveries", links=states), _table_of(found), pager]
+    return Section(title="Deliveries", blocks=blocks)
+
+
+def _table_of(found: Listed[Delivery]) -> Table:
+    columns = (
+        Column("delivery", is_number=False),
+        Column("what", is_number=False, may_wrap=True),
+        Column("to", is_number=False),
+        Column("state", is_number=False),
+        Column("attempts"),
+        Column("last answer", is_number=False, may_wrap=True),
+    )
+    is_again = any(one.state is DeliveryState.DEAD for one in found.items)
+    again = "; `autotuner webhook send-again ID` makes one anew" if is_again else ""
+    return Table(
+        columns=columns,
+        rows=[_cells_of_delivery(one) for one in found.items],
+        caption=f"{num_in_all(found.total, 'delivery', 'deliveries')}, newest first{again}",
+        if_empty="None.",
+    )
+
+
+def _cells_of_delivery(one: Delivery) -> tuple[Cells, ...]:
+    told = one.announcement
+    kind, _, subject = told.path.strip("/").partition("/")
+    due = one.next_attempt_at if one.attempts else None
+    return (
+        (one.id, Quiet(moment(told.at))),
+        (Link(told.title, kind, subject, key=f"link-{one.id}"), Quiet(told.kind.value)),
+        one.webhook,
+        (State(one.state.value), Quiet(f"next {moment(due)}")) if due else State(one.state.value),
+        Quantity(value=one.attempts, unit="count"),
+        one.detail or None,
+    )
+
+
+# ------------------------------------------------------------------ tokens
+def tokens_report(tokens: Sequence[Token], *, now: float) -> Report:
+    """Return all tokens by name, without their secrets, those that count no more too."""
+    scopes: Sequence[Cell] = [cell for one in Scope for cell in (",", Strong(one.value))][1:]
+    columns = (
+        Column("name", is_number=False),
+        Column("scope", is_number=False),
+        Column("state", is_number=False),
+        Column("last used", is_number=False),
+        Column("expires", is_number=False),
+        Column("quota", is_number=False, may_wrap=True),
+        Column("made", is_number=False),
+        Column("", is_number=False, is_action=True),
+    )
+    rows = [_cells_of_token(one, now) for one in tokens]
+    none = "None yet. `autotuner token add NAME` makes one."
+    return Report(
+        headline="Tokens",
+        facts=("Who and what may call this service: each scope holds what stands before it,", *scopes, "."),
+        sections=(Section(title="All tokens", blocks=(Table(columns=columns, rows=rows, if_empty=none),), id="all"),),
+    )
+
+
+def _cells_of_token(one: Token, now: float) -> tuple[Cells, ...]:
+    counts = one.is_valid(now)
+    revoke = Button(
+        words="Take back", path=f"tokens/{one.id}/revoke", says=f"Take back the token {one.id} of {one.name}"
+    )
+    return (
+        (one.name, Quiet(one.id)),
+        one.scope.value,
+        _state_of(one, counts=counts),
+        Moment(one.last_used_at) if one.last_used_at else Quiet("never"),
+        Moment(one.expires_at) if one.expires_at else Quiet("never"),
+        tuple(_limits(one.quota)) or None,
+        (Moment(one.created_at), Quiet(f"by {one.created_by}")) if one.created_by else Moment(one.created_at),
+        revoke if counts else "",
+    )
+
+
+def _state_of(one: Token, *, counts: bool) -> Cells:
+    if one.revoked_at:
+        return (State("taken back", "cancelled"), Quiet(moment(one.revoked_at)))
+    return State("valid", "complete") if counts else State("expired", "cancelled")
+
+
+def _limits(quota: Quota) -> Iterator[str]:
+    if quota.unfinished_sweeps is not None:
+        yield f"{counted(quota.unfinished_sweeps, 'sweep')} at once"
+    if quota.accelerator_hours_per_day is not None:
+        yield f"{quota.accelerator_hours_per_day:,g} accelerator-hours a day"
+    if quota.requests_per_minute is not None:
+        yield f"{counted(quota.requests_per_minute, 'request')} a minute"
+
+
+def token_created_report(created: TokenCreated) -> Report:
+    """Return a new token with its text, which nothing else shows."""
+    told = f"{created.token.name} may {created.token.scope.value}, by this token, which is not shown again:"
+    return Report(headline=told, sections=(Section(blocks=(Code(created.text),)),))
+
+
+def token_revoked_report(revoked: Token) -> Report:
+    """Return that a token was taken back."""
+    return Report(headline=f"the token {revoked.id} of {revoked.name} counts no more", sections=())
+
+
+# ------------------------------------------------------------------ the audit log
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+def audit_report(found: Listed[AuditEntry], caller: str = "") -> Report:
+    """Return one page of what was changed and refused, newest first, by everybody or by one caller."""
+    columns = (
+        Column("at", is_number=False),
+        Column("caller", is_number=False),
+        Column("did", is_number=False),
+        Column("to", is_number=False, may_wrap=True),
+        Column("answer"),
+        Column("from", is_number=False),
+    )
+    table = Table(
+        columns=columns,
+        rows=[_cells_of_entry(one, place) for place, one in enumerate(found.items)],
+        caption=f"{num_in_all(found.total, 'entry', 'entries')}, newest first",
+        if_empty="Nothing was changed or refused yet. A request that starts, changes or ends something is listed here, "
+        "and so is one that was refused. What only looks or predicts is not.",
+    )
+    pager = Pager.of(
+        "audit",
+        found.offset // found.limit + 1,
+        is_last=found.offset + found.limit >= found.total,
+        caller=caller,
+    )
+    whose = Choices(
+        name="Whose",
+        links=((Link("everybody", "audit"), False), (Link(caller, "audit", query={"caller": caller}), True)),
+    )
+    return Report(
+        headline=f"Audit log of {caller}" if caller else "Audit log",
+        facts=("Who changed what, and who was refused.",),
+        sections=(Section(blocks=(whose, table, pager) if caller else (table, pager)),),
+    )
+
+
+def _cells_of_entry(one: AuditEntry, place: int) -> tuple[Cells, ...]:
+    is_refused = one.status in _REFUSED
+    who: Cell = Quiet("not known" if is_refused else "nobody asked")
+    if one.caller:
+        who = Link(one.caller, "audit", key=f"by-{one.request_id}-{place}", query={"caller": one.caller})
+    return (
+        Moment(one.at, has_seconds=True),
+        (who, Quiet(f"token {one.token_id}")) if one.token_id else who,
+        plain(one.action),
+        one.subject,
+        (str(one.status), Quiet("refused")) if is_refused else str(one.status),
+        one.address or None,
+    )
