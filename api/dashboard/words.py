@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TypeGuard
@@ -38,7 +37,7 @@ from autotuner.search.text.sentences import (
 )
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
-from autotuner.search.text.trials import certainty, engine_in_words, facts, latest, phases
+from autotuner.search.text.trials import certainty, engine_in_words, latest, phases
 from autotuner.search.text.trials import has_own_peak as differs
 from autotuner.search.text.trials import job_in_words as job
 from autotuner.search.text.trials import waiting_in_words as waiting
@@ -50,11 +49,8 @@ __all__ = [
     "date",
     "duration",
     "engine",
-    "estimated_fit",
-    "estimated_mfu",
     "exact_rate",
     "expected_factor",
-    "facts",
     "fit",
     "gain",
     "gate",
@@ -85,7 +81,6 @@ __all__ = [
     "size",
     "source",
     "standing",
-    "step_shares",
     "tick",
     "token_rate",
     "waiting",
@@ -212,23 +207,6 @@ def predicted_mfu(predicted: Predicted) -> str:
     if not _known(predicted.mfu):
         return _UNKNOWN
     return expected_mfu(predicted.mfu, predicted.relative_error, predicted.precision_utilization)
-
-
-def estimated_mfu(estimated: Estimated | None) -> str:
-    """An MFU at full size with its 80 % interval, in points, as that of a prediction."""
-    return _UNKNOWN if estimated is None else expected_mfu(estimated.mfu, estimated.relative_error)
-
-
-def estimated_fit(estimated: Estimated) -> str:
-    """Whether the layout is likely to fit at full size, and how sure that is."""
-    return fit_in_words(estimated.fit_probability >= 0.5, estimated.fit_probability)
-
-
-def step_shares(trial: TrialView) -> list[tuple[str, float]]:
-    """Parts of the predicted step with their shares, longest first; those below 1 % are left out."""
-    step_time, total_s = trial.predicted.step_time, trial.predicted.step_time_s
-    shares = ((f.name, getattr(step_time, f.name) / total_s) for f in fields(step_time))
-    return sorted(((name, share) for name, share in shares if share >= 0.01), key=lambda part: -part[1])
 
 
 def fit(predicted: Predicted) -> str:

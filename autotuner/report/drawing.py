@@ -209,7 +209,8 @@ def divisor(axis: Axis) -> tuple[float, str]:
         "s": ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs")),
     }
     known = scales.get(axis.unit, ((1.0, ""),))
-    return next(((float(scale), name) for scale, name in known if axis.high >= scale), (1.0, ""))
+    high = axis.high / 10 if axis.unit == "s" and 60 <= axis.high < 3600 else axis.high  # 155 s are said so
+    return next(((float(scale), name) for scale, name in known if high >= scale), (1.0, ""))
 
 
 def title_of(axis: Axis) -> str:

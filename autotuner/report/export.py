@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autotuner.export.target import Export, Imported, NoteKind
 from autotuner.report.prediction import prediction_report
-from autotuner.report.report import Code, Column, Figure, Lines, Report, Section, Strong, Table
+from autotuner.report.report import Block, Code, Column, Figure, Folded, Lines, Notice, Report, Section, Strong, Table
 from autotuner.report.words import counted, job_in_words, model_in_words
 from autotuner.search.predictions import PredictionTable
 
@@ -30,6 +30,19 @@ def export_report(export: Export, *, has_text: bool = True) -> Report:
         sections.append(Section(title="Left as it is there", blocks=(Lines(items=export.defaults),)))
     release = f" {export.version}" if export.version else ""
     return Report(headline=f"{export.format}{release}: {export.layout}", sections=sections)
+
+
+def flags_section(export: Export) -> Section:
+    """Return the same as one section of the page of a layout."""
+    blocks: list[Block] = [*_codes(export)]
+    if export.unsaid:
+        reasons = tuple((reason.message,) for reason in export.unsaid)
+        blocks.append(Notice(title="What it cannot say", words=reasons[0], more=reasons[1:], look="warn"))
+    if export.defaults:
+        lines = Lines(items=tuple((one,) for one in export.defaults))
+        blocks.append(Folded(summary="Left as it is there", blocks=(lines,)))
+    note = f"{export.format} {export.version}. {export.usage}"
+    return Section(id="use", title="Launch flags", note=note, blocks=blocks)
 
 
 def _codes(export: Export) -> Iterator[Code]:

@@ -119,7 +119,9 @@ class Html:
     def _figures(self, figures: Sequence[Figure]) -> Markup:
         is_large = any(one.is_first for one in figures)
         shown = (self._figure(one, is_large=is_large) for one in figures)
-        return element("dl", *shown, class_="facts trial-figures" if is_large else "facts")
+        is_small = all(isinstance(one.value, str) for one in figures)  # words need no large letters
+        look = "facts trial-figures" if is_large else "facts small" if is_small else "facts"
+        return element("dl", *shown, class_=look)
 
     def _figure(self, one: Figure, *, is_large: bool) -> Markup:
         source = next((cell.source for cell in _every(one.value) if isinstance(cell, Quantity)), None)
@@ -129,10 +131,10 @@ class Html:
         return element("div", element("dt", one.name), element("dd", inside), class_=look)
 
     def _code(self, code: Code) -> Markup:
-        named = {"tabindex": "0", "id": code.id or None, "aria_label": code.name or None}
-        if not code.name:
-            return element("pre", element("code", code.text), **named)
-        return element("h3", code.name) + element("pre", code.text, class_="copied", **named)
+        heading = element("h3", code.name) if code.name else Markup()
+        look = None if code.id else "copied"
+        named = {"id": code.id or None, "class_": look, "aria_label": code.name or None}
+        return heading + element("pre", code.text, tabindex="0", **named)
 
     def _notice(self, notice: Notice) -> Markup:
         look, lines = f"notice {notice.look}".strip(), [*map(self._line, (notice.words, *notice.more))]
@@ -162,7 +164,7 @@ class Html:
         caption = [element("caption", _prose(table.caption))] if table.caption else []
         head = element("thead", element("tr", *heads))
         whole = element(
-            "table", *caption, head, element("tbody", *rows), class_="compact" if table.is_compact else "cards"
+            "table", *caption, head, element("tbody", *rows), class_="compact low" if table.is_compact else "cards"
         )
         name = table.name or ("" if section.title else table.caption or "Table")
         named = {"aria_label": name} if name else {"aria_labelledby": section.key}

@@ -226,6 +226,7 @@ class Code:
     name: str = ""
     """Name of the file, or what else it is; empty: it needs none."""
     id: str = ""
+    """Of a text that is read rather than copied, such as a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from autotuner.core.comparison import EnvironmentChange
+from autotuner.core.link import LinkHealth
 from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.measuring import LINKS
 from autotuner.core.model import ModelSize
@@ -162,3 +163,13 @@ def model_in_words(size: ModelSize) -> str:
 def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:
     """Return the job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
     return f"{model_in_words(size)} on {cluster}, {global_batch} sequences of {seq_len}"
+
+
+# ------------------------------------------------------------------ links
+def link_state(health: LinkHealth) -> str:
+    """Return the fault of a link, in a word: ``60 ms``, ``25 MB/s``, ``dead``."""
+    if health.is_dead:
+        return "dead"
+    if health.bandwidth_bytes_per_s is not None:
+        return format_rate(health.bandwidth_bytes_per_s, "B/s")
+    return format_seconds(health.delay_s)

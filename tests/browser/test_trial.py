@@ -67,19 +67,19 @@ def test_the_page_of_a_measured_trial_says_how_it_was_measured(page: Page, drive
 def test_a_failed_trial_has_a_page_with_its_log_and_its_explanation(page: Page, driver: StoreDriver) -> None:
     trial = driver.ended(driver.sweep(), 0, failure(log_tail="tried to allocate 1.2 GB"))
     page.goto(f"/trials/{trial.id}")
-    expect(page.locator("#standing")).to_contain_text("failed")
+    expect(page.locator(".standing")).to_contain_text("failed")
     page.get_by_text("Log of rank 1").click()
     expect(page.get_by_text("tried to allocate 1.2 GB")).to_be_visible()
-    expect(page.locator(".notice.bad")).to_contain_text("Way out:")
+    expect(page.locator(".notice.bad")).to_contain_text("What to do:")
     expect(page.locator("#changes")).to_be_visible()
 
 
 def test_the_page_of_a_running_trial_follows_it_to_its_end(page: Page, driver: StoreDriver) -> None:
     trial = driver.running(driver.sweep(), 0)
     page.goto(f"/trials/{trial.id}")
-    expect(page.locator("#standing")).to_contain_text("running")
+    expect(page.locator(".standing")).to_contain_text("running")
     driver.end(trial, measurement(mfu=0.35))
-    expect(page.locator("#standing")).to_contain_text("complete")
+    expect(page.locator(".standing")).to_contain_text("complete")
     expect(page.locator(".trial-figures")).to_contain_text("35.0 %")
 
 

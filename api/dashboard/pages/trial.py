@@ -1,19 +1,44 @@
-"""The page of one trial."""
+"""The page of one trial: whole, its live part, or a picture that somebody looks into."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.timeline import Window
+from api.dashboard.charts.timeline import WHOLE, Window
 from api.dashboard.render import page
-from api.dashboard.views.timelines import Shown
-from api.dashboard.views.trial import TrialPage, bandwidth_of, links_of, ranks_of, timeline_of
-from api.dashboard.views.trial_heading import LookedAt
+from api.dashboard.views.address import Permalink
+from api.dashboard.views.links import BandwidthView
+from api.dashboard.views.timelines import (
+    LinkTimelinesView,
+    RankGroupsView,
+    Shown,
+    TimelineView,
+    link_timelines_view,
+    rank_groups_view,
+    timeline_view,
+)
 from api.dependencies import AppOf, TrialId
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import MAX_INTEGER
+from autotuner.core.errors import InvalidInput
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial
+from autotuner.export.registry import TARGETS, export, refusals
+from autotuner.export.target import Export
+from autotuner.report.export import flags_section
+from autotuner.report.html import Html
+from autotuner.report.trial import TrialResult, trial_report
+from autotuner.search.explain.bandwidth import trial_bandwidth_curve
+from autotuner.search.explain.explanation import explain, trial_parts
+from autotuner.search.explain.links import trial_link_timelines
+from autotuner.search.explain.timeline import trial_rank_groups, trial_timelines
+from autotuner.search.results.failures import FailureGroup, failures
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
@@ -21,6 +46,35 @@ _Part = Annotated[Literal["live", "timeline", "links", "ranks"] | None, Query()]
 _Format = Annotated[ExportFormat | None, Query(alias="format")]
 _Zoom = Annotated[str | None, Query(max_length=20)]
 _Rank = Annotated[int, Query(ge=0, le=MAX_INTEGER)]
+
+_WHOLE_PAGE = 1296
+"""Pixels of a picture that has all of a desk's page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LookedAt:
+    """What an address of the page asks for beside the trial."""
+
+    format: ExportFormat | None
+    """The trainer whose words the flags are in; None: that of the sweep, or the usual one."""
+    show: Shown
+    window: Window
+    """Of the timeline."""
+    links_window: Window
+    """Of the steps with and without slow links."""
+    rank: int
+
+    def to(self, anchor: str, **other: object) -> str:
+        """Return the address of the same with something else looked at, in the part of that name."""
+        asked = {
+            "format": self.format or "",
+            "show": self.show,
+            "zoom": self.window,
+            "near": self.links_window,
+            "rank": self.rank,
+        } | other
+        said = {name: str(value) for name, value in asked.items() if value not in ("", "both", WHOLE, 0)}
+        return f"?{urlencode(said)}#{anchor}"
 
 
 @router.get("/trials/{trial_id}")
@@ -36,19 +90,133 @@ def trial_page(
     rank: _Rank = 0,
 ) -> Response:
     """One trial: how it did, why, what its pipeline does when, what lies one step away, and its launch flags."""
-    looked_at = LookedAt(
-        format=wanted, show=show, window=Window.parse(zoom), links_window=Window.parse(near), rank=rank
-    )
+    windows = {"window": Window.parse(zoom), "links_window": Window.parse(near)}
+    looked_at = _LookedAt(format=wanted, show=show, rank=rank, **windows)
     trial = app.store.get_trial(trial_id)
-    match part:
-        case "timeline":
-            return page(request, "trial/_timeline.html", timeline=timeline_of(app, trial, looked_at))
-        case "links":
-            return page(request, "trial/_links.html", links=links_of(app, trial, looked_at))
-        case "ranks":
-            return page(request, "trial/_ranks.html", ranks=ranks_of(app, trial, looked_at))
-    shown = TrialPage.of(app, trial, looked_at)
-    pieces: dict[str, Any] = {"timeline": shown.timeline, "links": shown.links, "ranks": shown.ranks}
+    pictures: dict[str, Any] = {"timeline": _timeline, "links": _links, "ranks": _ranks}
+    if part in pictures:
+        return page(request, f"trial/_{part}.html", **{part: pictures[part](app, trial, looked_at)})
+    sweep = app.store.get_sweep(trial.sweep_id)
+    result, at = _result(app, trial, sweep), Permalink.of_sweep(sweep, trial.layout)
+    is_explained = result.explanation is not None
+    shown: dict[str, Any] = {
+        name: draw(app, trial, looked_at) if is_explained else None for name, draw in pictures.items()
+    }
+    shown |= {
+        "report": trial_report(result, dict(parse_qsl(at.query))),
+        "html": Html(request.scope.get("root_path", "")),
+    }
     if part:
-        return page(request, "trial/_live.html", of=shown, **pieces)
-    return page(request, "trial.html", of=shown, bandwidth=bandwidth_of(app, trial), **pieces)
+        return page(request, "trial/_live.html", **shown)
+    compared = [trial.id] if result.rank in (None, 1) else [result.times[0].trial_id, trial.id]
+    made = _export(sweep, trial, wanted)
+    return page(
+        request,
+        "trial.html",
+        trial=trial,
+        sweep=sweep,
+        explore=at.to("/explore"),
+        compare=f"/compare?{urlencode([('of', one) for one in compared])}",
+        bandwidth=_bandwidth(app, trial),
+        flags=flags_section(made) if made else None,
+        formats=[
+            (one, looked_at.to("use", format=one), made and one == made.format)
+            for one in ExportFormat
+            if one in TARGETS
+        ],
+        **shown,
+    )
+
+
+def _result(app: App, trial: Trial, sweep: Sweep) -> TrialResult:
+    request = app.informed(sweep).request
+    explanation = parts = None
+    with suppress(InvalidInput):  # a rule that is younger than the trial forbids its layout
+        parts = app.asides.ask(trial_parts, trial, request)
+        explanation = explain(trial.layout, request.trial_job)
+    return TrialResult(
+        trial=trial,
+        sweep=sweep,
+        times=app.store.ranked_times(sweep.id),
+        parts=parts,
+        explanation=explanation,
+        failure=_failure(app, trial, sweep),
+        now=app.clock.now(),
+    )
+
+
+def _failure(app: App, trial: Trial, sweep: Sweep) -> FailureGroup | None:
+    """Its own death beside the trials of its sweep that ran."""
+    if trial.failure is None:
+        return None
+    others = app.kept_trials.of(sweep.id).trials
+    groups = failures(sweep.request, [trial, *(one for one in others if one.id != trial.id)])
+    return next((group for group in groups if any(died.trial_id == trial.id for died in group.trials)), None)
+
+
+def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export | None:
+    """The layout in the words asked for, else in those of the sweep's own trainer.
+
+    None where a rule that is younger than the layout forbids it.
+    """
+    request, layout = sweep.request, trial.layout
+    chosen = wanted or (request.trainer.format if request.trainer else ExportFormat.TORCHTITAN)
+    try:
+        if refused := refusals(request.job, layout, chosen):
+            usage = "No script is written: our trial would refuse this layout"
+            version = TARGETS[chosen].version
+            return Export(format=chosen, layout=layout, version=version, unsaid=refused, usage=usage)
+        return export(request.job, layout, chosen)
+    except InvalidInput:
+        return None
+
+
+# ------------------------------------------------------------------ pictures that somebody looks into
+def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> TimelineView | None:
+    """The timeline of what ran, as it is looked at.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    found = app.asides.ask(trial_timelines, trial, request)
+
+    def address(show: Shown, window: Window) -> str:
+        return looked_at.to("timeline", show=show, zoom=window)
+
+    shown, window = looked_at.show, looked_at.window
+    return timeline_view(found.predicted, found.measured, address, shown=shown, window=window)
+
+
+def _links(app: App, trial: Trial, looked_at: _LookedAt) -> LinkTimelinesView | None:
+    """What ran with healthy links beside it with slow ones; None where no link is known to be slow.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    if request.fault_trace is None and not request.runs_on.link_health:
+        return None
+    found = app.asides.ask(trial_link_timelines, trial, request)
+    return link_timelines_view(found, lambda to: looked_at.to("links", near=to), window=looked_at.links_window)
+
+
+def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> RankGroupsView:
+    """The groups of the rank that is looked at, or of the last where there is no such rank.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    rank = min(looked_at.rank, trial.ran.world_size - 1)
+    groups = app.asides.ask(trial_rank_groups, trial, request, rank)
+    return rank_groups_view(groups, lambda other: looked_at.to("ranks", rank=other))
+
+
+def _bandwidth(app: App, trial: Trial) -> BandwidthView | None:
+    """The bandwidth curve of its layout; None on a single node, or where a younger rule forbids it."""
+    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
+    try:
+        return BandwidthView.of(app.asides.ask(trial_bandwidth_curve, trial, request), _WHOLE_PAGE)
+    except InvalidInput:
+        return None

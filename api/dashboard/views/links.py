@@ -10,13 +10,12 @@ from markupsafe import Markup
 
 from api.dashboard.charts.bandwidth import bandwidth_picture
 from api.dashboard.charts.drawing import for_both
-from api.dashboard.charts.step_series import fault_strip
+from api.dashboard.charts.fault_strip import fault_strip
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth, latest
-from autotuner.core.measurement import LinkEvent
 from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.explain.bandwidth import BandwidthCurve
-from autotuner.search.text.links import event_in_words, trace_in_words
+from autotuner.search.text.links import trace_in_words
 
 # Links that are not healthy, and what befalls links in the course of a run, as pages show them.
 
@@ -47,21 +46,6 @@ class LinkRow:
             bandwidth="–" if rate is None else format_rate(rate, "B/s"),
             is_dead=link.is_dead,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRow:
-    """What a pipeline found out, or did about it, at a step, counted from 1 as steps of a page are."""
-
-    step: int
-    what: str
-    more: str
-
-    @classmethod
-    def of(cls, event: LinkEvent) -> Self:
-        """The event in words."""
-        what, more = event_in_words(event)
-        return cls(step=event.step + 1, what=what, more=more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
