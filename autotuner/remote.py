@@ -31,7 +31,6 @@ from api.schemas.clusters import (
 )
 from api.schemas.explanations import LayoutExplanation, SweepRules
 from api.schemas.layouts import LayoutComparison
-from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
 from api.schemas.service import (
     AttentionList,
@@ -72,6 +71,7 @@ from autotuner.core.requests import (
 )
 from autotuner.core.run import RunState
 from autotuner.core.stack import Stack
+from autotuner.core.study import OptimizerStudy
 from autotuner.core.sweep_requests import (
     Adoption,
     BudgetChange,
@@ -513,24 +513,24 @@ class Remote:
         return self._post("/topologies", TopologyReading, body)
 
     # ---------------------------------------------------------------- optimizer studies
-    def list_optimizer_studies(self, *, limit: int = 50, offset: int = 0) -> OptimizerStudyPage:
+    def list_optimizer_studies(self, *, limit: int = 50, offset: int = 0) -> Listed[OptimizerStudy]:
         """Optimizer studies, newest first."""
-        return self._get("/optimizer-studies", OptimizerStudyPage, limit=limit, offset=offset)
+        return self._get("/optimizer-studies", Listed[OptimizerStudy], limit=limit, offset=offset)
 
     def create_optimizer_study(
         self, body: OptimizerStudyCreate, *, idempotency_key: str | None = None
-    ) -> OptimizerStudyDetail:
+    ) -> OptimizerStudy:
         """Have optimizers tried with a layout until their losses are at a target."""
         key = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/optimizer-studies", OptimizerStudyDetail, body=body, headers=key)
+        return self._send("POST", "/optimizer-studies", OptimizerStudy, body=body, headers=key)
 
-    def read_optimizer_study(self, study_id: str) -> OptimizerStudyDetail:
+    def read_optimizer_study(self, study_id: str) -> OptimizerStudy:
         """A study with its trials and the front."""
-        return self._get(f"/optimizer-studies/{study_id}", OptimizerStudyDetail)
+        return self._get(f"/optimizer-studies/{study_id}", OptimizerStudy)
 
-    def cancel_optimizer_study(self, study_id: str) -> OptimizerStudyDetail:
+    def cancel_optimizer_study(self, study_id: str) -> OptimizerStudy:
         """Ask for the end of a study."""
-        return self._post(f"/optimizer-studies/{study_id}/cancel", OptimizerStudyDetail)
+        return self._post(f"/optimizer-studies/{study_id}/cancel", OptimizerStudy)
 
     # ---------------------------------------------------------------- retunes
     def list_retunes(self) -> Listed[Retune]:

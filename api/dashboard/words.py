@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TypeGuard
@@ -12,7 +10,6 @@ from typing import Literal, TypeGuard
 from api.schemas.trials import Estimated, RankedTrial, TrialView
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.comparison import RunGroup
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.model import ModelSize, TransformerSpec
@@ -49,7 +46,6 @@ __all__ = [
     "date",
     "duration",
     "engine",
-    "exact_rate",
     "expected_factor",
     "fit",
     "gain",
@@ -61,11 +57,8 @@ __all__ = [
     "job",
     "latest",
     "long_duration",
-    "mean_mfu",
-    "mean_rate",
     "more",
     "num_bytes",
-    "num_rates",
     "part_name",
     "percent",
     "phases",
@@ -174,13 +167,6 @@ def _three_digits(value: float) -> str:
     return f"{value:.{max(0, min(digits, 3))}f}"
 
 
-def exact_rate(per_s: float | None) -> str:
-    """``1,004 token/s``: digits enough to see a loss of a percent, and one unit beside others."""
-    if not _known(per_s):
-        return _UNKNOWN
-    return f"{per_s:,.0f} token/s" if per_s >= 1000 else f"{per_s:.4g} token/s"
-
-
 def sentence(text: str) -> str:
     """A sentence of ours, which begins small and ends without a full stop, by itself.
 
@@ -262,21 +248,6 @@ def in_all(total: int) -> str:
 def gain(share: float) -> str:
     """``+12.3 %``."""
     return f"{100 * share:+.1f} %".replace("-", "−")
-
-
-def mean_rate(groups: Sequence[RunGroup]) -> float | None:
-    """Mean of all measurements of the sittings, tokens per second; None without one."""
-    return statistics.fmean(rate for group in groups for rate in group.rates) if groups else None
-
-
-def mean_mfu(groups: Sequence[RunGroup]) -> float | None:
-    """Mean MFU of the sittings; None without one."""
-    return statistics.fmean(group.mfu for group in groups) if groups else None
-
-
-def num_rates(groups: Sequence[RunGroup]) -> int:
-    """Measurements of all sittings together."""
-    return sum(len(group.rates) for group in groups)
 
 
 @lru_cache(maxsize=4096)  # a page says the same of the same layouts, every few seconds

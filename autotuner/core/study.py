@@ -16,9 +16,10 @@ from autotuner.core.cluster import SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.run import RunState
 from autotuner.core.trial import EngineJob, TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSettings
-from autotuner.core.value import Count, CountFromZero, Positive, value
+from autotuner.core.value import Count, CountFromZero, Positive, derived, value
 
 
 @value
@@ -38,6 +39,7 @@ class LossCurve:
         return LossCurve(losses=losses, step_times_s=times, global_batch_size=self.global_batch_size)
 
     @property
+    @derived
     def num_steps(self) -> int:
         """Steps by now."""
         return len(self.losses)
@@ -48,6 +50,7 @@ class LossCurve:
         return self.num_steps * self.global_batch_size
 
     @property
+    @derived
     def step_time_s(self) -> float:
         """Median of all steps but the first, which allocates and compiles; 0 before there is one."""
         return statistics.median(self.step_times_s[1:] or self.step_times_s or (0.0,))
@@ -189,6 +192,7 @@ class OptimizerTrial:
     """What engines were given for it, to be found again by whoever goes on with it."""
 
     @property
+    @derived
     def accelerator_hours(self) -> float:
         """What its steps took by now, on all of its ranks."""
         return sum(self.curve.step_times_s) * self.world_size / 3600
@@ -262,6 +266,45 @@ def _part(cluster: Cluster, world_size: int) -> Cluster:
     if world_size <= per_node:
         return cluster.resized(num_nodes=1, accelerators_per_node=world_size)
     return cluster.resized(num_nodes=world_size // per_node) if world_size % per_node == 0 else cluster
+
+
+@value
+class OptimizerStudy:
+    """A study as it is stored, with its trials as they were when it was read."""
+
+    id: str
+    request: OptimizerStudyRequest
+    state: RunState
+    detail: str = ""
+    """How it ended, as a sentence without a full stop; empty before."""
+    created_at: float
+    """Epoch seconds, as are the next two."""
+    started_at: float | None = None
+    finished_at: float | None = None
+    cancel_requested: bool = False
+    created_by: str = ""
+    """Name of the caller who asked for it; empty where nobody was asked who they are."""
+    trials: tuple[OptimizerTrial, ...] | None = None
+    """By number; null in a list of studies."""
+    refusals: tuple[str, ...] = ()
+    """What of the space cannot be tried, and why, as sentences without a full stop; empty in a list of studies."""
+
+    @property
+    @derived
+    def name(self) -> str:
+        """For people; need not be unique."""
+        return self.request.name
+
+    @property
+    @derived
+    def front(self) -> tuple[int, ...]:
+        """Numbers of the trials that no other beats both in time and in accelerator-hours, the fastest first."""
+        return tuple(trial.number for trial in self.best)
+
+    @property
+    def best(self) -> Sequence[OptimizerTrial]:
+        """The trials of the front, the fastest first."""
+        return front(self.trials or ())
 
 
 def front(trials: Iterable[OptimizerTrial]) -> Sequence[OptimizerTrial]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
 from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
@@ -63,8 +64,12 @@ class Html:
         return _joined([self.cell(one) for one in report.facts], " ")
 
     def sections(self, report: Report) -> Markup:
-        """Return all sections."""
-        return Markup("\n").join(map(self.section, report.sections))
+        """Return all sections; halves that follow each other stand side by side."""
+        shown: list[Markup] = []
+        for is_half, group in groupby(report.sections, key=lambda one: one.is_half):
+            drawn = list(map(self.section, group))
+            shown += [element("div", *drawn, class_="two")] if is_half and len(drawn) > 1 else drawn
+        return Markup("\n").join(shown)
 
     def section(self, one: Section, *, tools: str = "", id: str = "", zooms: str = "") -> Markup:  # noqa: A002
         """Return a section under its heading, or its blocks where it has no title.

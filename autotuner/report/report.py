@@ -315,6 +315,8 @@ class Section:
     """What each kind of mark in its pictures means."""
     is_silent: bool = False
     """Its title is for screen readers alone."""
+    is_half: bool = False
+    """It stands beside the section before or behind it that is a half, too, where a page has room."""
 
     @property
     def key(self) -> str:

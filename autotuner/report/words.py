@@ -92,7 +92,7 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
         case "count":
             return f"{value:,.0f}"
         case "":
-            return f"{value:.3g}"
+            return f"{value:.4g}" if is_exact else f"{value:.3g}"
     return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
 
 

@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.study import study_curves, study_front
-from api.dashboard.render import page
+from api.dashboard.render import report_page, service_of
 from api.dependencies import AppOf
 from api.owned import OptimizerStudyId
-from api.schemas.optimizer_studies import OptimizerStudyDetail, OptimizerStudyPage
 from autotuner.core.documents import MAX_INTEGER
+from autotuner.report.report import Pager
+from autotuner.report.study import studies_report, study_report
+from autotuner.search.planning.optimizer_study import study_of
 from autotuner.store.options import Page
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
@@ -26,28 +27,16 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _STUDIES_PER_PAGE)]
 def studies_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
     """All studies, newest first."""
     window = Page(limit=_STUDIES_PER_PAGE, offset=(number - 1) * _STUDIES_PER_PAGE)
-    studies = OptimizerStudyPage.of(app, window)
-    return page(
-        request,
-        "_optimizer_studies.html" if part else "optimizer_studies.html",
-        studies=studies.items,
-        total=studies.total,
-        number=number,
-        is_last=window.offset + window.limit >= studies.total,
-        service=str(request.base_url).rstrip("/"),
-    )
+    runs, total = app.store.runs.list("study", page=window)
+    pager = Pager.of("optimizer-studies", number, is_last=window.offset + window.limit >= total)
+    report = studies_report(tuple(map(study_of, runs)), total, service_of(request), pager)
+    return report_page(request, report, part=part, every_s=3)
 
 
 @router.get("/optimizer-studies/{study_id}")
 def study_page(request: Request, app: AppOf, study_id: OptimizerStudyId, part: _Part = None) -> Response:
     """One study: the front of time and accelerator-hours, the loss curves, and all candidates."""
-    study = OptimizerStudyDetail.of_study(app, app.read("study", study_id))
-    return page(
-        request,
-        "_optimizer_study.html" if part else "optimizer_study.html",
-        study=study,
-        best=[trial for number in study.front for trial in study.trials if trial.number == number],
-        curves=study_curves(study.trials, study.target_loss),
-        front=study_front(study.trials),
-        tried=sorted(study.trials, key=lambda one: (one.reached.time_s if one.reached else float("inf"), one.number)),
-    )
+    study = study_of(app.read("study", study_id), app.store.optimizer_studies.trials(study_id))
+    every_s = None if study.finished_at is not None else 3
+    parent, own = ("All optimizer studies", "/optimizer-studies"), f"/api/v1/optimizer-studies/{study_id}"
+    return report_page(request, study_report(study), part=part, every_s=every_s, parent=parent, json=own)

@@ -20,9 +20,8 @@ from autotuner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from autotuner.cli.client import Client
+    from autotuner.core.study import OptimizerStudy
+    from autotuner.remote import Remote
 
 optimizer = typer.Typer(
     no_args_is_help=True,
@@ -86,10 +85,13 @@ def tune(
         --global-batch 16 --seq-len 128 --layout 'dp2 mb1 fp32' --target-loss 8.5
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import console
+    from autotuner.cli.console import show as print_answer
     from autotuner.cli.inputs import job_body, read_optimizer_space, read_trial_settings
     from autotuner.cli.layout_text import read_layout
-    from autotuner.cli.views.optimizer_studies import study_view
+    from autotuner.core.documents import read
+    from autotuner.core.sweep_requests import OptimizerStudyCreate
+    from autotuner.report.study import study_report
 
     body = {
         **job_body(model, cluster, global_batch, seq_len),
@@ -102,17 +104,15 @@ def tune(
         "seed": seed,
         "name": name,
     }
-    with connect(server, num_workers=1 if wait else 0) as client:
-        study = client.post("/optimizer-studies", body)
+    with connect(server, num_workers=1 if wait else 0) as service:
+        study = service.create_optimizer_study(read(OptimizerStudyCreate, body))
         if wait:
-            study = _ended(client, study["id"], quiet=as_json)
-    if as_json:
-        print_json(study)
-    elif wait:
-        console().print(study_view(study))
+            study = _ended(service, study.id, quiet=as_json)
+    if as_json or wait:
+        print_answer(study, study_report, as_json=as_json)
     else:
-        console().print(f"{study['id']} is queued; a service or `autotuner worker` runs it")
-    if wait and not study["front"]:
+        console().print(f"{study.id} is queued; a service or `autotuner worker` runs it")
+    if wait and not study.front:
         raise typer.Exit(_NOTHING_REACHED)
 
 
@@ -123,15 +123,12 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner optimizer list
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.optimizer_studies import study_table
+    from autotuner.cli.console import show as print_answer
+    from autotuner.report.study import studies_report
 
-    with connect(server) as client:
-        found = client.get("/optimizer-studies")
-    if as_json:
-        return print_json(found)
-    console().print(study_table(found["items"]))
-    return None
+    with connect(server) as service:
+        found = service.list_optimizer_studies()
+    print_answer(found, lambda one: studies_report(one.items, one.total), as_json=as_json)
 
 
 @optimizer.command("show")
@@ -143,15 +140,11 @@ def show(study_id: _StudyId, server: Server = None, as_json: Json = False) -> No
     Example: autotuner optimizer show os-k3v7q2mxn5
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.optimizer_studies import study_view
+    from autotuner.cli.console import show as print_answer
+    from autotuner.report.study import study_report
 
-    with connect(server) as client:
-        found = client.get(f"/optimizer-studies/{study_id}")
-    if as_json:
-        return print_json(found)
-    console().print(study_view(found))
-    return None
+    with connect(server) as service:
+        print_answer(service.read_optimizer_study(study_id), study_report, as_json=as_json)
 
 
 @optimizer.command("cancel")
@@ -162,30 +155,32 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
+    from autotuner.core import documents
+    from autotuner.core.run import RunState
 
-    with connect(server) as client:
-        cancelled = client.post(f"/optimizer-studies/{study_id}/cancel")
+    with connect(server) as service:
+        study = service.cancel_optimizer_study(study_id)
     if as_json:
-        return print_json(cancelled)
-    state = cancelled["state"]
-    console().print(f"{study_id} {'is asked to end' if state == 'running' else f'is {state}'}")
-    return None
+        print_json(documents.write(study))
+    else:
+        told = "is asked to end" if study.state is RunState.RUNNING else f"is {study.state}"
+        console().print(f"{study_id} {told}")
 
 
-def _ended(client: Client, study_id: str, *, quiet: bool) -> dict[str, Any]:
+def _ended(service: Remote, study_id: str, *, quiet: bool) -> OptimizerStudy:
     """The study once it is finished, with a line for each candidate that ended meanwhile."""
     import time
 
     from autotuner.cli.console import PlainConsole
-    from autotuner.cli.views.optimizer_studies import trial_said
+    from autotuner.report.study import candidate_line
 
     told, lines = 0, PlainConsole(stderr=True, quiet=quiet)
     while True:
-        study: dict[str, Any] = client.get(f"/optimizer-studies/{study_id}")
-        ended = [trial for trial in study["trials"] if trial["finished_at"] is not None]
+        study = service.read_optimizer_study(study_id)
+        ended = [trial for trial in study.trials or () if trial.finished_at is not None]
         for trial in ended[told:]:
-            lines.print(trial_said(trial), soft_wrap=True)
+            lines.print(candidate_line(trial), soft_wrap=True)
         told = len(ended)
-        if study["finished_at"] is not None:
+        if study.finished_at is not None:
             return study
         time.sleep(0.5)
