@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
+from api.schemas.trials import RankedTrial, TrialView
 from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.remote import Remote
 
@@ -19,6 +20,7 @@ _RESTART_S = 60.0
 """How long a service may be away before it is given up on."""
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 def patiently(ask: Callable[[], T]) -> T:
@@ -59,8 +61,12 @@ class Client(Remote):
 
     def post(self, path: str, body: Any = None) -> Any:
         """The body of a POST below ``/api/v1``."""
+        return self.ask(path, body, dict)
+
+    def ask(self, path: str, body: Any, answer: type[T]) -> T:
+        """The answer to a POST below ``/api/v1``."""
         _require_finite("", body)
-        return self._send("POST", path, dict, body=body)
+        return self._send("POST", path, answer, body=body)
 
     def put(self, path: str, body: Any) -> Any:
         """The body of a PUT below ``/api/v1``."""
@@ -71,6 +77,14 @@ class Client(Remote):
         """The body of a DELETE below ``/api/v1``."""
         return self._send("DELETE", path, dict)
 
+    def all_trials(self, sweep_id: str) -> list[TrialView]:
+        """Every trial of a sweep, by number."""
+        return _whole(lambda offset: self.list_trials(sweep_id, limit=_PAGE_SIZE, offset=offset))
+
+    def whole_ranking(self, sweep_id: str) -> list[RankedTrial]:
+        """Every ranked trial of a sweep, the best first."""
+        return _whole(lambda offset: self.rank_sweep(sweep_id, limit=_PAGE_SIZE, offset=offset))
+
     def all(self, path: str) -> dict[str, Any]:
         """A whole list, as the service answers one page of it: ``items`` and their ``total``."""
         items: list[dict[str, Any]] = []
@@ -79,6 +93,26 @@ class Client(Remote):
             items += page["items"]
             if len(items) >= page["total"] or not page["items"]:
                 return {"items": items, "total": len(items)}
+
+
+class _Page(Protocol[T_co]):
+    """Some of a list."""
+
+    @property
+    def items(self) -> Sequence[T_co]: ...
+
+    @property
+    def total(self) -> int: ...
+
+
+def _whole(read: Callable[[int], _Page[T]]) -> list[T]:
+    """Return all of a list that is read page by page, each from an offset on."""
+    items: list[T] = []
+    while True:
+        page = read(len(items))
+        items += page.items
+        if len(items) >= page.total or not page.items:
+            return items
 
 
 @contextmanager

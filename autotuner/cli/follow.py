@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from api.schemas.sweeps import SweepDetail
+from api.schemas.trials import RankedTrial, TrialView
 from autotuner.cli.client import Client, patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
@@ -19,7 +21,8 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.objective import Objective
-from autotuner.core.trial import EngineJob, EngineJobPhase
+from autotuner.core.run import RunState
+from autotuner.core.trial import EngineJob, EngineJobPhase, TrialState, Waiting
 from autotuner.remote import ServerEvent
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
@@ -27,11 +30,11 @@ from autotuner.search.text.trials import job_in_words
 
 _POLL_S = 0.5
 
-_OVER = ("complete", "cancelled", "failed", "paused")
+_OVER = (RunState.COMPLETE, RunState.CANCELLED, RunState.FAILED, RunState.PAUSED)
 """States in which nothing more is to be seen until somebody asks for it."""
 
 
-def follow(client: Client, sweep_id: str, console: Console, *, after: int = 0) -> dict[str, Any]:
+def follow(client: Client, sweep_id: str, console: Console, *, after: int = 0) -> SweepDetail:
     """Show the sweep until it ends or pauses; returns it as it is then.
 
     Args:
@@ -44,28 +47,28 @@ def follow(client: Client, sweep_id: str, console: Console, *, after: int = 0) -
     return _live(watch, console) if console.is_terminal else _lines(watch, client.url, console)
 
 
-def _live(watch: _Watch, console: Console) -> dict[str, Any]:
+def _live(watch: _Watch, console: Console) -> SweepDetail:
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
             watch.look()
-            shown = [trial for trial in watch.trials.values() if trial["state"] != "queued"]
+            shown = [trial for trial in watch.trials.values() if trial.state is not TrialState.QUEUED]
             live.update(sweep_view(watch.sweep, watch.ranking(), shown, watch.said), refresh=True)
             if watch.is_over:
                 return watch.sweep
             time.sleep(_POLL_S)
 
 
-def _lines(watch: _Watch, url: str | None, console: Console) -> dict[str, Any]:
+def _lines(watch: _Watch, url: str | None, console: Console) -> SweepDetail:
     at = f"at {url}/sweeps/{watch.sweep_id}" if url else "with `autotuner serve`, in a browser"
     console.print(f"{watch.sweep_id}: watch it {at}", highlight=False, soft_wrap=True)
-    waiting: dict[str, Any] | None = None
+    waiting: Waiting | None = None
     while True:
         for event in watch.look():
             for line in _lines_of(event, watch):
                 console.print(line, highlight=False, soft_wrap=True)
-        if watch.sweep["waiting"] and watch.sweep["waiting"] != waiting:  # no event tells that nobody works on it
-            console.print(f"the sweep {watch.sweep['waiting']['reason']}", highlight=False, soft_wrap=True)
-        waiting = watch.sweep["waiting"]
+        if watch.sweep.waiting and watch.sweep.waiting != waiting:  # no event tells that nobody works on it
+            console.print(f"the sweep {watch.sweep.waiting.reason}", highlight=False, soft_wrap=True)
+        waiting = watch.sweep.waiting
         if watch.is_over:
             return watch.sweep
         time.sleep(_POLL_S)
@@ -76,8 +79,8 @@ class _Watch:
 
     def __init__(self, client: Client, sweep_id: str, after: int) -> None:
         self.sweep_id = sweep_id
-        self.sweep: dict[str, Any] = {}
-        self.trials: dict[str, dict[str, Any]] = {}
+        self.sweep = patiently(lambda: client.read_sweep(sweep_id))
+        self.trials: dict[str, TrialView] = {}
         self.said: dict[str, str] = {}
         """The last note of what runs, by trial, and what was found where a loss gate failed."""
         self.told: set[str] = set()
@@ -90,22 +93,22 @@ class _Watch:
         """Look again; returns what has happened since."""
         return patiently(self._look)
 
-    def ranking(self) -> list[dict[str, Any]]:
+    def ranking(self) -> Sequence[RankedTrial]:
         """The top of the ranking; empty while the service restarts."""
         try:
-            return list(self._client.get(f"/sweeps/{self.sweep_id}/ranking", limit=10)["items"])
+            return self._client.rank_sweep(self.sweep_id, limit=10).items
         except StoreUnavailable:
-            return []
+            return ()
 
     def _look(self) -> list[ServerEvent]:
-        sweep = self._client.get(f"/sweeps/{self.sweep_id}")  # first: what a finished one had to say has happened then
+        sweep = self._client.read_sweep(self.sweep_id)  # first: what a finished one had to say has happened then
         events = self._client.events_so_far(self.sweep_id, after=self._last_event)
-        trials = self._client.all(f"/sweeps/{self.sweep_id}/trials")["items"]
+        trials = self._client.all_trials(self.sweep_id)
         for event in events:
             self._last_event = event.sequence
             self._hear(event)
-        self.sweep, self.trials = sweep, {trial["id"]: trial for trial in trials}
-        self.is_over = sweep["state"] in _OVER
+        self.sweep, self.trials = sweep, {trial.id: trial for trial in trials}
+        self.is_over = sweep.state in _OVER
         return events
 
     def _hear(self, event: ServerEvent) -> None:
@@ -142,22 +145,22 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
         case "trial.gated":
             outcome = gate_in_words(GateOutcome(event.data["outcome"]))
             yield f"{_head(trial, watch)} {outcome}: {event.data['detail']}"
-        case "trial.finished" if not trial["small"] or trial["state"] != "complete":  # else it is estimated next
+        case "trial.finished" if not trial.small or trial.state is not TrialState.COMPLETE:  # else it is estimated next
             yield _end(trial, watch)
 
 
-def _head(trial: dict[str, Any], watch: _Watch) -> str:
-    if trial["repeats"] is not None:
-        return f"trial {trial['number'] + 1:>2} (again)"
-    if watch.sweep["findings"]:  # of its trials some repeat others, which the budget does not count
-        return f"trial {trial['number'] + 1:>2}"
-    return f"trial {trial['number'] + 1:>2}/{watch.sweep['budget']['num_trials']}"
+def _head(trial: TrialView, watch: _Watch) -> str:
+    if trial.repeats is not None:
+        return f"trial {trial.number + 1:>2} (again)"
+    if watch.sweep.findings:  # of its trials some repeat others, which the budget does not count
+        return f"trial {trial.number + 1:>2}"
+    return f"trial {trial.number + 1:>2}/{watch.sweep.budget.num_trials}"
 
 
-def _end(trial: dict[str, Any], watch: _Watch) -> str:
+def _end(trial: TrialView, watch: _Watch) -> str:
     """How a trial ended, which is said once."""
-    watch.told.add(trial["id"])
-    return f"{_head(trial, watch)} {_result(trial, documents.restore(Objective, watch.sweep['objective']))}"
+    watch.told.add(trial.id)
+    return f"{_head(trial, watch)} {_result(trial, watch.sweep.objective)}"
 
 
 def _link_event(data: dict[str, Any]) -> LinkEvent:
@@ -170,13 +173,13 @@ def _said_of_job(data: dict[str, Any]) -> str:
     return "" if job.phase is EngineJobPhase.ENDED else job_in_words(job, data["at"])
 
 
-def _result(trial: dict[str, Any], objective: Objective) -> str:
-    seconds = (trial["finished_at"] or 0.0) - (trial["started_at"] or 0.0)
-    tail = f"  [took {seconds:.1f} s; {trial['id']}]"
-    if trial["measured"] or trial["estimated"]:
-        return f"{trial['state']:<9} {reached_beside_predicted(trial, objective)}  {trial['label']}{tail}"
+def _result(trial: TrialView, objective: Objective) -> str:
+    seconds = (trial.finished_at or 0.0) - (trial.started_at or 0.0)
+    tail = f"  [took {seconds:.1f} s; {trial.id}]"
+    if trial.measured or trial.estimated:
+        return f"{trial.state:<9} {reached_beside_predicted(trial, objective)}  {trial.label}{tail}"
     reason = f"  {why(trial)}" if why(trial) else ""
-    return f"{trial['state']:<9} {trial['label']}{reason}{tail}"
+    return f"{trial.state:<9} {trial.label}{reason}{tail}"
 
 
 _CHECK_POLL_S = 0.5

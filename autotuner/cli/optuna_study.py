@@ -13,8 +13,10 @@ from optuna.distributions import CategoricalDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from api.schemas.sweeps import SweepDetail
+from api.schemas.trials import TrialView
 from autotuner.cli.views.rankings import reached_value
-from autotuner.core import documents
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import Conflict
 from autotuner.core.objective import Objective
 
@@ -22,7 +24,7 @@ _STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
 _UNFINISHED = ("queued", "running", "waiting")
 
 
-def write_study(file: Path, sweep: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> int:
+def write_study(file: Path, sweep: SweepDetail, trials: Sequence[TrialView]) -> int:
     """Write a study that maximises what the sweep does; how many trials it has.
 
     Parameters are the choices in which the trials differ. Trials that wait or run are left out, repeats stand among the
@@ -39,12 +41,12 @@ def write_study(file: Path, sweep: Mapping[str, Any], trials: Sequence[Mapping[s
     if file.exists():
         raise Conflict(f"{file} is there already; name another file, or remove it")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    ended = [trial for trial in trials if trial["state"] not in _UNFINISHED]
-    choices = _choices([trial["layout"] for trial in ended])
-    study = optuna.create_study(storage=f"sqlite:///{file}", study_name=sweep["id"], direction="maximize")
+    ended = [trial for trial in trials if trial.state not in _UNFINISHED]
+    choices = _choices([to_plain(trial.layout) for trial in ended])
+    study = optuna.create_study(storage=f"sqlite:///{file}", study_name=sweep.id, direction="maximize")
     for name in ("name", "model", "cluster"):
-        study.set_user_attr(name, sweep[name])
-    objective = documents.restore(Objective, sweep["objective"])
+        study.set_user_attr(name, getattr(sweep, name))
+    objective = sweep.objective
     with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
         study.set_metric_names([objective.noun])
     study.add_trials([_trial(trial, choices, objective) for trial in ended])
@@ -61,29 +63,28 @@ def _choices(layouts: Sequence[Mapping[str, Any]]) -> dict[str, CategoricalDistr
     }
 
 
-def _trial(
-    trial: Mapping[str, Any], choices: Mapping[str, CategoricalDistribution], objective: Objective
-) -> FrozenTrial:
+def _trial(trial: TrialView, choices: Mapping[str, CategoricalDistribution], objective: Objective) -> FrozenTrial:
     metric = objective.metric.value
-    reached = trial["measured"] or trial["estimated"]
-    state = _STATES.get(trial["state"], TrialState.FAIL)
+    reached = trial.measured or trial.estimated
+    state = _STATES.get(trial.state, TrialState.FAIL)
+    layout = to_plain(trial.layout)
     told = {
-        "trial": trial["id"],
-        "layout": trial["label"],
-        f"predicted {metric}": trial["predicted"][metric],
-        "failure": trial["failure"] and trial["failure"]["message"],
-        "repeats": trial["repeats"],
+        "trial": trial.id,
+        "layout": trial.label,
+        f"predicted {metric}": getattr(trial.predicted, metric),
+        "failure": trial.failure and trial.failure.message,
+        "repeats": trial.repeats,
     }
     found = create_trial(
         state=state if reached or state is not TrialState.COMPLETE else TrialState.FAIL,
         value=reached_value(reached, objective) if reached and state is TrialState.COMPLETE else None,
-        params={name: trial["layout"].get(name) for name in choices},
+        params={name: layout.get(name) for name in choices},
         distributions=dict(choices),
         user_attrs={name: value for name, value in told.items() if value is not None},
     )
-    ended_at = trial["finished_at"] or trial["started_at"]
+    ended_at = trial.finished_at or trial.started_at
     if ended_at is not None:
-        found.datetime_start = _local_time(trial["started_at"] or ended_at)
+        found.datetime_start = _local_time(trial.started_at or ended_at)
         found.datetime_complete = _local_time(ended_at)
     return found
 

@@ -113,6 +113,7 @@ def clone(
 
     Example: autotuner clone sw-k3v7q2mxn5 --trials 40 --name longer
     """
+    from api.schemas.sweeps import SweepDetail
     from autotuner.cli.client import connect
     from autotuner.cli.commands.sweep import see_through
     from autotuner.cli.inputs import for_service, read_space, read_trial_settings
@@ -127,7 +128,7 @@ def clone(
         "budget": _limits(trials, minutes, accelerator_hours, patience, min_gain),
     }
     with connect(server, num_workers=1 if wait else 0) as client:
-        see_through(client, client.post(f"/sweeps/{sweep_id}/clone", body), wait=wait, as_json=as_json)
+        see_through(client, client.ask(f"/sweeps/{sweep_id}/clone", body, SweepDetail), wait=wait, as_json=as_json)
 
 
 def _limits(
@@ -146,10 +147,11 @@ def _limits(
 
 def _ask(sweep_id: str, path: str, body: Any = None, *, wait: bool, server: str | None, as_json: bool) -> None:
     """Ask it of the service, and follow the sweep from there."""
+    from api.schemas.sweeps import SweepDetail
     from autotuner.cli.client import connect
     from autotuner.cli.commands.sweep import see_through
 
     with connect(server, num_workers=1 if wait else 0) as client:
         before = client.events_so_far(sweep_id)
         last_event = before[-1].sequence if before else 0
-        see_through(client, client.post(path, body), wait=wait, as_json=as_json, after=last_event)
+        see_through(client, client.ask(path, body, SweepDetail), wait=wait, as_json=as_json, after=last_event)

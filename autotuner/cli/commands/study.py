@@ -24,7 +24,7 @@ def study(
     from autotuner.cli.optuna_study import write_study
 
     with connect(server) as client:
-        sweep, trials = client.get(f"/sweeps/{sweep_id}"), client.all(f"/sweeps/{sweep_id}/trials")["items"]
+        sweep, trials = client.read_sweep(sweep_id), client.all_trials(sweep_id)
     number = write_study(file, sweep, trials)
     console().print(f"{number} trials of {sweep_id} in {file}; look at them with `optuna-dashboard sqlite:///{file}`")
 

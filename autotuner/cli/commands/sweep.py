@@ -27,8 +27,10 @@ from autotuner.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
+    from api.schemas.sweeps import SweepDetail
     from autotuner.cli.client import Client
 
 _STOP = "When to stop"
@@ -216,6 +218,7 @@ def sweep(
     Example: autotuner sweep --model llama-demo --cluster local \
         --global-batch 16 --seq-len 128 --trials 8
     """
+    from api.schemas.sweeps import SweepDetail
     from autotuner.cli.client import connect
     from autotuner.cli.inputs import (
         for_service,
@@ -269,10 +272,10 @@ def sweep(
         },
     }
     with connect(server, num_workers=1 if wait else 0) as client:
-        see_through(client, client.post("/sweeps", body), wait=wait, as_json=as_json)
+        see_through(client, client.ask("/sweeps", body, SweepDetail), wait=wait, as_json=as_json)
 
 
-def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: bool, after: int = 0) -> None:
+def see_through(client: Client, sweep: SweepDetail, *, wait: bool, as_json: bool, after: int = 0) -> None:
     """Follow a sweep to its end, or to a pause, and print what came of it; or just say that it waits.
 
     Args:
@@ -285,22 +288,24 @@ def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: b
     from autotuner.cli.console import PlainConsole, console, print_json
     from autotuner.cli.follow import follow
     from autotuner.cli.signals import terminable
+    from autotuner.core import documents
+    from autotuner.core.run import RunState
 
     if not wait:
         if as_json:
-            return print_json(sweep)
+            return print_json(documents.write(sweep))
         waits = "is queued; a service or `autotuner worker` runs it"
-        console().print(f"{sweep['id']} {waits if sweep['state'] == 'queued' else 'is ' + sweep['state']}")
+        console().print(f"{sweep.id} {waits if sweep.state is RunState.QUEUED else f'is {sweep.state}'}")
         return None
     try:
         with terminable():
-            ended = follow(client, sweep["id"], PlainConsole(stderr=True, quiet=as_json), after=after)
+            ended = follow(client, sweep.id, PlainConsole(stderr=True, quiet=as_json), after=after)
     except KeyboardInterrupt:
         if as_json:  # a program that ends us still learns which sweep it was, and how far it came
-            _show(client, sweep["id"], as_json=True)
+            _show(client, sweep.id, as_json=True)
         raise
-    _show(client, ended["id"], as_json=as_json)
-    if ended["state"] != "paused" and ended["best_value"] is None:
+    _show(client, ended.id, as_json=as_json)
+    if ended.state is not RunState.PAUSED and ended.best_value is None:
         raise typer.Exit(6)
     return None
 
@@ -343,18 +348,25 @@ def _show(client: Client, sweep_id: str, *, as_json: bool) -> None:
     from autotuner.report.sweep_answer import answer_report, front_report
     from autotuner.report.terminal import render
 
-    stored = client.get(f"/sweeps/{sweep_id}")
+    stored = client.read_sweep(sweep_id)
     answer = client.read_answer(sweep_id).answer
-    ranking = client.all(f"/sweeps/{sweep_id}/ranking")
-    trials = client.all(f"/sweeps/{sweep_id}/trials")
-    front = client.read_front(sweep_id) if stored["objective"]["front"] else None
+    ranking = client.whole_ranking(sweep_id)
+    trials = client.all_trials(sweep_id)
+    front = client.read_front(sweep_id) if stored.objective.front else None
     if as_json:
         found = {} if front is None else {"front": documents.write(front)}
         told = None if answer is None else documents.write(answer)
-        return print_json({"sweep": stored, "answer": told, "ranking": ranking, "trials": trials, **found})
+        lists = {"ranking": _listed(ranking), "trials": _listed(trials)}
+        return print_json({"sweep": documents.write(stored), "answer": told, **lists, **found})
     if answer is not None:
-        console().print(render(answer_report(answer, is_finished=stored["finished_at"] is not None)))
-    console().print(sweep_view(stored, ranking["items"], trials["items"]))
+        console().print(render(answer_report(answer, is_finished=stored.finished_at is not None)))
+    console().print(sweep_view(stored, ranking, trials))
     if front is not None:
         console().print(render(front_report(front)))
     return None
+
+
+def _listed(items: Sequence[object]) -> dict[str, Any]:
+    from autotuner.core import documents
+
+    return {"items": [documents.write(one) for one in items], "total": len(items)}

@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.views.rankings import predicted_mfu
 from autotuner.core import documents
 from autotuner.core.documents import restore
 from autotuner.core.measurement import Measurement
@@ -27,7 +26,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
     """Where time and memory go, and the changes that would help, would not fit, or cannot run."""
     predicted = explained["predicted"]
     step = expected_seconds(predicted["step_time_s"], predicted["relative_error"])
-    mfu = predicted_mfu(predicted)
+    mfu = expected_mfu(predicted["mfu"], predicted["relative_error"], predicted["precision_utilization"])
     return Group(
         Text(model_in_words(restore(ModelSize, explained["model_size"]))),
         Text(explained["label"], style="bold"),

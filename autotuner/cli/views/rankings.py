@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.core import documents
+from api.schemas.trials import Estimated, RankedTrial, TrialView
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.measurement import Footprint
-from autotuner.core.objective import Metric, Objective
+from autotuner.core.measurement import Measurement
+from autotuner.core.objective import Metric, Objective, Rates
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.terminal import LayoutRow, LayoutTable
+from autotuner.search.predictions import Predicted
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_rate,
@@ -33,28 +33,10 @@ from autotuner.search.text.trials import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rates:
-    """How fast a layout is, of what the service answers."""
-
-    mfu: float
-    tokens_per_s: float
-
-    @classmethod
-    def of(cls, figures: Mapping[str, Any]) -> _Rates:
-        return cls(mfu=figures["mfu"], tokens_per_s=figures["tokens_per_s"])
-
-
-def _footprint(answered: Mapping[str, Any]) -> Footprint | None:
-    """What a row, or what was reached, says of it."""
-    said = answered.get("footprint")
-    return None if said is None else documents.restore(Footprint, said)
-
-
-def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> RenderableType:
+def ranking_table(items: Sequence[RankedTrial], objective: Objective) -> RenderableType:
     """Measured above predicted, the best first; what cannot be told from the first is marked."""
     by_ends, is_close = _by_ends(items), _is_close(items)
-    has_gates = any(item["gate_outcome"] for item in items)
+    has_gates = any(item.gate_outcome for item in items)
     table = LayoutTable(
         keys=("#", "trial"),
         heads=(
@@ -73,154 +55,156 @@ def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> Rend
 
 
 def _ranked_row(
-    item: dict[str, Any], objective: Objective, *, by_ends: bool, is_close: bool, has_gates: bool
+    item: RankedTrial, objective: Objective, *, by_ends: bool, is_close: bool, has_gates: bool
 ) -> LayoutRow:
-    predicted = item["predicted"]
-    rank = f"{item['rank']}{'=' if is_close and item['tied_with_best'] else ''}"
+    predicted = item.predicted
+    rank = f"{item.rank}{'=' if is_close and item.tied_with_best else ''}"
     step, peak = _step_and_peak(item)
     cells = (
         "\n".join(_value(item, objective, by_ends=by_ends)),
         f"{step}\n({_step(predicted)})",
         *([_to_loss(item)] if has_gates else []),
-        f"{peak}\n({format_bytes(predicted['peak_bytes'])})",
-        *([likely(item["probability_best"])] if is_close else []),
+        f"{peak}\n({format_bytes(predicted.peak_bytes)})",
+        *([likely(item.probability_best or 0.0)] if is_close else []),
     )
-    keys = (rank, trial_number(item["id"]))
-    return LayoutRow(keys=keys, layout=item["label"], remarks=tuple(_remarks(item)), cells=cells)
+    keys = (rank, trial_number(item.id))
+    return LayoutRow(keys=keys, layout=item.label, remarks=tuple(_remarks(item)), cells=cells)
 
 
-def _to_loss(item: dict[str, Any]) -> str:
+def _to_loss(item: RankedTrial) -> str:
     """Seconds to the loss that the sweep's gates compare; a dash where that is not known."""
-    return "–" if item["time_to_loss_s"] is None else format_seconds(item["time_to_loss_s"])
+    return "–" if item.time_to_loss_s is None else format_seconds(item.time_to_loss_s)
 
 
-def _step_and_peak(item: dict[str, Any]) -> tuple[str, str]:
+def _step_and_peak(item: RankedTrial) -> tuple[str, str]:
     """Step time with its interval, and peak: measured, or estimated at full size."""
-    if estimated := item["estimated"]:
-        return expected_seconds(estimated["step_time_s"], estimated["relative_error"]), format_bytes(
-            estimated["peak_bytes"]
-        )
-    measured = item["measured"]
-    return f"{format_seconds(measured['step_time_s'])}{_interval(measured)}", _peak(measured)
+    if estimated := item.estimated:
+        return expected_seconds(estimated.step_time_s, estimated.relative_error), format_bytes(estimated.peak_bytes)
+    measured = _ran(item)
+    return f"{format_seconds(measured.step_time_s)}{_interval(measured)}", _peak(measured)
 
 
-def _estimate(item: dict[str, Any]) -> list[str]:
+def _estimate(item: TrialView) -> list[str]:
     """Where an estimate comes from, with what ran and how much of the step that holds."""
-    if not (estimated := item["estimated"]):
+    if not (estimated := item.estimated) or item.small is None:
         return []
-    share = percent(estimated["measured_share"])
-    ran = f"ran {item['small']['label']}, {item['small']['num_layers']} layers"
-    return [f"{estimated['said']}: {ran}; parts that it ran as they are make {share} of the step"]
+    share = percent(estimated.measured_share)
+    ran = f"ran {item.small.label}, {item.small.num_layers} layers"
+    return [f"{estimated.said}: {ran}; parts that it ran as they are make {share} of the step"]
 
 
-def _remarks(item: dict[str, Any]) -> Iterator[str]:
+def _remarks(item: TrialView) -> Iterator[str]:
     """What a reader should know of a row beside its figures."""
     yield from _estimate(item)
-    if _ran(item)["is_simulated"]:
+    if _ran(item).is_simulated:
         yield SIMULATED
     yield from _gate(item)
 
 
-def _sources(items: Sequence[dict[str, Any]]) -> str:
+def _sources(items: Sequence[RankedTrial]) -> str:
     """Where the figures of a ranking come from: ``measured``, ``simulated``, ``estimated``, or several of these."""
     return " and ".join(sorted({_source(item) for item in items}))
 
 
-def _source(item: Mapping[str, Any]) -> str:
-    if item["estimated"]:
+def _source(item: TrialView) -> str:
+    if item.estimated:
         return "estimated"
-    return SIMULATED if item["measured"]["is_simulated"] else "measured"
+    return SIMULATED if _ran(item).is_simulated else "measured"
 
 
-def _meant(items: Sequence[dict[str, Any]]) -> str:
+def _meant(items: Sequence[RankedTrial]) -> str:
     """What the figures outside brackets are."""
-    ran = [item for item in items if not item["estimated"]]
+    ran = [item for item in items if not item.estimated]
     said = "estimated from trials on fewer ranks, never measured, ± the 80 % interval"
     parts = [said] if len(ran) < len(items) else []
-    has_intervals = any(item["measured"]["step_time_interval_s"] is not None for item in ran)
+    has_intervals = any(_ran(item).step_time_interval_s is not None for item in ran)
     parts += [f"{_sources(ran)}{', ± the 95 % interval of the median' if has_intervals else ''}"] if ran else []
     return f"Upper line: {'; '.join(parts)}"
 
 
-def reached_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
+def reached_beside_predicted(trial: TrialView, objective: Objective) -> str:
     """What a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``.
 
     What nobody measured is called simulated, or estimated.
     """
-    estimated = trial["estimated"]
-    how = f"{estimated['said']}{', simulated' if _ran(trial)['is_simulated'] else ''}" if estimated else _source(trial)
+    estimated = trial.estimated
+    how = f"{estimated.said}{', simulated' if _ran(trial).is_simulated else ''}" if estimated else _source(trial)
     expected = _predicted_value(trial, objective)
     return f"{objective.noun} {_reached_value(trial, objective)} {how}, {expected} predicted"
 
 
-def _reached_value(item: dict[str, Any], objective: Objective, *, by_ends: bool | None = None) -> str:
+def _reached_value(item: TrialView, objective: Objective, *, by_ends: bool | None = None) -> str:
     """What the sweep maximises: measured, or estimated with its interval."""
-    estimated = item["estimated"]
-    reached, error = (estimated, estimated["relative_error"]) if estimated else (item["measured"], None)
+    estimated = item.estimated
+    reached, error = _reached(item), estimated.relative_error if estimated else None
     if not objective.is_speed:
         return objective.figure(reached_value(reached, objective))
-    rates = _Rates.of(_counted(reached, objective))
+    rates = _counted(reached, objective)
     if objective.metric is Metric.MFU:
         return expected_mfu(rates.mfu, error, by_ends=by_ends if estimated else None)
     return expected_rate(rates.tokens_per_s, error)
 
 
-def reached_value(reached: Mapping[str, Any], objective: Objective) -> float:
+def reached_value(reached: Measurement | Estimated, objective: Objective) -> float:
     """Return the number that the objective compares, of what a trial measured or was estimated to reach."""
-    return objective.value_of(_Rates.of(_counted(reached, objective)), _footprint(reached))
+    return objective.value_of(_counted(reached, objective), reached.footprint)
 
 
-def _counted(reached: Mapping[str, Any], objective: Objective) -> Mapping[str, Any]:
+def _counted(reached: Measurement | Estimated, objective: Objective) -> Rates:
     """Return the figures that the objective compares: the robust ones under faults."""
-    robust: Mapping[str, Any] | None = reached.get("robust") if objective.under_faults else None
+    robust = reached.robust if objective.under_faults and isinstance(reached, Measurement) else None
     return reached if robust is None else robust
 
 
-def _predicted_value(item: dict[str, Any], objective: Objective, *, by_ends: bool | None = None) -> str:
+def _predicted_value(item: TrialView, objective: Objective, *, by_ends: bool | None = None) -> str:
     """What was expected; beside speed, of the step time alone: what the layout takes is as it was found."""
-    predicted, reached = _counted_prediction(item["predicted"], objective), item["estimated"] or item["measured"]
+    predicted, reached = _counted_prediction(item.predicted, objective), _reached(item)
     if not objective.is_speed:
-        return objective.figure(objective.value_of(_Rates.of(predicted), _footprint(reached)))
+        return objective.figure(objective.value_of(predicted, reached.footprint))
     if objective.metric is Metric.MFU:
         return predicted_mfu(predicted, by_ends=by_ends)
-    return expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
+    return expected_rate(predicted.tokens_per_s, predicted.relative_error)
 
 
-def _counted_prediction(predicted: dict[str, Any], objective: Objective) -> dict[str, Any]:
+def _counted_prediction(predicted: Predicted, objective: Objective) -> Predicted:
     """Return the prediction with its rates at the step time that the objective compares."""
-    robust_s = predicted["robust_step_s"] if objective.under_faults else None
+    robust_s, own = predicted.robust_step_s if objective.under_faults else None, predicted.precision_utilization
     if robust_s is None:
         return predicted
-    speed = predicted["step_time_s"] / robust_s
-    rates = ("mfu", "tokens_per_s", "precision_utilization")
-    return predicted | {name: None if predicted[name] is None else predicted[name] * speed for name in rates}
+    speed = predicted.step_time_s / robust_s
+    return replace(
+        predicted,
+        mfu=predicted.mfu * speed,
+        tokens_per_s=predicted.tokens_per_s * speed,
+        precision_utilization=None if own is None else own * speed,
+    )
 
 
-def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iterator[str]:
+def _value(item: TrialView, objective: Objective, *, by_ends: bool) -> Iterator[str]:
     """What the sweep maximises, reached and predicted; and MFU's share of another peak, if its precision has one."""
     yield _reached_value(item, objective, by_ends=by_ends)
     yield f"({_predicted_value(item, objective, by_ends=by_ends)})"
     if not objective.is_speed:
-        reached = item["estimated"] or item["measured"]
-        yield footprint_in_words(_footprint(reached), reached["tokens_per_s"])
-    own, measured = item["measured_precision_utilization"], item["measured"]
-    if measured and has_own_peak(measured["mfu"], own):
-        counted = own * _counted(measured, objective)["mfu"] / measured["mfu"]
-        yield f"{expected_mfu(counted, None)} of {value_in_words(item['layout']['precision'])}"
+        reached = _reached(item)
+        yield footprint_in_words(reached.footprint, reached.tokens_per_s)
+    own, measured = item.measured_precision_utilization, item.measured
+    if measured and own is not None and has_own_peak(measured.mfu, own):
+        counted = own * _counted(measured, objective).mfu / measured.mfu
+        yield f"{expected_mfu(counted, None)} of {value_in_words(item.layout.precision)}"
 
 
-def _gate(item: dict[str, Any]) -> list[str]:
+def _gate(item: TrialView) -> list[str]:
     """What the loss gate says, of a layout that changes the mathematics alone."""
-    return [gate_in_words(GateOutcome(item["gate_outcome"]))] if item["gate_outcome"] else []
+    return [gate_in_words(item.gate_outcome)] if item.gate_outcome else []
 
 
-def _is_close(items: Sequence[dict[str, Any]]) -> bool:
+def _is_close(items: Sequence[RankedTrial]) -> bool:
     """Whether the first place is in doubt; in a ranking across sweeps nobody can say."""
-    return sum(bool(item["tied_with_best"]) for item in items) > 1
+    return sum(bool(item.tied_with_best) for item in items) > 1
 
 
-def _ties(items: Sequence[dict[str, Any]]) -> str:
-    tied = ranges(item["rank"] for item in items if item["tied_with_best"])
+def _ties(items: Sequence[RankedTrial]) -> str:
+    tied = ranges(item.rank for item in items if item.tied_with_best)
     return f"Ranks {tied} (=) are tied: noise can explain the difference. Chance: how likely the layout is the fastest."
 
 
@@ -229,34 +213,34 @@ def trial_number(trial_id: str) -> str:
     return trial_id.rsplit("-", 1)[-1]
 
 
-def _by_ends(items: Sequence[dict[str, Any]]) -> bool:
+def _by_ends(items: Sequence[RankedTrial]) -> bool:
     """Whether one interval is too wide for ±: then the whole column is written by its ends."""
-    return any(is_wide(item["predicted"]["relative_error"]) for item in items)
+    return any(is_wide(item.predicted.relative_error) for item in items)
 
 
-def predicted_mfu(predicted: dict[str, Any], *, by_ends: bool | None = None) -> str:
+def predicted_mfu(predicted: Predicted, *, by_ends: bool | None = None) -> str:
     """A predicted MFU with its interval; ``by_ends`` as for ``expected_mfu``."""
-    own = predicted["precision_utilization"]
-    return expected_mfu(predicted["mfu"], predicted["relative_error"], own, by_ends=by_ends)
+    own = predicted.precision_utilization
+    return expected_mfu(predicted.mfu, predicted.relative_error, own, by_ends=by_ends)
 
 
-def _step(predicted: dict[str, Any]) -> str:
-    return expected_seconds(predicted["step_time_s"], predicted["relative_error"])
+def _step(predicted: Predicted) -> str:
+    return expected_seconds(predicted.step_time_s, predicted.relative_error)
 
 
-def _interval(measured: dict[str, Any]) -> str:
+def _interval(measured: Measurement) -> str:
     """Half the interval as a share of the step, as predictions give theirs; fewer than six steps have none."""
-    interval_s = measured["step_time_interval_s"]
-    return "" if interval_s is None else f" ± {100 * interval_s / measured['step_time_s']:.2g} %"
+    interval_s = measured.step_time_interval_s
+    return "" if interval_s is None else f" ± {100 * interval_s / measured.step_time_s:.2g} %"
 
 
-def _caveats(items: Sequence[dict[str, Any]]) -> str:
+def _caveats(items: Sequence[RankedTrial]) -> str:
     """What a reader of measured numbers should know about how they came about."""
     measured = [_ran(item) for item in items]
-    floors = [m["noise_floor"] for m in measured if m["noise_floor"] is not None]
-    num_extrapolated = sum(bool(m["extrapolated_from"]) for m in measured)
-    num_disturbed = sum(m["num_disturbed"] for m in measured)
-    num_ungated = sum(item["gate_outcome"] == GateOutcome.NOT_GATED for item in items)
+    floors = [m.noise_floor for m in measured if m.noise_floor is not None]
+    num_extrapolated = sum(bool(m.extrapolated_from) for m in measured)
+    num_disturbed = sum(m.num_disturbed for m in measured)
+    num_ungated = sum(item.gate_outcome == GateOutcome.NOT_GATED for item in items)
     said = [
         "Simulated figures are the cost model's with seeded noise: nothing ran." if _any_simulated(items) else "",
         f"Repeats of one trial differ by up to {percent(max(floors))}." if floors else "",
@@ -269,25 +253,33 @@ def _caveats(items: Sequence[dict[str, Any]]) -> str:
     return "".join(f" {sentence}" for sentence in said if sentence)
 
 
-def _any_simulated(items: Sequence[dict[str, Any]]) -> bool:
-    return any(_ran(item)["is_simulated"] for item in items)
+def _any_simulated(items: Sequence[RankedTrial]) -> bool:
+    return any(_ran(item).is_simulated for item in items)
 
 
-def _ran(item: Mapping[str, Any]) -> Mapping[str, Any]:
+def _ran(item: TrialView) -> Measurement:
     """What was measured of the trial, or of the small one that stands for it."""
-    ran: Mapping[str, Any] = item["measured"] or item["small"]["measured"]
+    ran = item.measured or (item.small.measured if item.small else None)
+    assert ran is not None, "it has a result"
     return ran
 
 
-def _error(items: Sequence[dict[str, Any]]) -> str:
+def _reached(item: TrialView) -> Measurement | Estimated:
+    """What the trial is ranked by."""
+    reached = item.estimated or item.measured
+    assert reached is not None, "it has a result"
+    return reached
+
+
+def _error(items: Sequence[RankedTrial]) -> str:
     """What ± means, and what of it was never compared with a measured run."""
-    names = dict.fromkeys(name for item in items for name in item["predicted"]["never_compared"])
+    names = dict.fromkeys(name for item in items for name in item.predicted.never_compared)
     if names:
         return f"± is the 80 % interval, never compared with a measured run: {', '.join(names)}"
-    is_known = all(item["predicted"]["validated"] for item in items)
+    is_known = all(item.predicted.validated for item in items)
     return "± is the 80 % interval" + ("" if is_known else ", not validated on this stack and device")
 
 
-def _peak(measured: Mapping[str, Any]) -> str:
+def _peak(measured: Measurement) -> str:
     """Not every trainer tells it."""
-    return format_bytes(max(measured["peak_bytes"])) if measured["peak_bytes"] else "-"
+    return format_bytes(max(measured.peak_bytes)) if measured.peak_bytes else "-"
