@@ -8,7 +8,7 @@ from dataclasses import fields
 from autotuner.core.layout import Layout
 from autotuner.core.stages import V_SCHEDULES
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.value import value
+from autotuner.core.value import derived, value
 
 
 @value
@@ -90,8 +90,14 @@ class DryRun:
 
     @property
     def fullest(self) -> RankDryRun:
-        """The rank with the highest peak."""
+        """The answer of the rank with the highest peak."""
         return max(self.ranks, key=lambda answer: answer.held.peak_bytes)
+
+    @property
+    @derived
+    def fullest_rank(self) -> int:
+        """The rank with the highest peak."""
+        return self.fullest.rank
 
 
 def telling_ranks(layout: Layout) -> tuple[int, ...]:

@@ -43,6 +43,7 @@ Unit = Literal[
     "tokens/$",
     "tokens/kg CO2",
     "FLOP/s",
+    "FLOP",
     "parameters",
     "$",
     "h",

@@ -83,7 +83,7 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
             return format_bytes(value)
         case "tokens/s" if is_exact:
             return f"{value:,.0f} tokens/s" if value >= 1000 else f"{value:.4g} tokens/s"
-        case "bytes/s" | "tokens/s" | "tokens/$" | "tokens/kg CO2" | "FLOP/s":
+        case "bytes/s" | "tokens/s" | "tokens/$" | "tokens/kg CO2" | "FLOP/s" | "FLOP":
             return format_rate(value, unit.replace("bytes", "B"))
         case "parameters":
             return format_count(value)

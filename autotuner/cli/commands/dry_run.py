@@ -36,17 +36,16 @@ def dry_run(
     Example: autotuner dry-run --model llama-3-70b --cluster h100:64 \
         --global-batch 16 --seq-len 8k --layout 'fsdp2 tp8 pp4 1f1b mb1 sp'
     """
-    from autotuner.cli.console import console, print_json, status
+    from autotuner.cli.console import show, status
     from autotuner.cli.inputs import cluster_name, read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
-    from autotuner.cli.views.machine import dry_run_view
     from autotuner.core import documents
-    from autotuner.core.codec import to_plain
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
     from autotuner.core.model import ModelSize
     from autotuner.core.workload import Workload
     from autotuner.launch.this_machine import dry_run as run
+    from autotuner.report.machine import dry_run_report
     from autotuner.report.words import job_in_words
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
@@ -54,13 +53,10 @@ def dry_run(
     request = as_request(job, documents.read(Layout, read_layout(layout), "layout"), rank, exact=exact)
     with status("starting torch") as progress:
         answer = run(request, progress)
-    if as_json:
-        return print_json({**to_plain(answer), "fullest_rank": answer.fullest.rank})
     title = job_in_words(
         ModelSize.of(job.model), cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len
     )
-    console().print(dry_run_view(answer, title=f"{title}: {request.spec.layout}"))
-    return None
+    show(answer, lambda found: dry_run_report(found, f"{title}: {request.spec.layout}"), as_json=as_json)
 
 
 def as_request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> DryRunRequest:

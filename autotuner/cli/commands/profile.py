@@ -36,12 +36,13 @@ def profile(
 
     Example: autotuner profile
     """
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import console
+    from autotuner.cli.console import show as print_answer
     from autotuner.cli.views.clusters import links_view
-    from autotuner.cli.views.machine import profile_view
-    from autotuner.core.codec import to_plain
+    from autotuner.core.listed import Listed
     from autotuner.core.profile import profiled
     from autotuner.launch.this_machine import detect_cluster
+    from autotuner.report.machine import profiles_report
     from autotuner.service.build import build
     from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
@@ -64,13 +65,12 @@ def profile(
                 application.store.save_profile(profiles[0])
     finally:
         application.close()
-    if as_json:
-        return print_json({"items": to_plain(profiles)})
-    if links:
+    if links and not as_json:
         found = [(one, profiled(detect_cluster(), one)) for one in profiles if not one.cluster]
-        return console().print(links_view(found))
-    console().print(profile_view(profiles, details=not keep))
-    return None
+        console().print(links_view(found))
+    else:
+        report = profiles_report(profiles, details=not keep)
+        print_answer(Listed.whole(profiles), lambda _: report, as_json=as_json)
 
 
 def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:

@@ -2,16 +2,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import StringIO
 from itertools import combinations
 
 import pytest
-from rich.console import Console
 
 from autotuner.catalog.hardware import core_times
 from autotuner.cli import main
-from autotuner.cli.views.machine import dry_run_view
-from autotuner.core.dry_run import CollectiveCount, DryRun, HeldBytes, OperationCounts, RankDryRun
 from autotuner.core.profile import DeviceProfile, with_links
 from autotuner.host.machine import host_hash
 from autotuner.launch.this_machine import detect_cluster
@@ -72,41 +68,6 @@ def test_a_machine_that_has_a_profile_measures_its_links_alone(cli: CommandLine)
 
 
 # ---------------------------------------------------------------- dry run
-
-
-def answer(rank: int, gigabytes: float) -> RankDryRun:
-    held = HeldBytes(
-        parameters_bytes=2e9,
-        gathered_bytes=0.0,
-        gradients_bytes=2e9,
-        optimizer_bytes=6e9,
-        activations_bytes=gigabytes * 1e9,
-    )
-    collectives = (CollectiveCount(kind="all_gather", num_calls=1000, num_bytes=3e9),)
-    counts = OperationCounts(flop=5e15, moved_bytes=1e12, num_operations=100_000, collectives=collectives)
-    return RankDryRun(rank=rank, held=held, counts=counts)
-
-
-def text_of(found: DryRun) -> str:
-    console = Console(file=StringIO(), width=120)
-    console.print(dry_run_view(found, title="a job"))
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue()
-
-
-def test_every_rank_has_a_column_the_fullest_is_marked_and_what_was_left_out_is_said() -> None:
-    text = text_of(DryRun(ranks=(answer(0, 20.0), answer(48, 4.0))))
-    assert "rank 0, fullest" in text
-    assert "rank 48" in text
-    assert "30 GB" in text
-    assert "1,000 x, 3 GB" in text
-    found = DryRun(
-        ranks=(answer(0, 1.0),), layers_run=(4, 6), micro_batches_run=(5, 6), notes=("nothing was compiled",)
-    )
-    text = text_of(found)
-    assert "4 and 6 layers per stage" in text
-    assert "5 and 6 micro-batches" in text
-    assert "Nothing was compiled." in text
 
 
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
