@@ -6,10 +6,13 @@ people read them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
+
+from markupsafe import Markup
 
 Look = Literal[
     "measured",
@@ -336,7 +339,23 @@ class Parallel:
     axes: Sequence[ChoiceAxis | NumberAxis]
 
 
-Chart = Plot | Intervals | Stacks | Shares | Parallel
+class Drawing(ABC):
+    """A picture that is drawn by hand from its own values, as wide as it needs."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def drawn(self) -> Markup:
+        """The picture."""
+
+    @property
+    @abstractmethod
+    def look(self) -> str:
+        """Class of the box around it, which scrolls."""
+
+
+Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel
 
 
 # ---------------------------------------------------------------- pictures in cells of a table

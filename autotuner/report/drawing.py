@@ -117,14 +117,19 @@ def circle(x: float, y: float, radius: float, class_: str) -> Markup:
 
 def hatched(x: float, y: float, width: float, height: float, class_: str = "idle") -> Markup:
     """Return a box with diagonal strokes that end at its edges."""
-    strokes, at = "", -height
+    return rect(x, y, width, height, class_) + element("path", d=strokes(x, y, width, height), class_="hatch")
+
+
+def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -> str:
+    """Return diagonal strokes of a box as commands of a path, so that many boxes may share one."""
+    drawn, at = "", -height
     while at < width:
         left, right = max(0.0, at), min(width, at + height)
         if right > left:
             ends = (x + left, y + height - (left - at), x + right, y + height - (right - at))
-            strokes += "M{} {}L{} {}".format(*map(short, ends))
-        at += 6.0
-    return rect(x, y, width, height, class_) + element("path", d=strokes, class_="hatch")
+            drawn += "M{} {}L{} {}".format(*map(short, ends))
+        at += gap
+    return drawn
 
 
 def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from autotuner.core.layout import Layout
 from autotuner.report.cells import draw_bar, draw_shares, key
-from autotuner.report.charts import BarCell, Intervals, Parallel, Plot, Shares, Stacks
+from autotuner.report.charts import BarCell, Drawing, Intervals, Parallel, Plot, Shares, Stacks
 from autotuner.report.drawing import draw, element
 from autotuner.report.layouts import chips, degrees
 from autotuner.report.parallel import draw_parallel
@@ -115,6 +115,10 @@ class Html:
                 return self._pager(block)
             case Plot() | Intervals() | Stacks():
                 return draw(block)
+            case Drawing():
+                named = {"role": "region", "aria_label": f"{section.title}, picture", "data_zoomed": ""}
+                drawn = element("div", block.drawn, class_=block.look)
+                return element("div", drawn, class_="scroll", tabindex="0", **named)
             case Shares():
                 return draw_shares(block)
             case Parallel():

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.charts.batch_ways import batch_ways_picture, length_histogram
 from api.dashboard.charts.stage_memory import stage_memory
-from api.dashboard.charts.timeline import Window
 from api.dashboard.render import page
 from api.dashboard.views.address import DEFAULT, Permalink
 from api.dashboard.views.clusters import TopologyShown
@@ -17,7 +16,7 @@ from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
 from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdict
 from api.dashboard.views.links import BandwidthView
-from api.dashboard.views.timelines import LinkTimelinesView, TimelineView, link_timelines_view, timeline_view
+from api.dashboard.views.timelines import Zoomed
 from api.dependencies import AppOf
 from autotuner.catalog.hardware import accelerators, load_accelerator
 from autotuner.catalog.models import models
@@ -29,6 +28,9 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import default_space
 from autotuner.core.units import format_bytes, format_count, format_rate
+from autotuner.report.html import Html
+from autotuner.report.lanes import Window
+from autotuner.report.timelines import link_timelines_section, timeline_section
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import WhatIf, what_if
 from autotuner.search.explain.links import link_timelines
@@ -84,7 +86,7 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
         "permalink": link,
         "has_timeline": has_timeline,
         "timeline": None,
-        "links": None,
+        "html": Html(request.scope.get("root_path", "")),
     }
     if has_bandwidth and part in (None, "bandwidth"):
         curve = app.asides.ask(bandwidth_curve, layout, job)
@@ -92,7 +94,7 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
     if part == "bandwidth":
         return page(request, "explore/_bandwidth.html", **shown)
     if has_timeline and part != "explore":
-        shown |= _timeline(app, layout, job, request, link, zoom)
+        shown["timeline"] = _timeline(app, layout, job, request, link, zoom)
     if part == "timeline":
         return page(request, "explore/_timeline.html", **shown)
     answer = app.asides.ask(what_if, layout, job)
@@ -100,22 +102,21 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
     return page(request, template, **shown, **_around(app, link, job), **_answered(answer, job, asked, link))
 
 
-def _timeline(
-    app: App, layout: Layout, job: Job, request: Request, link: Permalink, zoom: str | None
-) -> dict[str, TimelineView | LinkTimelinesView | None]:
+def _timeline(app: App, layout: Layout, job: Job, request: Request, link: Permalink, zoom: str | None) -> Zoomed | None:
     """The predicted step; where links are not healthy, beside the same with healthy ones."""
     root, window = request.scope.get("root_path", ""), Window.parse(zoom)
 
     def address(to: Window) -> str:
         return f"{root}{link.to('/explore')}&zoom={to}"
 
+    section = None
     if job.cluster.link_health:
         found = app.asides.ask(link_timelines, layout, job)
-        if found.slow is not None:
-            return {"links": link_timelines_view(found, address, window=window, width=_BESIDE_PANEL, part="timeline")}
-    predicted = app.asides.ask(predicted_timeline, layout, job)
-    view = timeline_view(predicted, None, lambda _, to: address(to), window=window, width=_BESIDE_PANEL)
-    return {"timeline": view}
+        section = link_timelines_section(found, window=window, wide=_BESIDE_PANEL, key="timeline")
+    if section is None:
+        predicted = app.asides.ask(predicted_timeline, layout, job)
+        section = timeline_section(predicted, None, window=window, wide=_BESIDE_PANEL)
+    return Zoomed.of("timeline", section, window, address)
 
 
 def _job(app: App, asked: Asked) -> tuple[Job, Asked]:

@@ -9,19 +9,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.timeline import WHOLE, Window
 from api.dashboard.render import page
 from api.dashboard.views.address import Permalink
 from api.dashboard.views.links import BandwidthView
-from api.dashboard.views.timelines import (
-    LinkTimelinesView,
-    RankGroupsView,
-    Shown,
-    TimelineView,
-    link_timelines_view,
-    rank_groups_view,
-    timeline_view,
-)
+from api.dashboard.views.timelines import Zoomed, choices_of
 from api.dependencies import AppOf, TrialId
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import MAX_INTEGER
@@ -32,6 +23,9 @@ from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export
 from autotuner.report.export import flags_section
 from autotuner.report.html import Html
+from autotuner.report.lanes import WHOLE, Window
+from autotuner.report.rank_groups import ranks_section
+from autotuner.report.timelines import Shown, link_timelines_section, timeline_section
 from autotuner.report.trial import TrialResult, trial_report
 from autotuner.search.explain.bandwidth import trial_bandwidth_curve
 from autotuner.search.explain.explanation import explain, trial_parts
@@ -94,8 +88,9 @@ def trial_page(
     looked_at = _LookedAt(format=wanted, show=show, rank=rank, **windows)
     trial = app.store.get_trial(trial_id)
     pictures: dict[str, Any] = {"timeline": _timeline, "links": _links, "ranks": _ranks}
+    html = Html(request.scope.get("root_path", ""))
     if part in pictures:
-        return page(request, f"trial/_{part}.html", **{part: pictures[part](app, trial, looked_at)})
+        return page(request, "trial/_zoomed.html", html=html, shown=pictures[part](app, trial, looked_at))
     sweep = app.store.get_sweep(trial.sweep_id)
     result, at = _result(app, trial, sweep), Permalink.of_sweep(sweep, trial.layout)
     is_explained = result.explanation is not None
@@ -172,7 +167,7 @@ def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export |
 
 
 # ------------------------------------------------------------------ pictures that somebody looks into
-def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> TimelineView | None:
+def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
     """The timeline of what ran, as it is looked at.
 
     Raises:
@@ -180,15 +175,13 @@ def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> TimelineView | No
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     found = app.asides.ask(trial_timelines, trial, request)
-
-    def address(show: Shown, window: Window) -> str:
-        return looked_at.to("timeline", show=show, zoom=window)
-
-    shown, window = looked_at.show, looked_at.window
-    return timeline_view(found.predicted, found.measured, address, shown=shown, window=window)
+    show, window, has_both = looked_at.show, looked_at.window, None not in (found.measured, found.predicted)
+    section = timeline_section(found.predicted, found.measured, shown=show, window=window)
+    choices = choices_of(show, lambda one: looked_at.to("timeline", show=one)) if has_both else ()
+    return Zoomed.of("timeline", section, window, lambda to: looked_at.to("timeline", zoom=to), choices)
 
 
-def _links(app: App, trial: Trial, looked_at: _LookedAt) -> LinkTimelinesView | None:
+def _links(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
     """What ran with healthy links beside it with slow ones; None where no link is known to be slow.
 
     Raises:
@@ -197,11 +190,12 @@ def _links(app: App, trial: Trial, looked_at: _LookedAt) -> LinkTimelinesView | 
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     if request.fault_trace is None and not request.runs_on.link_health:
         return None
-    found = app.asides.ask(trial_link_timelines, trial, request)
-    return link_timelines_view(found, lambda to: looked_at.to("links", near=to), window=looked_at.links_window)
+    window = looked_at.links_window
+    section = link_timelines_section(app.asides.ask(trial_link_timelines, trial, request), window=window)
+    return Zoomed.of("links", section, window, lambda to: looked_at.to("links", near=to))
 
 
-def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> RankGroupsView:
+def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed:
     """The groups of the rank that is looked at, or of the last where there is no such rank.
 
     Raises:
@@ -210,7 +204,7 @@ def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> RankGroupsView:
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     rank = min(looked_at.rank, trial.ran.world_size - 1)
     groups = app.asides.ask(trial_rank_groups, trial, request, rank)
-    return rank_groups_view(groups, lambda other: looked_at.to("ranks", rank=other))
+    return Zoomed(part="ranks", section=ranks_section(groups, lambda other: looked_at.to("ranks", rank=other)))
 
 
 def _bandwidth(app: App, trial: Trial) -> BandwidthView | None:

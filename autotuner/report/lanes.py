@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import Scale, decimals, element, line, path, picture, strokes, text
 from autotuner.core.errors import InvalidInput
 from autotuner.core.timeline import Block, BlockKind, Fold, RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
+from autotuner.report.charts import Axis, Drawing
+from autotuner.report.drawing import Scale, element, line, path, picture, strokes, text
 
 # A lane of a timeline: a rank's blocks as paths, numbered where there is room, and the idle time between them.
 #
@@ -212,6 +212,11 @@ class Window:
 WHOLE = Window(0.0, 1.0)
 
 
+def between(low: float, high: float, start: float, end: float) -> Scale:
+    """Return a linear scale from values to pixels."""
+    return Scale(Axis(title="", low=low, high=high), start, end)
+
+
 WIDE = 1296
 """Pixels of a whole page."""
 
@@ -223,27 +228,46 @@ _FEW_LANES = 6
 """So many lanes are drawn tall, with their idle time closely hatched."""
 
 
-def timeline_picture(
-    main: StepTimeline, thin: StepTimeline | None, window: Window = WHOLE, *, is_measured: bool, width: int = WIDE
-) -> Markup:
-    """The lanes of a step; ``thin`` are predicted blocks under those of ``main``, on the same axis."""
-    beneath = thin if thin is not None and len(thin.folds) == len(main.folds) else None
-    axis = _Axis.of(main, beneath, window, width)
-    lanes = _Lanes.of(len(main.ranks), has_thin=beneath is not None)
-    parts = [*_ticks(axis, main, lanes)]
-    seen: set[int] = set()
-    thin_lanes = {} if beneath is None else {rank.pipeline_rank: rank for rank in beneath.ranks}
-    for number, rank in enumerate(main.ranks):
-        y = lanes.y(number)
-        parts.append(text(LEFT - 12, y + lanes.tall / 2 + 4, _name(rank, main), "lane-label", "end"))
-        parts.extend(_lane(rank, axis, y, lanes))
-        if rank.pipeline_rank in thin_lanes and rank.pipeline_rank not in seen:
-            seen.add(rank.pipeline_rank)
-            parts.extend(_thin_lane(thin_lanes[rank.pipeline_rank], axis, y + lanes.tall + 2))
-    if beneath is not None:
-        parts.append(text(LEFT - 12, lanes.y(0) + lanes.tall + 10, "predicted", "", "end"))
-    parts.extend(_zigzags(axis, main.folds, lanes))
-    return picture(width, lanes.height, parts, _label(main, is_measured=is_measured, has_thin=beneath is not None))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes(Drawing):
+    """The lanes of a step."""
+
+    main: StepTimeline
+    thin: StepTimeline | None
+    """Predicted blocks under those of ``main``, on the same axis; None: none."""
+    window: Window = WHOLE
+    is_measured: bool
+    """``main`` was measured."""
+    wide: int = WIDE
+    """Pixels."""
+
+    @property
+    def look(self) -> str:
+        """Class of the box around it."""
+        return "timeline"
+
+    @property
+    def drawn(self) -> Markup:
+        """The picture."""
+        main = self.main
+        beneath = self.thin if self.thin is not None and len(self.thin.folds) == len(main.folds) else None
+        axis = _Axis.of(main, beneath, self.window, self.wide)
+        lanes = _Rows.of(len(main.ranks), has_thin=beneath is not None)
+        parts = [*_ticks(axis, main, lanes)]
+        seen: set[int] = set()
+        thin_lanes = {} if beneath is None else {rank.pipeline_rank: rank for rank in beneath.ranks}
+        for number, rank in enumerate(main.ranks):
+            y = lanes.y(number)
+            parts.append(text(LEFT - 12, y + lanes.tall / 2 + 4, _name(rank, main), "lane-label", "end"))
+            parts.extend(_lane(rank, axis, y, lanes))
+            if rank.pipeline_rank in thin_lanes and rank.pipeline_rank not in seen:
+                seen.add(rank.pipeline_rank)
+                parts.extend(_thin_lane(thin_lanes[rank.pipeline_rank], axis, y + lanes.tall + 2))
+        if beneath is not None:
+            parts.append(text(LEFT - 12, lanes.y(0) + lanes.tall + 10, "predicted", "", "end"))
+        parts.extend(_zigzags(axis, main.folds, lanes))
+        says = _label(main, is_measured=self.is_measured, has_thin=beneath is not None)
+        return picture(self.wide, lanes.height, parts, says)
 
 
 # ---------------------------------------------------------------- where things lie
@@ -265,7 +289,7 @@ class _Axis:
         starts = [left + sum(lengths[:k]) * per_s + k * _FOLD_GAP for k in range(len(lengths))]
         found = [
             tuple(
-                Stretch(start_s=a, end_s=b, scale=Scale(a, b, x, x + (b - a) * per_s))
+                Stretch(start_s=a, end_s=b, scale=between(a, b, x, x + (b - a) * per_s))
                 for (a, b), x in zip(one, starts, strict=True)
             )
             for one in shown
@@ -280,14 +304,14 @@ def _shown(timeline: StepTimeline) -> list[tuple[float, float]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lanes:
+class _Rows:
     tall: float
     thin: float
     gap: float
     num_lanes: int
 
     @classmethod
-    def of(cls, num_lanes: int, *, has_thin: bool) -> _Lanes:
+    def of(cls, num_lanes: int, *, has_thin: bool) -> _Rows:
         few = num_lanes <= _FEW_LANES
         return cls(
             tall=30.0 if few else 16.0,
@@ -314,27 +338,26 @@ class _Lanes:
 
 
 # ---------------------------------------------------------------- what is drawn there
-def _ticks(axis: _Axis, main: StepTimeline, lanes: _Lanes) -> Iterator[Markup]:
+def _ticks(axis: _Axis, main: StepTimeline, lanes: _Rows) -> Iterator[Markup]:
     right = axis.right
     unit, factor = _unit(main.step_s)
     for number, stretch in enumerate(axis.of_main):
         room = min(right, stretch.scale.end) - max(LEFT, stretch.scale.start)
         low, high = (stretch.start_s / factor, stretch.end_s / factor)
-        marks = Scale(low, high, stretch.scale.start, stretch.scale.end)
-        values = marks.marks(max(2, int((stretch.scale.end - stretch.scale.start) / 85))) if room > 0 else ()
-        digits = max(map(decimals, (abs(b - a) for a, b in pairwise(values))), default=0)
-        for value in values:
+        marks = between(low, high, stretch.scale.start, stretch.scale.end)
+        most = max(2, int((stretch.scale.end - stretch.scale.start) / 85))
+        for value, label in marks.ticks(most) if room > 0 else ():
             x = marks(value)
             if LEFT - 1 <= x <= right - 14 and (number == 0 or x > stretch.scale.start + 14):
                 yield line(x, _TOP - 6, x, lanes.bottom + 4, "rule")
-                yield text(x, lanes.bottom + 19, f"{value:.{digits}f} {unit}", None, "middle" if x > LEFT else None)
+                yield text(x, lanes.bottom + 19, f"{label} {unit}", anchor="middle" if x > LEFT else None)
 
 
 def _unit(step_s: float) -> tuple[str, float]:
     return ("s", 1.0) if step_s >= 2 else ("ms", 1e-3) if step_s >= 2e-3 else ("µs", 1e-6)
 
 
-def _lane(rank: RankTimeline, axis: _Axis, y: float, lanes: _Lanes) -> Iterator[Markup]:
+def _lane(rank: RankTimeline, axis: _Axis, y: float, lanes: _Rows) -> Iterator[Markup]:
     blocks = list(placed(list(rank.blocks), axis.of_main, axis.right))
     yield from idle(blocks, axis.of_main, axis.right, y, lanes.tall, lanes.hatch)
     yield from paths(blocks, y, lanes.tall)
@@ -345,7 +368,7 @@ def _thin_lane(rank: RankTimeline, axis: _Axis, y: float) -> Iterator[Markup]:
     yield from paths(list(placed(list(rank.blocks), axis.of_thin, axis.right)), y, 7.0, " pencilled")
 
 
-def _zigzags(axis: _Axis, folds: Sequence[Fold], lanes: _Lanes) -> Iterator[Markup]:
+def _zigzags(axis: _Axis, folds: Sequence[Fold], lanes: _Rows) -> Iterator[Markup]:
     for before, fold in zip(axis.of_main, folds, strict=False):
         x = before.scale.end + _FOLD_GAP / 2
         if not LEFT <= x <= axis.right:

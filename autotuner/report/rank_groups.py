@@ -1,4 +1,7 @@
-"""Ranks on the nodes of a cluster, those lit that one rank communicates with; each is a link that lights its own."""
+"""The groups of a rank: ranks on the nodes of a cluster, those lit that it communicates with, and what it sends.
+
+Each rank is a link that lights its own.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from math import ceil
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import element, picture, rect, text
-from autotuner.search.explain.communication import RankGroups
+from autotuner.report.charts import Drawing
+from autotuner.report.drawing import element, picture, rect, text
+from autotuner.report.report import Cells, Column, Lines, Quantity, Section, Swatch, Table
+from autotuner.search.explain.communication import RankGroup, RankGroups
+from autotuner.search.text.links import link_in_words
 
 GROUP_CLASSES = {"tensor": "tp", "context": "cp", "pipeline": "pp", "data": "dp", "expert": "ep"}
 """Classes of lit ranks; expert ranks lie among those of the other groups and are told in the table alone."""
@@ -24,19 +30,33 @@ _TOP, _LEFT = 24.0, 2.0
 _MOST_COLUMNS = 4
 
 
-def rank_grid(groups: RankGroups, address: Callable[[int], str]) -> Markup:
-    """The picture; ``address`` is where another rank lights its own groups."""
-    nodes = shown_nodes(groups)
-    grid = _Grid.of(groups, nodes)
-    parts = [*_stages(grid, groups, nodes)]
-    lit = _lit(groups)
-    for place, node in enumerate(nodes):
-        x, y = grid.place(place)
-        parts.append(rect(x, y, grid.node_width, grid.node_height, "node", radius=6))
-        parts.append(text(x + _PAD, y + 15, f"node {node}"))
-        parts.extend(_ranks(grid, groups, node, (x, y), lit, address))
-    label = f"Ranks on nodes: the groups of rank {groups.rank} are lit, on {len(nodes)} nodes."
-    return picture(grid.width, grid.height, parts, label, has_links=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGrid(Drawing):
+    """The ranks of a layout on their nodes."""
+
+    groups: RankGroups
+    address: Callable[[int], str]
+    """Where another rank lights its own groups."""
+
+    @property
+    def look(self) -> str:
+        """Class of the box around it."""
+        return "ranks-drawn"
+
+    @property
+    def drawn(self) -> Markup:
+        """The picture."""
+        groups, nodes = self.groups, shown_nodes(self.groups)
+        grid = _Grid.of(groups, nodes)
+        parts = [*_stages(grid, groups)]
+        lit = _lit(groups)
+        for place, node in enumerate(nodes):
+            x, y = grid.place(place)
+            parts.append(rect(x, y, grid.node_width, grid.node_height, "node", radius=6))
+            parts.append(text(x + _PAD, y + 15, f"node {node}"))
+            parts.extend(_ranks(grid, groups, node, (x, y), lit, self.address))
+        says = f"Ranks on nodes: the groups of rank {groups.rank} are lit, on {len(nodes)} nodes."
+        return picture(grid.width, grid.height, parts, says, has_links=True)
 
 
 def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
@@ -112,13 +132,12 @@ class _Grid:
         return _LEFT + column * (self.node_width + _BETWEEN), self.top + row * (self.node_height + _BETWEEN)
 
 
-def _stages(grid: _Grid, groups: RankGroups, nodes: Sequence[int]) -> Iterator[Markup]:
+def _stages(grid: _Grid, groups: RankGroups) -> Iterator[Markup]:
     if grid.by_stage:
         for stage in range(grid.columns):
             x, _ = grid.place(stage * grid.rows)
-            look = "strong" if stage == groups.pipeline_rank else None
+            look = "strong" if stage == groups.pipeline_rank else ""
             yield text(x + grid.node_width / 2, 14, f"pipeline rank {stage}", look, "middle")
-    del nodes
 
 
 def _lit(groups: RankGroups) -> dict[int, str]:
@@ -144,13 +163,72 @@ def _ranks(
         x = corner[0] + _PAD + column * (_CELL + _GAP)
         y = corner[1] + _HEAD + row * (_CELL + _GAP)
         look = lit.get(rank, "")
-        words = {"": None, "pp": "on-communication bold", "dp": "on-communication bold"}.get(look, "on-dark")
+        words = {"": "", "pp": "on-communication bold", "dp": "on-communication bold"}.get(look, "on-dark")
         size = "small-rank" if rank > 999 else ""
         yield element(
             "a",
             rect(x, y, _CELL, _CELL, f"rank {look}".strip(), radius=4),
-            text(x + _CELL / 2, y + _CELL / 2 + 4, str(rank), f"{words or ''} {size}".strip() or None, "middle"),
+            text(x + _CELL / 2, y + _CELL / 2 + 4, str(rank), f"{words} {size}".strip(), "middle"),
             href=address(rank),
             aria_label=f"rank {rank}",
             data_zoom="",
         )
+
+
+# ------------------------------------------------------------------ the section
+_MANY = 8
+"""Ranks of a group that are told one by one; of more, the first and the last."""
+
+
+def ranks_section(groups: RankGroups, address: Callable[[int], str]) -> Section:
+    """Return the groups of a rank, drawn and as a table.
+
+    Args:
+        groups: Of the rank.
+        address: Where a page shows those of another.
+    """
+    columns = (
+        Column("group", is_number=False),
+        Column("ranks", is_number=False),
+        Column("crosses", is_number=False),
+        Column("per step"),
+        Column("waits"),
+    )
+    stages = groups.world_size // groups.ranks_per_stage
+    where = f"node {groups.node}" + (f", pipeline rank {groups.pipeline_rank}" if stages > 1 else "")
+    rows: list[tuple[Cells, ...]] = [(Swatch("me", "rank"), str(groups.rank), where, "", "")]
+    rows += [_row(group, groups) for group in groups.groups]
+    shown, num_nodes = len(shown_nodes(groups)), -(-groups.world_size // groups.ranks_per_node)
+    said = ["Predicted: bytes that pass a rank's link in a step, and what of their time no computation hides."]
+    if not groups.groups:
+        said.insert(0, "It communicates with no other rank.")
+    if shown != num_nodes:
+        said.append(f"Drawn are {shown} of {num_nodes} nodes: those that hold ranks of its groups.")
+    return Section(
+        id="ranks",
+        title="Ranks on nodes",
+        note=f"The groups of rank {groups.rank}, on {where}; choose another rank to light its own.",
+        blocks=(
+            RankGrid(groups=groups, address=address),
+            Table(columns=columns, rows=rows, name=f"Groups of rank {groups.rank}, table", is_compact=True),
+            Lines(items=(" ".join(said),), is_quiet=True),
+        ),
+    )
+
+
+def _row(group: RankGroup, groups: RankGroups) -> tuple[Cells, ...]:
+    place = f"inside node {groups.node}" if group.num_nodes == 1 else f"across {group.num_nodes} nodes"
+    return (
+        Swatch(f"rank-{GROUP_CLASSES[group.axis]}", f"{group.axis} {group.letters}"),
+        _ranks_in_words(group.ranks),
+        ", ".join((group.link, place, *map(link_in_words, group.slow_links))),
+        Quantity(value=group.sent_bytes or None, unit="bytes", source="predicted"),
+        Quantity(value=group.exposed_s or None, unit="s", source="predicted"),
+    )
+
+
+def _ranks_in_words(ranks: Sequence[int]) -> str:
+    """Return ``20 21 22 23``, or ``0 64 … 448`` with how many there are."""
+    if len(ranks) <= _MANY:
+        return " ".join(map(str, ranks))
+    return f"{ranks[0]} {ranks[1]} … {ranks[-1]} ({len(ranks)})"

@@ -13,10 +13,11 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import Scale, SecondsUnit, decimals, line, picture, rect, text
-from api.dashboard.charts.timeline import LEFT, WHOLE, WIDE, Stretch, Window, idle, numbers, paths, placed
 from autotuner.core.timeline import RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
+from autotuner.report.charts import Axis, Drawing
+from autotuner.report.drawing import Scale, divisor, line, picture, rect, text
+from autotuner.report.lanes import LEFT, WHOLE, WIDE, Stretch, Window, between, idle, numbers, paths, placed
 from autotuner.search.explain.links import LinkTimelines, Message, SlowHop
 
 _RIGHT, _TOP, _BOTTOM = 12.0, 6.0, 26.0
@@ -33,19 +34,36 @@ _TALL_LANES = 6
 """So many are drawn tall."""
 
 
-def link_timeline_picture(found: LinkTimelines, window: Window = WHOLE, *, width: int = WIDE) -> Markup:
-    """The steps one under the other; there is one with slow links."""
-    groups = list(_groups(found))
-    longest_s = max(group.timeline.step_s for group in groups)
-    shared = (width - LEFT - _RIGHT) / (window.high - window.low)
-    start = LEFT - window.low * shared
-    axis = _Axis(Scale(0.0, longest_s, start, start + shared), width - _RIGHT)
-    rows = _Rows.of(_ranks_shown(found), found.hops)
-    bottom = _TOP + len(groups) * (rows.height + _BETWEEN) - _BETWEEN
-    parts = list(_ticks(axis, bottom))
-    for number, group in enumerate(groups):
-        parts.extend(_group(group, axis, rows, _TOP + number * (rows.height + _BETWEEN)))
-    return picture(width, bottom + _BOTTOM, parts, _label(found, groups))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLanes(Drawing):
+    """Steps under healthy and slow links, one under the other; there is one with slow links."""
+
+    found: LinkTimelines
+    window: Window = WHOLE
+    wide: int = WIDE
+    """Pixels."""
+
+    @property
+    def look(self) -> str:
+        """Class of the box around it."""
+        return "timeline"
+
+    @property
+    def drawn(self) -> Markup:
+        """The picture."""
+        groups = list(_groups(self.found))
+        longest_s = max(group.timeline.step_s for group in groups)
+        shared = (self.wide - LEFT - _RIGHT) / (self.window.high - self.window.low)
+        start = LEFT - self.window.low * shared
+        axis = _Axis(
+            Scale(Axis(title="", unit="s", low=0.0, high=longest_s), start, start + shared), self.wide - _RIGHT
+        )
+        rows = _Rows.of(_ranks_shown(self.found), self.found.hops)
+        bottom = _TOP + len(groups) * (rows.height + _BETWEEN) - _BETWEEN
+        parts = list(_ticks(axis, bottom))
+        for number, group in enumerate(groups):
+            parts.extend(_group(group, axis, rows, _TOP + number * (rows.height + _BETWEEN)))
+        return picture(self.wide, bottom + _BOTTOM, parts, _label(self.found, groups))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +116,7 @@ class _Axis:
         """What is shown of a step, between its folds."""
         edges = [0.0, *(edge for fold in timeline.folds for edge in (fold.start_s, fold.end_s)), timeline.step_s]
         return tuple(
-            Stretch(start_s=a, end_s=b, scale=Scale(a, b, self.scale(a), self.scale(b)))
+            Stretch(start_s=a, end_s=b, scale=between(a, b, self.scale(a), self.scale(b)))
             for a, b in zip(edges[::2], edges[1::2], strict=True)
         )
 
@@ -146,17 +164,12 @@ def _ranks_shown(found: LinkTimelines) -> list[int]:
 
 # ---------------------------------------------------------------- what is drawn there
 def _ticks(axis: _Axis, bottom: float) -> Iterator[Markup]:
-    unit = SecondsUnit.of(axis.scale.high)
-    low, high = axis.scale.low / unit.seconds, axis.scale.high / unit.seconds
-    marks = Scale(low, high, axis.scale.start, axis.scale.end)
-    values = marks.marks(max(2, int((axis.scale.end - axis.scale.start) / 90)))
-    digits = max(map(decimals, (abs(b - a) for a, b in pairwise(values))), default=0)
-    for value in values:
-        x = marks(value)
+    _, unit = divisor(axis.scale.axis)
+    for value, label in axis.scale.ticks(max(2, int((axis.scale.end - axis.scale.start) / 90))):
+        x = axis.scale(value)
         if axis.shows(x) and x <= axis.right - 14:
             yield line(x, _TOP + _HEAD - 4, x, bottom + 4, "rule")
-            anchor = "middle" if x > LEFT + 1 else None
-            yield text(x, bottom + 19, f"{value:.{digits}f} {unit.name}", None, anchor)
+            yield text(x, bottom + 19, f"{label} {unit}", anchor="middle" if x > LEFT + 1 else None)
 
 
 def _group(group: _Group, axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]:
@@ -190,7 +203,7 @@ def _folded(timeline: StepTimeline, axis: _Axis, rows: _Rows, top: float) -> Ite
             yield rect(left, top + _HEAD, right - left, rows.height - _HEAD, "band")
             said = f"{fold.num_micro_batches} micro-batches alike"
             if right - left > 7 * len(said):
-                yield text((left + right) / 2, top + (rows.height + _HEAD) / 2 + 4, said, None, "middle")
+                yield text((left + right) / 2, top + (rows.height + _HEAD) / 2 + 4, said, anchor="middle")
 
 
 def _hop(hop: SlowHop, axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]:
