@@ -16,15 +16,9 @@ from typing import Any, Literal, TypeVar, cast
 import httpx
 
 from api.previews import SweepPreview
-from api.schemas.catalog import (
-    CalibrationList,
-    Health,
-    Readiness,
-)
 from api.schemas.clusters import (
     CheckPage,
     CheckView,
-    EngineList,
     LinkList,
     TopologyReading,
     TopologyRequest,
@@ -32,11 +26,6 @@ from api.schemas.clusters import (
 from api.schemas.explanations import LayoutExplanation, SweepRules
 from api.schemas.layouts import LayoutComparison
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
-from api.schemas.service import (
-    AttentionList,
-    TrainerList,
-    WorkerList,
-)
 from api.schemas.sweeps import SweepDetail, SweepPage
 from api.schemas.trials import RankingPage, TrialDetail, TrialPage
 from autotuner.catalog.hardware import SourcedAccelerator
@@ -58,6 +47,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError, StoreUnavailable, quoted
+from autotuner.core.health import EngineStanding, Health, Readiness, Trouble, WorkerStanding
 from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
 from autotuner.core.requests import (
@@ -93,6 +83,8 @@ from autotuner.search.planning.plan import PlanView
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.sweep_front import SweepFront
+from autotuner.search.sampler.calibration import Lesson
+from autotuner.search.space.trainers import TrainerOffer
 from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter
 
@@ -486,9 +478,9 @@ class Remote:
         """A trial's step and memory by part, predicted beside measured."""
         return self._get(f"/trials/{trial_id}/parts", TrialParts)
 
-    def list_calibrations(self, *, cluster: str | None = None) -> CalibrationList:
+    def list_calibrations(self, *, cluster: str | None = None) -> Listed[Lesson]:
         """What stored trials teach about hardware and software."""
-        return self._get("/calibrations", CalibrationList, cluster=cluster)
+        return self._get("/calibrations", Listed[Lesson], cluster=cluster)
 
     # ---------------------------------------------------------------- trainers' words
     def list_formats(self) -> Listed[Format]:
@@ -690,9 +682,9 @@ class Remote:
         """Forget a stored cluster, its checks and what they measured."""
         return self._delete(f"/clusters/{name}", Cluster)
 
-    def list_engines(self) -> EngineList:
+    def list_engines(self) -> Listed[EngineStanding]:
         """Engines that clusters may name."""
-        return self._get("/engines", EngineList)
+        return self._get("/engines", Listed[EngineStanding])
 
     def create_check(self, name: str, body: CheckRequest) -> CheckView:
         """Ask a cluster's engine, run a small trial on two nodes, and measure the links between them."""
@@ -740,13 +732,13 @@ class Remote:
         """What differs between layouts, which is faster and whether by more than noise, and through which parts."""
         return self._post("/comparisons", LayoutComparison, body)
 
-    def list_attention(self) -> AttentionList:
+    def list_attention(self) -> Listed[Trouble]:
         """What went wrong and stands unmended, with the page where to go on with it."""
-        return self._get("/attention", AttentionList)
+        return self._get("/attention", Listed[Trouble])
 
-    def list_workers(self) -> WorkerList:
+    def list_workers(self) -> Listed[WorkerStanding]:
         """Workers that say that they live."""
-        return self._get("/workers", WorkerList)
+        return self._get("/workers", Listed[WorkerStanding])
 
     def list_accelerators(self) -> Listed[Accelerator]:
         """Accelerators of the catalog."""
@@ -772,9 +764,9 @@ class Remote:
         """Of which versions that software is, and what it was fitted to."""
         return self._get("/stacks", Listed[StackProfile])
 
-    def list_trainers(self) -> TrainerList:
+    def list_trainers(self) -> Listed[TrainerOffer]:
         """Trainers that sweeps may name."""
-        return self._get("/trainers", TrainerList)
+        return self._get("/trainers", Listed[TrainerOffer])
 
     def health(self) -> Health:
         """Whether the process answers."""

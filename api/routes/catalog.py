@@ -12,9 +12,7 @@ from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 from api.dependencies import AppOf, CallerOf, Name
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas.catalog import CalibrationList
 from api.schemas.clusters import TopologyReading, TopologyRequest
-from api.schemas.service import TrainerList
 from autotuner.catalog.hardware import SourcedAccelerator, accelerators, load_accelerator, sourced_accelerator
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model, models
@@ -30,6 +28,8 @@ from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.costmodel.evidence import NAMES
+from autotuner.search.sampler.calibration import Lesson
+from autotuner.search.space.trainers import TrainerOffer
 
 # The built-in tables of accelerators, models and training software.
 
@@ -228,7 +228,7 @@ _CalibrationsCluster = Annotated[
 
 
 @calibrations_router.get("", responses=problems(404, 422))
-def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Document[CalibrationList]:
+def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Document[Listed[Lesson]]:
     """Tell what the stored trials taught of each platform: accelerator, links, software.
 
     Predictions and sweeps use it unless they are told not to (`uses_history`): step times are multiplied by the
@@ -236,7 +236,7 @@ def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Docum
     another the less, the more of it differs.
     """
     accelerator = None if cluster is None else app.cluster(cluster).accelerator.name
-    return CalibrationList.of(app.recollection.lessons(accelerator))
+    return Listed.whole(app.recollection.lessons(accelerator))
 
 
 # What an operator registered to run as a trial.
@@ -245,9 +245,9 @@ trainers_router = APIRouter(prefix="/trainers", tags=["trainers"])
 
 
 @trainers_router.get("", responses=problems())
-def list_trainers(app: AppOf) -> Document[TrainerList]:
+def list_trainers(app: AppOf) -> Document[Listed[TrainerOffer]]:
     """List the trainers that a sweep can name (`trainer`), and what it may search with each.
 
     Commands, folders and variables stay with the operator who registered them.
     """
-    return TrainerList.of(registered.trainer for registered in app.trainers.values())
+    return Listed.whole(app.trainer_offers())

@@ -7,21 +7,23 @@ from fastapi import APIRouter, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import CheckId
-from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList
+from api.schemas.clusters import CheckPage, CheckView, LinkList
 from autotuner.core.cluster_check import CheckRequest, ClusterCheck
 from autotuner.core.documents import Document
+from autotuner.core.health import EngineStanding
+from autotuner.core.listed import Listed
 
 router = APIRouter(tags=["models and clusters"])
 
 
 @router.get("/engines", responses=problems())
-def list_engines(app: AppOf) -> Document[EngineList]:
+def list_engines(app: AppOf) -> Document[Listed[EngineStanding]]:
     """List the engines that a cluster can name (`engine`), with their queues.
 
     Each is asked whether it answers and has its queues.
     How each is reached stays with the operator who registered it.
     """
-    return EngineList(items=tuple(app.engine_standings()))
+    return Listed.whole(app.engine_standings())
 
 
 @router.post("/clusters/{name}/checks", status_code=201, responses=problems(400, 404, 409, 422))

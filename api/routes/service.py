@@ -11,11 +11,6 @@ from api.edge.auth import OPEN, needs
 from api.events import ATOM, JSON_FEED, Feed
 from api.metrics import CONTENT_TYPE, Metrics
 from api.openapi import problems
-from api.schemas.catalog import Health, Readiness
-from api.schemas.service import (
-    AttentionList,
-    WorkerList,
-)
 from autotuner.core.access import AuditEntry, CallerUsage, Scope, Token, TokenCreate, TokenCreated
 from autotuner.core.announcement import (
     Delivery,
@@ -26,6 +21,7 @@ from autotuner.core.announcement import (
     WebhookStanding,
 )
 from autotuner.core.documents import Document
+from autotuner.core.health import Health, Readiness, Trouble, WorkerStanding
 from autotuner.core.listed import Listed
 from autotuner.service.build import App
 from autotuner.store.options import Page
@@ -70,12 +66,12 @@ workers_router = APIRouter(tags=["health"])
 
 
 @workers_router.get("/workers", responses=problems())
-def list_workers(app: AppOf) -> Document[WorkerList]:
+def list_workers(app: AppOf) -> Document[Listed[WorkerStanding]]:
     """List the workers, whether each lives, and the sweep that it runs.
 
     One that was stopped in good order is no longer listed; one that died is for a day.
     """
-    return WorkerList.of(app)
+    return Listed.whole(app.worker_standings())
 
 
 # What needs somebody now.
@@ -84,14 +80,14 @@ attention_router = APIRouter(tags=["health"])
 
 
 @attention_router.get("/attention", responses=problems())
-def list_attention(app: AppOf) -> Document[AttentionList]:
+def list_attention(app: AppOf) -> Document[Listed[Trouble]]:
     """List what went wrong and stands unmended, with the page where to go on with it.
 
     Sweeps that wait while no worker lives; retunes whose last run was a regression or could not run; gates that failed,
     could not run or stayed undecided; sweeps that failed and whose job no later one measured; clusters whose last check
     failed; webhooks with deliveries that were given up. Sweeps, gates and deliveries are listed for a week.
     """
-    return AttentionList.of(app)
+    return Listed.whole(app.store.health.attention(now=app.clock.now()))
 
 
 # The audit log: who changed what, and who was refused.

@@ -1,4 +1,4 @@
-"""Engines that clusters name, checks of clusters and of their links, and networks by name or from files."""
+"""Checks of clusters and of their links, and networks by name or from files."""
 
 from __future__ import annotations
 
@@ -19,19 +19,11 @@ from autotuner.core.network import Network, Wiring
 from autotuner.core.profile import profiled
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.trial import EngineJob
-from autotuner.launch.engines.registration import EngineStanding
 from autotuner.search.text.topologies import topology_said
 from autotuner.service.build import App
 from autotuner.store.options import Page
 
-# Engines that clusters name, checks of clusters, and what these found of their links.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineList:
-    """Engines that a cluster may name: those that are there anyway, then those that the operator registered."""
-
-    items: tuple[EngineStanding, ...]
+# Checks of clusters, and what these found of their links.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,37 +46,6 @@ def _source(sweep: SweepOverview) -> str:
     return "simulated" if sweep.engine == SIMULATED else "measured"
 
 
-class TroubleKind(StrEnum):
-    """What went wrong, the worst first."""
-
-    NO_WORKER = "no_worker"  # sweeps wait, and nobody lives who would run them
-    REGRESSION = "regression"  # of a retune, as is the next
-    RETUNE_COULD_NOT_RUN = "retune_could_not_run"
-    GATE_FAILED = "gate_failed"
-    GATE_COULD_NOT_RUN = "gate_could_not_run"
-    GATE_UNDECIDED = "gate_undecided"
-    SWEEP_FAILED = "sweep_failed"
-    CHECK_FAILED = "check_failed"  # of a cluster
-    DELIVERIES_DEAD = "deliveries_dead"  # to a webhook
-
-
-@value
-class Trouble:
-    """One thing that needs somebody."""
-
-    kind: TroubleKind
-    subject: str
-    """Id of the sweep or gate, name of the retune, cluster or webhook; empty where none waits alone."""
-    name: str
-    """What people call it; empty where nothing has one."""
-    detail: str
-    """What happened, with its numbers, as a sentence without a full stop."""
-    at: float
-    """When, epoch seconds."""
-    count: int = 1
-    """How many of that kind this stands for."""
-
-
 class AnnouncementKind(StrEnum):
     """What there is to hear of."""
 

@@ -177,30 +177,6 @@ RENEWALS_PER_LEASE = 4
 """A lease survives three renewals that fail or come late."""
 
 
-SIGN_S = 10.0
-"""How often a worker tells that it lives."""
-
-_SILENT_S = 6 * SIGN_S
-
-
-@value
-class KnownWorker:
-    """A process that runs sweeps, for people to look at: what it may be given is decided by leases, not by this."""
-
-    name: str
-    """What it holds its leases under."""
-    version: str
-    """Its release."""
-    started_at: float
-    """Epoch seconds."""
-    seen_at: float
-    """When it last told that it lives, epoch seconds of its own clock."""
-
-    def is_alive(self, now: float) -> bool:
-        """Whether it told of itself within a minute; a clock that is ahead of ``now`` is no reason to doubt it."""
-        return now - self.seen_at <= _SILENT_S
-
-
 class StopReason(StrEnum):
     """Why a sweep ended."""
 

@@ -53,6 +53,7 @@ Unit = Literal[
     "kWh",
     "kg",
     "count",
+    "×",
     "",
 ]
 """``share`` is in tenths of a hundredth, ``chance`` in whole ones, since nobody knows a chance better. ``duration`` is

@@ -1,12 +1,13 @@
-"""The reports of the service itself: webhooks and their deliveries, tokens, and the audit log."""
+"""The reports of the service itself: webhooks, deliveries, tokens, the audit log, engines, workers, trainers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 from autotuner.core.access import AuditEntry, Quota, Scope, Token, TokenCreated
 from autotuner.core.announcement import Delivery, DeliveryState, WebhookAnswer, WebhookCreated, WebhookStanding
+from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.listed import Listed
 from autotuner.report.report import (
     Block,
@@ -16,6 +17,7 @@ from autotuner.report.report import (
     Choices,
     Code,
     Column,
+    Lines,
     Link,
     Moment,
     Pager,
@@ -28,6 +30,7 @@ from autotuner.report.report import (
     Table,
 )
 from autotuner.report.words import counted, moment, num_in_all, plain
+from autotuner.search.space.trainers import TrainerOffer
 
 
 # ------------------------------------------------------------------ webhooks
@@ -287,3 +290,122 @@ def _cells_of_entry(one: AuditEntry, place: int) -> tuple[Cells, ...]:
         (str(one.status), Quiet("refused")) if is_refused else str(one.status),
         one.address or None,
     )
+
+
+# ------------------------------------------------------------------ engines and workers
+def engines_report(engines: Sequence[EngineStanding]) -> Report:
+    """Return what trials run on, and whether each engine answers."""
+    return Report(headline="Engines", sections=(Section(blocks=(_engines(engines, {}),)),))
+
+
+def running_report(
+    engines: Sequence[EngineStanding], clusters: Mapping[str, Sequence[str]], workers: Sequence[WorkerStanding]
+) -> Report:
+    """Return what trials run on and who runs sweeps.
+
+    Args:
+        engines: As they answered just now.
+        clusters: Names of the stored clusters of each engine.
+        workers: That told of themselves.
+    """
+    facts = (
+        "Engines run trials; workers run sweeps and ask engines for trials. Asked just now.",
+        Quiet("·"),
+        Link("ask again", "engines"),
+    )
+    sections = (
+        Section(title="Engines", blocks=(_engines(engines, clusters),)),
+        Section(title="Workers", blocks=tuple(_workers(workers))),
+    )
+    return Report(headline="Engines and workers", facts=facts, sections=sections)
+
+
+def _engines(engines: Sequence[EngineStanding], clusters: Mapping[str, Sequence[str]]) -> Table:
+    columns = [
+        Column("engine", is_number=False),
+        Column("state", is_number=False),
+        Column("it says", is_number=False, may_wrap=True),
+        Column("queues", is_number=False, may_wrap=True),
+        Column("jobs at once"),
+    ]
+    rows = [list(_cells_of_engine(one)) for one in engines]
+    if clusters:
+        columns.append(Column("clusters", is_number=False, may_wrap=True))
+        for row, one in zip(rows, engines, strict=True):
+            row.append(tuple(Link(name, "clusters", name) for name in clusters[one.name]) or None)
+    return Table(columns=columns, rows=rows)
+
+
+def _cells_of_engine(one: EngineStanding) -> Iterator[Cells]:
+    yield one.name if one.kind == one.name else (one.name, Quiet(one.kind))
+    yield State("answers", "complete") if one.answers else State("silent", "failed")
+    yield one.answer
+    yield ", ".join(one.queues) or None
+    most = one.max_parallel_trials
+    yield "as many as fit" if most is None else Quantity(value=most, unit="count")
+
+
+def _workers(workers: Sequence[WorkerStanding]) -> Iterator[Block]:
+    if not workers:
+        none = "No worker has told of itself within a day: sweeps wait. Start one beside the devices:"
+        yield Lines(items=(none,), is_list=False)
+        yield Code("autotuner worker")
+        return
+    columns = (
+        Column("worker", is_number=False),
+        Column("state", is_number=False),
+        Column("runs", is_number=False),
+        Column("last told", is_number=False),
+        Column("began", is_number=False),
+        Column("release", is_number=False),
+    )
+    yield Table(columns=columns, rows=[tuple(_cells_of_worker(one)) for one in workers])
+
+
+def _cells_of_worker(one: WorkerStanding) -> Iterator[Cells]:
+    yield one.name
+    if not one.is_alive:
+        yield State("silent", "failed")
+    else:
+        yield State("running") if one.sweep_id else State("waits", "complete")
+    yield Link(one.sweep_id, "sweeps", one.sweep_id) if one.sweep_id else None
+    yield Moment(one.seen_at)
+    yield Moment(one.started_at)
+    yield one.version
+
+
+# ------------------------------------------------------------------ trainers
+_REGISTERED = """[ours]
+format = "torchtitan"
+command = ["torchrun", "train.py"]"""
+
+
+def trainers_report(trainers: Sequence[TrainerOffer]) -> Report:
+    """Return all registered trainers: what a sweep may search with each, and what its own code decides."""
+    columns = (
+        Column("trainer", is_number=False),
+        Column("told in words of", is_number=False),
+        Column("predicted as", is_number=False),
+        Column("a sweep may search", is_number=False, may_wrap=True),
+        Column("decided by its own code", is_number=False, may_wrap=True),
+    )
+    table = Table(
+        columns=columns,
+        rows=[tuple(_cells_of_trainer(one)) for one in trainers],
+        if_empty="No trainer is registered. Whoever runs this service registers commands in a file that "
+        "`AUTOTUNER_TRAINERS` names; a sweep then tries layouts on your own training loop.",
+    )
+    return Report(
+        headline="Trainers",
+        facts=("What runs as a trial: our own decoder, unless a sweep names one of these.",),
+        sections=(Section(blocks=(table,) if trainers else (table, Code(_REGISTERED))),),
+    )
+
+
+def _cells_of_trainer(one: TrainerOffer) -> Iterator[Cells]:
+    yield one.name
+    yield (one.format.value, Quiet(one.version)) if one.version else one.format.value
+    yield one.stack
+    known = [Quiet(f"{plain(name)}: {', '.join(map(str, values))}") for name, values in one.values.items()]
+    yield (", ".join(map(plain, one.options)), *known)
+    yield ", ".join(f"{plain(name)} {each}" for name, each in one.fixed.items()) or Quiet("nothing")

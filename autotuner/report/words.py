@@ -93,7 +93,8 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
             return f"{value:,.0f}"
         case "":
             return f"{value:.4g}" if is_exact else f"{value:.3g}"
-    return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
+    digits = ".2f" if unit == "×" else ".3g" if abs(value) < 1000 else ",.0f"
+    return f"{value:{digits}} {unit}"
 
 
 def _signed(value: float, unit: Unit) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 import structlog
 
-from autotuner.core.run import SIGN_S
+from autotuner.core.health import SIGN_S
 from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.this_machine import software_of_this_machine

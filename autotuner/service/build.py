@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.cluster_check import ClusterCheck, check_engine
+from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.run import Run, Stop
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, SweepCreate
@@ -22,7 +24,6 @@ from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import (
     EngineRegistration,
-    EngineStanding,
     ask_engines,
     check_engine_named,
     read_engines,
@@ -43,6 +44,7 @@ from autotuner.search.asides import Asides, Inline
 from autotuner.search.planning.optimizer_study import starts_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import require_layouts
+from autotuner.search.space.trainers import TrainerOffer, offered_by
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.access import Tokens
@@ -114,6 +116,17 @@ class App(Autotuner):
     def engine_standings(self) -> list[EngineStanding]:
         """Every engine that clusters may name, and whether it answers; that may take seconds."""
         return ask_engines(self.engines, {name: one.engine for name, one in self.engine_launchers.items()})
+
+    def worker_standings(self) -> list[WorkerStanding]:
+        """Return workers that told of themselves within a day, the last to do so first, with what each runs."""
+        now = self.clock.now()
+        held = {lease.owner: lease.run_id for lease in self.store.runs.leases(["sweep"])}
+        found = self.store.health.workers()
+        return [extended(WorkerStanding, one, is_alive=one.is_alive(now), sweep_id=held.get(one.name)) for one in found]
+
+    def trainer_offers(self) -> list[TrainerOffer]:
+        """Return what sweeps may ask of each registered trainer, in their operator's order."""
+        return [offered_by(one.trainer) for one in self.trainers.values()]
 
     def trainer(self, name: str) -> Trainer:
         """The trainer that is registered under that name.

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, func, insert, select
 
 from autotuner.core.access import DAY_S
-from autotuner.core.announcement import Trouble, TroubleKind
-from autotuner.core.run import OPEN, KnownWorker, RunState
+from autotuner.core.health import KnownWorker, Trouble, TroubleKind
+from autotuner.core.run import OPEN, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.engine import AnySelect, reading, select_values, values_of, writing

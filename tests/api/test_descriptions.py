@@ -85,7 +85,7 @@ def test_a_trial_is_explained_with_what_its_sweep_knew(client: httpx.Client, slo
 @pytest.mark.usefixtures("slow")
 def test_what_was_learnt_on_other_accelerators_is_left_out_where_a_cluster_is_named(client: httpx.Client) -> None:
     assert len(client.get("/calibrations", params={"cluster": "cpu:1x4"}).json()["items"]) == 1
-    assert client.get("/calibrations", params={"cluster": "h100:64"}).json() == {"items": []}
+    assert client.get("/calibrations", params={"cluster": "h100:64"}).json()["total"] == 0
 
 
 def test_equal_requests_stay_equal_whatever_was_measured_between_them(client: httpx.Client, slow: StoreDriver) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from autotuner.core.run import KnownWorker
+from autotuner.core.health import KnownWorker
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store

@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from autotuner.core.run import KnownWorker
+from autotuner.core.health import KnownWorker
 from autotuner.core.trial import Trial
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.sql import Store
@@ -17,7 +17,7 @@ from tests.unit.catalog.topology import published
 # ---------------------------------------------------------------- attention
 def test_nothing_needs_anybody_where_nothing_went_wrong(client: httpx.Client, driver: StoreDriver) -> None:
     driver.finish(driver.sweep())
-    assert client.get("/attention").json() == {"items": []}
+    assert client.get("/attention").json()["items"] == []
 
 
 def test_what_went_wrong_is_listed_the_worst_first_with_its_page(client: httpx.Client, driver: StoreDriver) -> None:

@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from autotuner.core.health import KnownWorker
 from autotuner.core.measurement import Measurement, PhaseTimes
-from autotuner.core.run import KnownWorker
 from autotuner.core.upkeep import MfuGateOutcome
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import finished_gate

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import MfuGateOutcome, Verdict

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.run import KnownWorker
+from autotuner.core.health import KnownWorker
 from autotuner.store.sql import Store
 
 WORKER = KnownWorker(name="worker-a", version="0.9.0", started_at=10.0, seen_at=20.0)

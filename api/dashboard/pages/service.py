@@ -7,18 +7,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.render import page, report_page, service_of
+from api.dashboard.render import report_page, service_of
 from api.dependencies import AppOf, CallerOf
 from api.edge.auth import needs
 from api.routes.service import CallerName, TokenId
-from api.schemas.catalog import CalibrationList
-from api.schemas.service import TrainerList, WorkerList
 from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
-from autotuner.report.service import announcing_report, audit_report, tokens_report
+from autotuner.report.calibration import calibrations_report
+from autotuner.report.service import announcing_report, audit_report, running_report, tokens_report, trainers_report
 from autotuner.service.build import App
 from autotuner.store.options import Page
 
@@ -33,14 +32,7 @@ def engines_page(request: Request, app: AppOf) -> Response:
     clusters = app.store.list_clusters()
     engines = app.engine_standings()
     used = {engine.name: [one.name for one in clusters if one.engine == engine.name] for engine in engines}
-    return page(
-        request,
-        "engines.html",
-        engines=engines,
-        used=used,
-        workers=WorkerList.of(app).items,
-        now=app.clock.now(),
-    )
+    return report_page(request, running_report(engines, used, app.worker_standings()))
 
 
 # The page of trainers that sweeps may name, and what each can be told.
@@ -49,8 +41,7 @@ def engines_page(request: Request, app: AppOf) -> Response:
 @router.get("/trainers")
 def trainers_page(request: Request, app: AppOf) -> Response:
     """All registered trainers, in their operator's order."""
-    found = TrainerList.of(registered.trainer for registered in app.trainers.values())
-    return page(request, "trainers.html", trainers=found.items)
+    return report_page(request, trainers_report(app.trainer_offers()))
 
 
 # The page of what stored trials taught of hardware and software.
@@ -61,12 +52,8 @@ _Part = Annotated[Literal["live"] | None, Query()]
 @router.get("/calibrations")
 def calibrations_page(request: Request, app: AppOf, part: _Part = None) -> Response:
     """Every platform that trials ran on: how many, what they say of its speed, and what that is worth."""
-    return page(
-        request,
-        "_calibrations.html" if part else "calibrations.html",
-        calibrations=CalibrationList.of(app.recollection.lessons()).items,
-        service=str(request.base_url).rstrip("/"),
-    )
+    report = calibrations_report(app.recollection.lessons(), service_of(request))
+    return report_page(request, report, part=part, every_s=10)
 
 
 # The page of webhooks and their deliveries.

@@ -14,9 +14,8 @@ from api.dashboard.charts.cells import sparkline
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import hours
 from api.schemas.sweeps import SweepPage, SweepSummary
-from autotuner.core.announcement import Trouble, TroubleKind
+from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState
-from autotuner.search.upkeep.attention import place_of
 from autotuner.store.options import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 
 # The list of sweeps as the first page shows it: its rows, what orders and filters it, and addresses of each.
@@ -276,7 +275,7 @@ def _line(trouble: Trouble, now: float) -> AttentionLine:
         word=word,
         name=trouble.name,
         said=_said(trouble),
-        path=place_of(trouble),
+        path=trouble.path,
         action=action,
         when=f"since {moment(trouble.at, now)}" if trouble.kind is TroubleKind.NO_WORKER else moment(trouble.at, now),
         at=trouble.at,

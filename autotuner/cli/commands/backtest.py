@@ -87,12 +87,8 @@ def calibrate(
     Example: autotuner calibrate --on h100:64
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.calibrations import calibration_table
+    from autotuner.cli.console import show
+    from autotuner.report.calibration import calibrations_report
 
-    with connect(server) as client:
-        found = client.get("/calibrations", **({} if on is None else {"cluster": on}))
-    if as_json:
-        return print_json(found)
-    console().print(calibration_table(found["items"]))
-    return None
+    with connect(server) as service:
+        show(service.list_calibrations(cluster=on), lambda found: calibrations_report(found.items), as_json=as_json)

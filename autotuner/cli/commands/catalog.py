@@ -38,27 +38,12 @@ def trainers(server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner trainers
     """
-    from rich.text import Text
-
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.report.service import trainers_report
 
-    with connect(server, keep=False) as client:
-        found = client.get("/trainers")
-    if as_json:
-        return print_json(found)
-    for each in found["items"]:
-        about = f": {each['format']} {each['version']}".rstrip() + f", predicted as {each['stack']}"
-        console().print(Text.assemble((each["name"], "bold"), about))
-        console().print(Text("  searches " + ", ".join(each["options"])))
-        if each["values"]:
-            known = (f"{name} {', '.join(map(str, values))}" for name, values in each["values"].items())
-            console().print(Text("  knows " + "; ".join(known)))
-        if each["fixed"]:
-            console().print(Text("  fixed " + ", ".join(f"{name} {value}" for name, value in each["fixed"].items())))
-    if not found["items"]:
-        console().print("no trainer is registered; AUTOTUNER_TRAINERS names the file that does (docs/trainers.md)")
-    return None
+    with connect(server, keep=False) as service:
+        show(service.list_trainers(), lambda found: trainers_report(found.items), as_json=as_json)
 
 
 def engines(server: Server = None, as_json: Json = False) -> None:
@@ -67,22 +52,8 @@ def engines(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner engines
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.report.terminal import plain_table
+    from autotuner.cli.console import show
+    from autotuner.report.service import engines_report
 
-    with connect(server, keep=False) as client:
-        found = client.get("/engines")
-    if as_json:
-        return print_json(found)
-    table = plain_table("name", "kind", "state", "queues", "jobs at once", "answer")
-    for each in found["items"]:
-        table.add_row(
-            each["name"],
-            each["kind"],
-            "answers" if each["answers"] else "not ready",
-            ", ".join(each["queues"]) or "-",
-            "-" if each["max_parallel_trials"] is None else str(each["max_parallel_trials"]),
-            each["answer"],
-        )
-    console().print(table)
-    return None
+    with connect(server, keep=False) as service:
+        show(service.list_engines(), lambda found: engines_report(found.items), as_json=as_json)

@@ -14,6 +14,7 @@ from typing import Any
 from autotuner.core import documents
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
+from autotuner.core.health import EngineStanding
 from autotuner.core.value import Count, Positive, value
 from autotuner.launch.engines.emulated import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable
@@ -132,24 +133,6 @@ def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) 
 
 
 # Engines that clusters may name: those that are there anyway, and those that the operator registered.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStanding:
-    """An engine, and whether it answers."""
-
-    name: str
-    """What a cluster's ``engine`` says."""
-    kind: str
-    """Slurm, Kubernetes, Ray, emulated nodes; ``local`` and ``simulated`` are their own."""
-    answers: bool
-    """Whether it answered just now and has all of its queues."""
-    answer: str
-    """What it said, with its version; or why it did not answer, or what it lacks."""
-    queues: tuple[str, ...] = ()
-    """What a cluster's ``queue`` may say; the first is the default."""
-    max_parallel_trials: int | None = None
-    """Jobs that may wait or run at once; null: as many as there is room for."""
 
 
 _ALWAYS = {

@@ -15,6 +15,7 @@ from autotuner.core.columns import Floats, Integers
 from autotuner.core.job import Calibration, Job, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.core.trial import PastTrial
+from autotuner.core.value import derived
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
@@ -100,6 +101,24 @@ _Ran: TypeAlias = tuple[Job, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearntFactor:
+    """How many times as long something takes as is predicted for a typical platform."""
+
+    factor: float
+    """Above 1: longer."""
+    relative_error: float
+    """Half-width of the factor's 80 % interval, as a share of it."""
+    differs: bool
+    """Whether that interval leaves out 1, what is predicted."""
+
+    @classmethod
+    def of(cls, factor: float, deviation: float) -> LearntFactor:
+        """Return the factor whose logarithm has that standard deviation."""
+        half_width = Z80 * deviation
+        return cls(factor=factor, relative_error=math.expm1(half_width), differs=abs(math.log(factor)) > half_width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
     """What the trials on one platform teach."""
 
@@ -115,6 +134,20 @@ class Lesson:
     """Of |predicted / measured - 1| as predicted for a typical cluster; None where none was timed."""
     left_out_error: float | None = None
     """The same after learning, each job predicted from all others alone; None with fewer than two."""
+
+    @property
+    @derived
+    def whole_step(self) -> LearntFactor | None:
+        """What whole steps take; null where every trial ran out of memory."""
+        known = self.calibration
+        return None if known is None else LearntFactor.of(known.factor, known.deviation)
+
+    @property
+    @derived
+    def parts(self) -> dict[str, LearntFactor]:
+        """What parts of a step take beside that, by name; one that the trials say nothing of is about 1 and wide."""
+        parts = () if self.calibration is None else self.calibration.parts
+        return {one.part: LearntFactor.of(one.factor, one.deviation) for one in parts}
 
 
 class Learnt:

@@ -8,10 +8,22 @@ from typing import Any
 from autotuner.core import documents
 from autotuner.core.access import AuditEntry, Quota, Scope, Token
 from autotuner.core.announcement import Delivery, DeliveryState, PayloadFormat, WebhookStanding
+from autotuner.core.choices import ExportFormat
+from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.listed import Listed
+from autotuner.core.trial_spec import Trainer
 from autotuner.report.html import Html
 from autotuner.report.report import Report
-from autotuner.report.service import announcing_report, audit_report, tokens_report, webhooks_report
+from autotuner.report.service import (
+    announcing_report,
+    audit_report,
+    engines_report,
+    running_report,
+    tokens_report,
+    trainers_report,
+    webhooks_report,
+)
+from autotuner.search.space.trainers import offered_by
 from tests.announcements import AT, announcement
 from tests.unit.report.surfaces import surfaces
 
@@ -91,3 +103,32 @@ def test_the_audit_log_is_told_to_the_second_and_says_what_was_refused() -> None
     told(shown, "2025-10-09 08:53:27 UTC", "token k3", "cancel sweep", "/sw-1/cancel", "403", "refused", "99 entries")
     told(shown, "not known", "10.0.0.3")
     assert "/audit?caller=ada+%26+co" in Html().sections(shown)
+
+
+# ---------------------------------------------------------------- engines, workers, trainers
+def test_engines_and_workers_are_told_with_what_they_run() -> None:
+    slurm = EngineStanding(
+        name="lab", kind="slurm", answers=False, answer="slurm 24 lacks gpu", queues=("gpu",), max_parallel_trials=7
+    )
+    worker = WorkerStanding(
+        name="node1:7", version="1.4.0", started_at=AT, seen_at=AT + 60, is_alive=True, sweep_id="sw-1"
+    )
+    shown = running_report([slurm], {"lab": ["h100s"]}, [worker, replace(worker, sweep_id=None, is_alive=False)])
+    told(shown, "lab", "slurm", "silent", "slurm 24 lacks gpu", "gpu", "7", "h100s")
+    told(shown, "node1:7", "running", "sw-1", "2025-10-09 08:54 UTC", "1.4.0", "silent")
+    told(engines_report([replace(slurm, max_parallel_trials=None, answers=True)]), "answers", "as many as fit")
+    told(running_report([slurm], {"lab": []}, []), "autotuner worker")
+
+
+def test_trainers_are_told_with_what_a_sweep_may_search_with_each() -> None:
+    loop = offered_by(
+        Trainer(
+            name="loop",
+            format=ExportFormat.ARGUMENTS,
+            options=("micro_batch_size",),
+            fixed={"precision": "fp32"},
+            values={"micro_batch_size": (2, 4)},
+        )
+    )
+    told(trainers_report([loop]), "loop", "arguments", "torch", "micro batch size", "2, 4", "precision fp32")
+    told(trainers_report([]), "AUTOTUNER_TRAINERS")

@@ -1,0 +1,79 @@
+"""The report of what stored trials taught of hardware and software."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autotuner.report.report import Cells, Code, Column, Moment, Quantity, Quiet, Report, Section, Table
+from autotuner.report.words import counted, quantity
+from autotuner.search.explain.limits import PART_WORDS
+from autotuner.search.sampler.calibration import LearntFactor, Lesson
+
+_MEANING = (
+    "What the trials of earlier sweeps teach predictions and the next sweeps. A factor says how many times as long a "
+    "step, or a part of it, takes here as is predicted for typical hardware, with its 80 % interval."
+)
+
+_ERRORS = (
+    "from the newest 1000 trials of each. “Error before”: median error of predictions for typical hardware; “left "
+    "out”: after learning, where each job is predicted from all other jobs alone."
+)
+
+
+def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
+    """Return what the trials of each platform say of its speed, and what that is worth.
+
+    Args:
+        lessons: In their order.
+        server: Address that commands shall name; empty: none.
+    """
+    columns = (
+        Column("accelerator", is_number=False),
+        Column("links", is_number=False),
+        Column("software", is_number=False),
+        Column("trials"),
+        Column("sweeps"),
+        Column("a step takes"),
+        Column("beside that, parts take", is_number=False, may_wrap=True),
+        Column("error before"),
+        Column("left out"),
+        Column("newest", is_number=False),
+    )
+    table = Table(
+        columns=columns,
+        rows=[tuple(_cells_of(one)) for one in lessons],
+        caption=f"{counted(len(lessons), 'platform')}, by accelerator, {_ERRORS}",
+        if_empty="Nothing learnt yet. Predictions are those for typical hardware until a sweep has measured a trial:",
+        name="Calibrations",
+    )
+    at = f" --server {server}" if server else ""
+    first = f"autotuner sweep --model llama-demo --cluster local --seq-len 128 --global-batch 16 --trials 8{at}"
+    section = Section(blocks=(table,) if lessons else (table, Code(first)))
+    return Report(headline="Calibrations", facts=(_MEANING,), sections=(section,))
+
+
+def _cells_of(one: Lesson) -> Iterator[Cells]:
+    platform = one.platform
+    yield platform.accelerator
+    yield (platform.intra_node_link, platform.inter_node_link)
+    yield (platform.stack, Quiet(f"trainer {platform.trainer}")) if platform.trainer else platform.stack
+    yield Quantity(value=one.num_trials, unit="count")
+    yield Quantity(value=one.num_sweeps, unit="count")
+    yield None if one.whole_step is None else _factor(one.whole_step)
+    differ = [(name, part) for name, part in one.parts.items() if part.differs]
+    ordered = sorted(differ, key=lambda pair: -abs(pair[1].factor - 1))
+    yield tuple(f"{PART_WORDS[name]} {quantity(_factor(part))}" for name, part in ordered) or Quiet("as the whole")
+    yield Quantity(value=one.median_error, unit="share")
+    yield Quantity(value=one.left_out_error, unit="share")
+    yield Moment(one.last_finished_at)
+
+
+def _factor(learnt: LearntFactor) -> Quantity:
+    spread = 1 + learnt.relative_error
+    return Quantity(
+        value=learnt.factor,
+        unit="×",
+        low=learnt.factor / spread,
+        high=learnt.factor * spread,
+        source="estimated",
+    )
