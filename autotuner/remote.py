@@ -23,7 +23,6 @@ from api.schemas.clusters import (
     TopologyReading,
     TopologyRequest,
 )
-from api.schemas.explanations import LayoutExplanation, SweepRules
 from api.schemas.layouts import LayoutComparison
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
 from api.schemas.sweeps import SweepDetail, SweepPage
@@ -74,7 +73,7 @@ from autotuner.core.sweep_requests import (
 from autotuner.core.upkeep import Baseline, MfuGate, Retune, RetuneRun
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
-from autotuner.search.explain.explanation import TrialParts
+from autotuner.search.explain.explanation import Explanation, TrialParts
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import TrialTimelines
@@ -82,6 +81,7 @@ from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanView
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
+from autotuner.search.results.pairs import MeasuredRules
 from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.sampler.calibration import Lesson
 from autotuner.search.space.trainers import TrainerOffer
@@ -401,9 +401,9 @@ class Remote:
         """A trial: layout, prediction, measurement or failure, loss gate, and its steps."""
         return self._get(f"/trials/{trial_id}", TrialDetail)
 
-    def read_rules(self, sweep_id: str) -> SweepRules:
+    def read_rules(self, sweep_id: str) -> MeasuredRules:
         """What pairs of trials of a sweep that differ in one option show."""
-        return self._get(f"/sweeps/{sweep_id}/rules", SweepRules)
+        return self._get(f"/sweeps/{sweep_id}/rules", MeasuredRules)
 
     def read_answer(self, sweep_id: str) -> SweepAnswer:
         """What to train with by a sweep, how sure that is, what it beats and why."""
@@ -442,9 +442,9 @@ class Remote:
         """A plan that was asked for lately, after waiting so long for it at most."""
         return self._get(f"/plans/{plan_id}", PlanView, wait_s=wait_s)
 
-    def explain_layout(self, body: ExplanationRequest) -> LayoutExplanation:
+    def explain_layout(self, body: ExplanationRequest) -> Explanation:
         """Where a layout's time and memory go, and what lies one step away."""
-        return self._post("/explanations", LayoutExplanation, body)
+        return self._post("/explanations", Explanation, body)
 
     def plan_job_phases(self, body: PhasesRequest) -> PhasesPlan:
         """The layout of each phase of a job, where switches cost."""
@@ -454,9 +454,9 @@ class Remote:
         """What each layer of communication gives to a job, by prediction."""
         return self._post("/layer-reports", LayerReport, body)
 
-    def explain_trial(self, trial_id: str) -> LayoutExplanation:
+    def explain_trial(self, trial_id: str) -> Explanation:
         """The explanation of a trial's layout."""
-        return self._get(f"/trials/{trial_id}/explanation", LayoutExplanation)
+        return self._get(f"/trials/{trial_id}/explanation", Explanation)
 
     def draw_bandwidth_curve(self, body: ExplanationRequest) -> BandwidthCurve:
         """Which way to share gradients is fastest, by the bandwidth between nodes."""

@@ -59,7 +59,7 @@ def _environment() -> Environment:
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
     """The template with the values, everything escaped."""
-    content = _environment().get_template(template).render(**_around(request), **values)
+    content = _environment().get_template(template).render(**_around(request) | values)
     return Response(content, status, media_type="text/html")
 
 
@@ -105,6 +105,7 @@ def _around(request: Request) -> dict[str, Any]:
     """What every page shows: where the service is, who looks, and what their forms carry."""
     caller = caller_in(request.scope)
     return {
+        "html": Html(request.scope.get("root_path", ""), csrf_in(request.scope) or ""),
         "place": _place(request),
         "style_version": style_version(),
         "root": request.scope.get("root_path", ""),

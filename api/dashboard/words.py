@@ -14,6 +14,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
+from autotuner.core.prediction import Prediction
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
@@ -22,7 +23,6 @@ from autotuner.costmodel.evidence import PHRASES
 from autotuner.report.layouts import phrase
 from autotuner.report.words import plain
 from autotuner.search.explain.limits import PART_WORDS
-from autotuner.search.predictions import Predicted
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_seconds,
@@ -182,20 +182,20 @@ def expected_factor(factor: float, relative_error: float) -> str:
     return with_interval(factor, relative_error, "{:.2f} ×".format)
 
 
-def predicted_seconds(predicted: Predicted | Estimated) -> str:
+def predicted_seconds(predicted: Prediction | Estimated) -> str:
     """The predicted, or estimated, step time with its 80 % interval: ``1.23 s ± 11 %``."""
     value = predicted.step_time_s
     return expected_seconds(value, predicted.relative_error) if _known(value) else _UNKNOWN
 
 
-def predicted_mfu(predicted: Predicted) -> str:
+def predicted_mfu(predicted: Prediction) -> str:
     """The predicted MFU with its 80 % interval, in points: ``41.0 ± 4.5 %``."""
     if not _known(predicted.mfu):
         return _UNKNOWN
     return expected_mfu(predicted.mfu, predicted.relative_error, predicted.precision_utilization)
 
 
-def fit(predicted: Predicted) -> str:
+def fit(predicted: Prediction) -> str:
     """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
     return fit_in_words(predicted.fits, predicted.fit_probability)
 

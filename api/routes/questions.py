@@ -10,7 +10,6 @@ from api.contenders import asked_about
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas.explanations import LayoutExplanation, SweepRules
 from api.schemas.layouts import LayoutComparison
 from autotuner.core.access import Scope
 from autotuner.core.choices import ExportFormat
@@ -30,7 +29,7 @@ from autotuner.core.rules.legality import require_asked
 from autotuner.export.registry import TARGETS, export, read_with_model
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
-from autotuner.search.explain.explanation import TrialParts, explain, trial_parts
+from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts
 from autotuner.search.explain.layers import LayerReport, layer_report
 from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
 from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
@@ -39,6 +38,7 @@ from autotuner.search.planning.plan import PlanView
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.comparison import side_by_side
+from autotuner.search.results.pairs import MeasuredRules
 
 # Predictions without a sweep.
 
@@ -111,7 +111,7 @@ explanations_router = APIRouter(tags=["explanations"])
 
 
 @explanations_router.post("/explanations", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
-def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[LayoutExplanation]:
+def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[Explanation]:
     """Explain a layout without running anything.
 
     Where its time goes and what limits each part, how its memory is made up and how far it lies from the limit, and
@@ -119,7 +119,7 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
     """
     job = app.job(body)
     require_asked(body.layout, job)
-    return LayoutExplanation.of(app.asides.ask(explain, body.layout, job), job.model)
+    return app.asides.ask(explain, body.layout, job)
 
 
 @explanations_router.post("/layer-reports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -154,9 +154,10 @@ def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCur
 
 
 @explanations_router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))
-def explain_trial(app: AppOf, trial_id: TrialId) -> Document[LayoutExplanation]:
+def explain_trial(app: AppOf, trial_id: TrialId) -> Document[Explanation]:
     """Explain a trial's layout as today's cost model predicts it; what was measured is in the trial itself."""
-    return LayoutExplanation.of_trial(app, app.store.get_trial(trial_id))
+    trial = app.store.get_trial(trial_id)
+    return explain(trial.layout, app.informed(app.store.get_sweep(trial.sweep_id)).request.trial_job)
 
 
 @explanations_router.get("/trials/{trial_id}/parts", responses=problems(404, 422))
@@ -196,13 +197,13 @@ def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines
 
 
 @explanations_router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))
-def read_rules(app: AppOf, sweep: SweepOf) -> Document[SweepRules]:
+def read_rules(app: AppOf, sweep: SweepOf) -> Document[MeasuredRules]:
     """State what the sweep's measured trials say about one choice at a time.
 
     Pairs of measured layouts that differ in one choice alone: how many there are, how many became faster, and by how
     much in the median and at the ends. The six subjects of arXiv 2311.05610 come first, without pairs too.
     """
-    return SweepRules.of(app.store.all_trials(sweep.id))
+    return MeasuredRules.of(app.store.all_trials(sweep.id))
 
 
 # Layouts side by side.

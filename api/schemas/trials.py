@@ -10,7 +10,7 @@ from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint, Measurement, StepReport
-from autotuner.core.prediction import TrialEstimate
+from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import (
     EngineJob,
@@ -22,7 +22,6 @@ from autotuner.core.trial import (
     Waiting,
     time_to_loss_s,
 )
-from autotuner.search.predictions import Predicted
 from autotuner.search.results.reached import Standing, standings
 from autotuner.search.text.trials import unranked_in_words
 from autotuner.store.options import Page, TrialFilter
@@ -113,7 +112,7 @@ class TrialView:
     """Epoch seconds; later by the time that it waited for devices of the service's own machine."""
     finished_at: float | None
     """Epoch seconds."""
-    predicted: Predicted
+    predicted: Prediction
     measured: Measurement | None
     """Null unless the trial is complete, and of one that ran on fewer ranks than its job has."""
     measured_precision_utilization: float | None
@@ -150,7 +149,7 @@ class TrialView:
             TrialView,
             trial,
             label=str(trial.layout),
-            predicted=Predicted.of(trial.prediction),
+            predicted=trial.prediction,
             measured=measured,
             measured_precision_utilization=measured.precision_utilization if measured else None,
             gate_outcome=_gate_outcome(trial),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from autotuner.core.measurement import Footprint
-from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, value
+from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, derived, value
 
 
 @value
@@ -141,6 +141,18 @@ class Prediction:
     long."""
     padding_waste: float | None = None
     """Padding as a share of real tokens; None there, too."""
+
+    @property
+    @derived
+    def step_time_s(self) -> float:
+        """Sum of the parts of ``step_time``."""
+        return self.step_time.total_s
+
+    @property
+    @derived
+    def peak_bytes(self) -> float:
+        """Sum of the parts of ``memory``: one rank, worst stage."""
+        return self.memory.total_bytes
 
     @property
     def expected_mfu(self) -> float:

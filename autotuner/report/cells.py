@@ -72,6 +72,9 @@ def _glyph(glyph: Glyph) -> Markup:
         "cloud": element("path", d="M3 4h0M9 9h0M14 5h0M6 11h0", class_="p-cloud"),
         "line": line(1, 7, 17, 7, "m-line"),
         "reference": line(1, 7, 17, 7, "reference"),
+        "way": line(1, 7, 17, 7, "way"),
+        "lossy": line(1, 7, 17, 7, "way lossy"),
+        "own": line(1, 7, 17, 7, "way own"),
         "message": line(2, 1, 15, 13, "message"),
         "late": line(2, 1, 15, 13, "message late"),
     }

@@ -27,9 +27,13 @@ Look = Literal[
     "reference",
     "incumbent",
     "event",
+    "way",
+    "lossy",
+    "own",
 ]
 """How a mark looks: measured is ink, simulated is amber, predicted is pencil, the best is green, limits and failures
-are red. A regression is a square, so that who sees no colours finds it."""
+are red. A regression is a square, so that who sees no colours finds it. Predicted lines of ways to share gradients are
+``way``, ``lossy`` or the layout's ``own``."""
 
 
 Unit = Literal[
@@ -149,7 +153,7 @@ class Line:
     points: Sequence[tuple[float, float]]
     look: Look = "measured"
     label: str = ""
-    """Beside its right end."""
+    """Above its left end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

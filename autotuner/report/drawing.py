@@ -66,6 +66,9 @@ _LINE_CLASSES = {
     "predicted": "p-line",
     "reference": "reference",
     "limit": "limit",
+    "way": "way",
+    "lossy": "way lossy",
+    "own": "way own",
 }
 _TEXT_CLASSES = {
     "best": "win-text",
@@ -277,6 +280,7 @@ class _Plot:
         yield text(0, 12, title_of(self.plot.y))
         yield text((self.left + self.right) / 2, self.plot.height - 4, title_of(self.plot.x), anchor="middle")
         yield from self._names()
+        yield from self._line_names()
 
     def _mark(self, mark: Mark) -> Iterator[Markup]:
         match mark:
@@ -395,6 +399,14 @@ class _Plot:
                 yield text(
                     starts, max(y - 8, self.top - 11), dot.name, f"halo {_TEXT_CLASSES.get(dot.look, 'ink-text')}"
                 )
+
+    def _line_names(self) -> Iterator[Markup]:
+        """Yield the names of lines above their left ends, moved up where they would cover each other."""
+        named = [mark for mark in self.plot.marks if isinstance(mark, Line) and mark.label]
+        room = math.inf
+        for at, name in sorted(((self.y(mark.points[0][1]), mark.label) for mark in named), reverse=True):
+            room = min(at - 4, room - 14)
+            yield text(self.left + 28, room, name, "halo ink-text")
 
 
 def runs(dots: Sequence[Dot]) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
-from autotuner.core.prediction import StepTime
+from autotuner.core.prediction import Prediction, StepTime
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate
 from autotuner.report.report import Cell, Column, Lines, Quantity, Report, Section, Table, predicted
-from autotuner.search.predictions import Predicted, PredictedLayout, PredictionTable, Remedy, Shortfall
+from autotuner.search.predictions import PredictedLayout, PredictionTable, Remedy, Shortfall
 from autotuner.search.suggestions import Gain
 from autotuner.search.text.sentences import (
     expected_rate,
@@ -108,13 +108,13 @@ def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]
     return (one.layout, value, _mfu(one.predicted), _step(one.predicted), _fit(one), taken)
 
 
-def _mfu(one: Predicted) -> Quantity:
+def _mfu(one: Prediction) -> Quantity:
     """MFU with its interval, which its own precision's peak bounds."""
     own = one.precision_utilization
     return predicted(one.mfu, "share", one.relative_error, one.mfu / own if own else None)
 
 
-def _step(one: Predicted) -> Quantity:
+def _step(one: Prediction) -> Quantity:
     return predicted(one.step_time_s, "s", one.relative_error)
 
 

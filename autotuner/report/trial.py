@@ -48,7 +48,7 @@ from autotuner.report.trial_parts import (
     steps_section,
 )
 from autotuner.report.words import counted, plain, sentence
-from autotuner.search.explain.explanation import Change, Explanation, TrialParts
+from autotuner.search.explain.explanation import Alternative, Explanation, TrialParts
 from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.reached import standings
@@ -357,7 +357,7 @@ def _neighbours(explanation: Explanation, explore: Mapping[str, str] | None) -> 
 
 
 def _cells_of_change(
-    change: Change, most: float, limit_bytes: float, explore: Mapping[str, str] | None
+    change: Alternative, most: float, limit_bytes: float, explore: Mapping[str, str] | None
 ) -> Iterator[Cells]:
     fits, gains, then = change.excess_bytes == 0, change.saved_share >= 0, change.prediction
     yield change.change

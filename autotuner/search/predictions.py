@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from autotuner.core.choices import Precision
-from autotuner.core.documents import extended
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
@@ -15,23 +14,6 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.search import ranking, suggestions
 from autotuner.search.preview import PredictedBest, PredictedOne
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted(Prediction):
-    """What the cost model answers for one layout, totals beside their parts. Nothing here was measured."""
-
-    step_time_s: float
-    """Sum of the parts of ``step_time``."""
-    peak_bytes: float
-    """Sum of the parts of ``memory``: one rank, worst stage."""
-
-    @classmethod
-    def of(cls, prediction: Prediction) -> Self:
-        """The prediction with its totals."""
-        return extended(
-            cls, prediction, step_time_s=prediction.step_time.total_s, peak_bytes=prediction.memory.total_bytes
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +28,7 @@ class PredictedLayout:
     changes_mathematics: bool
     """It trains another function than most layouts do (fp8), so that its speed is not all that counts."""
     layout: Layout
-    predicted: Predicted
+    predicted: Prediction
     footprint: Footprint | None = None
     """What it takes beside time, as modelled; null where nobody asked."""
 
@@ -58,7 +40,7 @@ class PredictedLayout:
             label=str(row.layout),
             changes_mathematics=not row.layout.is_equivalent,
             layout=row.layout,
-            predicted=Predicted.of(row.prediction),
+            predicted=row.prediction,
             footprint=row.footprint,
         )
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.batch_ways import batch_ways_picture, length_histogram
 from api.dashboard.charts.stage_memory import stage_memory
 from api.dashboard.render import page
 from api.dashboard.views.address import DEFAULT, Permalink
 from api.dashboard.views.clusters import TopologyShown
 from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
-from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdict
-from api.dashboard.views.links import BandwidthView
+from api.dashboard.views.explore_results import Broken, MemoryTable, Verdict
 from api.dashboard.views.timelines import Zoomed
 from api.dependencies import AppOf
 from autotuner.catalog.hardware import accelerators, load_accelerator
@@ -28,15 +28,17 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import default_space
 from autotuner.core.units import format_bytes, format_count, format_rate
+from autotuner.report.explanation import bandwidth_section, explanation_report
 from autotuner.report.html import Html
 from autotuner.report.lanes import Window
+from autotuner.report.report import Link
 from autotuner.report.timelines import link_timelines_section, timeline_section
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import WhatIf, what_if
 from autotuner.search.explain.links import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.preview import Question, best_of_space
-from autotuner.search.space.moves import BatchWay, arranged
+from autotuner.search.space.moves import arranged
 from autotuner.search.text.links import link_in_words
 from autotuner.service.build import App
 
@@ -90,7 +92,7 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
     }
     if has_bandwidth and part in (None, "bandwidth"):
         curve = app.asides.ask(bandwidth_curve, layout, job)
-        shown |= {"bandwidth": BandwidthView.of(curve, _BESIDE_PANEL)}
+        shown |= {"bandwidth": bandwidth_section(curve) if curve.ways else None}
     if part == "bandwidth":
         return page(request, "explore/_bandwidth.html", **shown)
     if has_timeline and part != "explore":
@@ -169,18 +171,15 @@ def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[s
         "topology": TopologyShown.under(answer.layout, job),
         "memory": memory,
         "memory_picture": stage_memory(memory.bars, explanation.limit_bytes),
-        "helps": Help.of_all(explanation, link),
-        **_batches(explanation.batches, job),
+        "report": explanation_report(
+            explanation, lengths=job.workload.lengths, untried=answer.legal.untried, link_to=partial(_link_to, link)
+        ),
     }
 
 
-def _batches(ways: Sequence[BatchWay], job: Job) -> dict[str, Any]:
-    """Sequences that differ in length, and what ways to deal them do; nothing where all are as long."""
-    lengths = job.workload.lengths
-    if lengths is None:
-        return {"batches": ()}
-    pictures = length_histogram(lengths, wide=_BESIDE_PANEL), batch_ways_picture(ways, wide=_BESIDE_PANEL)
-    return {"batches": ways, "lengths_picture": pictures[0], "batches_picture": pictures[1]}
+def _link_to(link: Permalink, layout: Layout, words: str) -> Link:
+    address = link.with_layout(layout).to("/explore")
+    return Link(words, "explore", query=dict(parse_qsl(urlsplit(address).query)))
 
 
 def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
 from api.dashboard.views.address import Permalink
-from api.dashboard.views.links import BandwidthView
 from api.dashboard.views.timelines import Zoomed, choices_of
 from api.dependencies import AppOf, TrialId
 from autotuner.core.choices import ExportFormat
@@ -21,10 +20,12 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export
+from autotuner.report.explanation import bandwidth_section
 from autotuner.report.export import flags_section
 from autotuner.report.html import Html
 from autotuner.report.lanes import WHOLE, Window
 from autotuner.report.rank_groups import ranks_section
+from autotuner.report.report import Section
 from autotuner.report.timelines import Shown, link_timelines_section, timeline_section
 from autotuner.report.trial import TrialResult, trial_report
 from autotuner.search.explain.bandwidth import trial_bandwidth_curve
@@ -207,10 +208,11 @@ def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed:
     return Zoomed(part="ranks", section=ranks_section(groups, lambda other: looked_at.to("ranks", rank=other)))
 
 
-def _bandwidth(app: App, trial: Trial) -> BandwidthView | None:
+def _bandwidth(app: App, trial: Trial) -> Section | None:
     """The bandwidth curve of its layout; None on a single node, or where a younger rule forbids it."""
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     try:
-        return BandwidthView.of(app.asides.ask(trial_bandwidth_curve, trial, request), _WHOLE_PAGE)
+        curve = app.asides.ask(trial_bandwidth_curve, trial, request)
     except InvalidInput:
         return None
+    return bandwidth_section(curve, _WHOLE_PAGE) if curve.ways else None

@@ -14,9 +14,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Memory, Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import GIGA, MEGA, TERA
-from autotuner.search.explain.explanation import Change, Explanation
 from autotuner.search.explain.limits import limit_of
-from autotuner.search.predictions import Predicted
 from autotuner.search.space.moves import arranged, with_choice
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
 
@@ -51,7 +49,7 @@ class Verdict:
     @classmethod
     def of(cls, prediction: Prediction, job: Job) -> Self:
         """The verdict on a legal layout."""
-        predicted, limit = Predicted.of(prediction), job.cluster.accelerator.memory_bytes
+        predicted, limit = prediction, job.cluster.accelerator.memory_bytes
         standing, fit = _fit(prediction, predicted.peak_bytes - limit)
         mfu, step = words.percent(prediction.mfu), words.seconds(predicted.step_time_s)
         return cls(
@@ -68,7 +66,7 @@ class Verdict:
         )
 
 
-def _points(predicted: Predicted) -> str:
+def _points(predicted: Prediction) -> str:
     """What stands behind the MFU: ``± 11.5``, or the ends of an interval that is too wide for that."""
     error = predicted.relative_error
     if error is None:
@@ -208,37 +206,3 @@ def _three(value: float) -> str:
     if not value:
         return "–"
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}" if value >= 0.01 else "<0.01"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Help:
-    """A change of one step."""
-
-    change: str
-    """What differs."""
-    step: str
-    """Of the step time, in percent: ``−8.6 %``."""
-    mfu: str
-    chip: str
-    """Class of the chip that says whether it fits."""
-    fit: str
-    address: str
-    """Of the layout with it."""
-
-    @classmethod
-    def of_all(cls, explanation: Explanation, link: Permalink) -> tuple[Self, ...]:
-        """What would help, and then what would if there were more memory."""
-        return tuple(cls._of(change, link) for change in (*explanation.helpful, *explanation.too_large))
-
-    @classmethod
-    def _of(cls, change: Change, link: Permalink) -> Self:
-        chance = change.prediction.fit_probability
-        sure = f"fits, {likely(chance)}" if chance is not None else "fits"
-        return cls(
-            change=change.change,
-            step=f"{-100 * change.saved_share:+.1f} %".replace("-", "−"),
-            mfu=words.percent(change.prediction.mfu),
-            chip="oom" if change.excess_bytes else "tight" if chance is not None and chance < _SURE else "",
-            fit=f"{words.num_bytes(change.excess_bytes)} too large" if change.excess_bytes else sure,
-            address=link.with_layout(change.layout).to("/explore"),
-        )

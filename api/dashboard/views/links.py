@@ -8,13 +8,11 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.bandwidth import bandwidth_picture
 from api.dashboard.charts.drawing import for_both
 from api.dashboard.charts.fault_strip import fault_strip
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth, latest
 from autotuner.core.units import format_rate, format_seconds
-from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.text.links import trace_in_words
 
 # Links that are not healthy, and what befalls links in the course of a run, as pages show them.
@@ -62,22 +60,3 @@ def trace_view(trace: FaultTrace | None, wide: int) -> TraceView | None:
         return None
     picture = for_both(lambda width: fault_strip(trace, width), wide=wide)
     return TraceView(picture=picture, words=trace_in_words(trace))
-
-
-# What pages show of the bandwidth curve of a layout.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandwidthView:
-    """The picture, and what it says, in sentences without full stops."""
-
-    picture: Markup
-    sentences: tuple[str, ...]
-
-    @classmethod
-    def of(cls, curve: BandwidthCurve, width: int) -> Self | None:
-        """None where the curve has no ways: on a single node there is nothing to see."""
-        if not curve.ways:
-            return None
-        sentences = tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in curve.sentences)
-        return cls(picture=bandwidth_picture(curve, width), sentences=sentences)

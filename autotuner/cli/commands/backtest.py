@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from autotuner.cli.options import Json, Server
 
 if TYPE_CHECKING:
     from autotuner.backtest.slow_links import IterationTable
+    from autotuner.report.report import Report
+
+_WIDTH = 120
 
 
 def backtest(
@@ -31,8 +34,7 @@ def backtest(
     from autotuner.backtest.report import backtest as run_backtest
     from autotuner.backtest.slow_links import read_iteration_table
     from autotuner.backtest.table import read_table
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.backtest import backtest_view
+    from autotuner.report.backtest import backtest_report
     from autotuner.service.observing import configure_logs, silence_optuna
     from autotuner.service.settings import Settings
 
@@ -42,32 +44,38 @@ def backtest(
     if iterations is not None:
         _judge_slow_links(iterations, calibrate, as_json=as_json)
         return
-    report = run_backtest(read_table(table), num_seeds=seeds, num_given=calibrate)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        console().print(backtest_view(report))
-    if not report.all.rows_used:
+    found = run_backtest(read_table(table), num_seeds=seeds, num_given=calibrate)
+    _print(found.to_dict(), backtest_report(found), as_json=as_json)
+    if not found.all.rows_used:
         raise typer.Exit(6)
+
+
+def _print(document: dict[str, Any], report: Report, *, as_json: bool) -> None:
+    """Print JSON, or the report in 120 columns: some names of sheets are longer."""
+    from rich.constrain import Constrain
+
+    from autotuner.cli.console import console, print_json
+    from autotuner.report.terminal import render
+
+    if as_json:
+        print_json(document)
+    else:
+        console().print(Constrain(render(report), _WIDTH))
 
 
 def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -> None:
     """Print how far predicted iterations over slow links are from those of the table."""
     from autotuner.backtest.slow_links import judge_iterations
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.slow_links import slow_links_view
     from autotuner.core.errors import InvalidInput
+    from autotuner.report.backtest import slow_links_report
 
     if calibrate:
         raise InvalidInput(
             "calibrate", calibrate, "iterations under slow links are calibrated by healthy ones alone", 0
         )
-    report = judge_iterations(table)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        console().print(slow_links_view(report))
-    if not report.all.rows_used:
+    found = judge_iterations(table)
+    _print(found.to_dict(), slow_links_report(found), as_json=as_json)
+    if not found.all.rows_used:
         raise typer.Exit(6)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from autotuner.cli.options import (
     require_without_trial,
     stored_id,
 )
+
+if TYPE_CHECKING:
+    from autotuner.search.results.pairs import MeasuredRules
 
 
 def explain(
@@ -48,30 +51,30 @@ def explain(
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import may_be_stored, read_link_health, read_sequence_lengths
-    from autotuner.cli.views.explanation import explanation_view, measurement_view
+    from autotuner.core import documents
+    from autotuner.core.requests import ExplanationRequest
+    from autotuner.report.explanation import explanation_report
+    from autotuner.report.terminal import render
 
+    ran = None
     if trial is not None:
         job = {"model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
         refuse_beside_trial(**job, layout=layout, link_health=link_health, lengths=lengths, stack=stack)
         with connect(server) as client:
-            answer = client.get(f"/trials/{trial}/explanation")
-            answer["bandwidth"] = client.get(f"/trials/{trial}/bandwidth-curve")
-            measured = client.get(f"/trials/{trial}")["measured"]
+            found, curve = client.explain_trial(trial), client.read_bandwidth_curve(trial)
+            ran = client.read_trial(trial).measured
     else:
-        measured = None
         body = _described(model=model, cluster=cluster, global_batch=global_batch, seq_len=seq_len, layout=layout)
         body |= {} if link_health is None else {"link_health": read_link_health(link_health)}
         body["workload"] |= {} if lengths is None else {"lengths": read_sequence_lengths(lengths)}
+        body |= {} if stack is None else {"stack": stack}
+        request = documents.read(ExplanationRequest, body)
         with connect(server, keep=may_be_stored(cluster or "")) as client:
-            body |= {} if stack is None else {"stack": stack}
-            answer = client.post("/explanations", body)
-            answer["bandwidth"] = client.post("/bandwidth-curves", body)
+            found, curve = client.explain_layout(request), client.draw_bandwidth_curve(request)
     if as_json:
-        return print_json(answer)
-    if measured is not None:
-        console().print(measurement_view(measured))
-    console().print(explanation_view(answer))
-    return None
+        print_json(documents.write(found) | {"bandwidth": documents.write(curve)})
+    else:
+        console().print(render(explanation_report(found, curve, ran=ran)))
 
 
 def rules(
@@ -86,19 +89,14 @@ def rules(
     Example: autotuner rules sw-k3v7q2mxn5
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.explanation import rules_view
+    from autotuner.cli.console import show
+    from autotuner.report.explanation import rules_report
 
     if source.endswith(".csv"):
-        answer = _rules_of_table(source)
-    else:
-        stored_id(source, "sweep", otherwise=", or a CSV file of measured runs")
-        with connect(server) as client:
-            answer = client.get(f"/sweeps/{source}/rules")
-    if as_json:
-        return print_json(answer)
-    console().print(rules_view(answer))
-    return None
+        return show(_rules_of_table(source), rules_report, as_json=as_json)
+    stored_id(source, "sweep", otherwise=", or a CSV file of measured runs")
+    with connect(server) as client:
+        return show(client.read_rules(source), rules_report, as_json=as_json)
 
 
 def _described(**options: Any) -> dict[str, Any]:
@@ -111,15 +109,14 @@ def _described(**options: Any) -> dict[str, Any]:
     return job_body(**options) | {"layout": layout}
 
 
-def _rules_of_table(path: str) -> dict[str, Any]:
-    """What the service answers for a sweep, from the rows of a table."""
+def _rules_of_table(path: str) -> MeasuredRules:
+    """Return what the service answers for a sweep, from the rows of a table."""
     from pathlib import Path
 
     from autotuner.backtest.table import read_table
-    from autotuner.core.codec import to_plain
-    from autotuner.search.results.pairs import insights
+    from autotuner.search.results.pairs import MeasuredRules, insights
 
     sheets = read_table(Path(path)).sheets
     found = insights((sheet.layouts, sheet.step_time_s) for sheet in sheets)
     num_measured = sum(int((~sheet.out_of_memory).sum()) for sheet in sheets)
-    return {"num_measured": num_measured, "items": to_plain(found)}
+    return MeasuredRules(num_measured=num_measured, items=found)

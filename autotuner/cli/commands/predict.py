@@ -78,8 +78,7 @@ def predict(
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
     from autotuner.cli.money import objective_body, price_body
-    from autotuner.core.codec import to_plain
-    from autotuner.core.documents import restore
+    from autotuner.core import documents
     from autotuner.core.objective import Objective
     from autotuner.report.prediction import how_many_fit, prediction_report
     from autotuner.report.terminal import render
@@ -94,10 +93,10 @@ def predict(
     body |= {name: read_layout(text) for name, text in given.items() if text is not None}
     found = _asked(body, knows_stored=may_be_stored(cluster)) if server is None else _sent(server, body)
     if as_json:
-        print_json(to_plain(found))
+        print_json(documents.write(found))
     else:
         job = job_in_words(found.model_size, cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len)
-        report = prediction_report(found, f"{job}{how_many_fit(found)}", restore(Objective, compared))
+        report = prediction_report(found, f"{job}{how_many_fit(found)}", documents.restore(Objective, compared))
         console().print(render(report))
     if not any(one.predicted.fits for one in found.items):
         raise typer.Exit(NOTHING_FITS)

@@ -13,9 +13,9 @@ from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Metric, Objective, Rates
+from autotuner.core.prediction import Prediction
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.terminal import LayoutRow, LayoutTable
-from autotuner.search.predictions import Predicted
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_rate,
@@ -166,7 +166,7 @@ def _predicted_value(item: TrialView, objective: Objective, *, by_ends: bool | N
     return expected_rate(predicted.tokens_per_s, predicted.relative_error)
 
 
-def _counted_prediction(predicted: Predicted, objective: Objective) -> Predicted:
+def _counted_prediction(predicted: Prediction, objective: Objective) -> Prediction:
     """Return the prediction with its rates at the step time that the objective compares."""
     robust_s, own = predicted.robust_step_s if objective.under_faults else None, predicted.precision_utilization
     if robust_s is None:
@@ -218,13 +218,13 @@ def _by_ends(items: Sequence[RankedTrial]) -> bool:
     return any(is_wide(item.predicted.relative_error) for item in items)
 
 
-def predicted_mfu(predicted: Predicted, *, by_ends: bool | None = None) -> str:
+def predicted_mfu(predicted: Prediction, *, by_ends: bool | None = None) -> str:
     """A predicted MFU with its interval; ``by_ends`` as for ``expected_mfu``."""
     own = predicted.precision_utilization
     return expected_mfu(predicted.mfu, predicted.relative_error, own, by_ends=by_ends)
 
 
-def _step(predicted: Predicted) -> str:
+def _step(predicted: Prediction) -> str:
     return expected_seconds(predicted.step_time_s, predicted.relative_error)
 
 

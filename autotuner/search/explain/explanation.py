@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.model import ModelSize
 from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.core.value import derived
 from autotuner.costmodel.details import overlapped_share, stage_memory
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
@@ -56,7 +58,7 @@ class MemoryPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Alternative:
     """A legal layout one step away."""
 
     change: str
@@ -70,6 +72,12 @@ class Change:
     """How far its peak lies above the limit; 0 where it fits."""
     sentence: str
     """What the change does to time and memory."""
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout after the change, in short."""
+        return str(self.layout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,8 @@ class Refusal:
 class Explanation:
     """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured."""
 
+    model_size: ModelSize
+    """How large the model is that it is a layout of."""
     layout: Layout
     prediction: Prediction
     time: tuple[TimePart, ...]
@@ -100,10 +110,10 @@ class Explanation:
     """What a rank has."""
     margin_bytes: float
     """The limit less the predicted peak; below 0 where it does not fit."""
-    helpful: tuple[Change, ...]
+    helpful: tuple[Alternative, ...]
     """Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more, the most
     first; where the layout itself does not fit, those that do."""
-    too_large: tuple[Change, ...]
+    too_large: tuple[Alternative, ...]
     """Changes that would save as much and do not fit, the nearest to fitting first."""
     illegal: tuple[Refusal, ...]
     """Changes that no cluster of this shape or model can run."""
@@ -117,6 +127,12 @@ class Explanation:
     """On a described network which link limits the groups of each axis; none without one."""
     nccl: tuple[NcclWays, ...] = ()
     """Which algorithm and protocol NCCL would take by itself among the ranks of each axis; none without NCCL."""
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout in short."""
+        return str(self.layout)
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -134,6 +150,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
     limit_bytes = float(job.cluster.accelerator.memory_bytes)
     changes = [_change(layout, own, *after, limit_bytes) for after in zip(legal, others, strict=True)]
     return Explanation(
+        model_size=ModelSize.of(job.model),
         layout=layout,
         prediction=own,
         time=tuple(
@@ -168,10 +185,10 @@ def _parts(whole: StepTime | Memory) -> list[tuple[str, float, float]]:
 
 
 # ---------------------------------------------------------------- its neighbours
-def _change(layout: Layout, own: Prediction, after: Layout, then: Prediction, limit_bytes: float) -> Change:
+def _change(layout: Layout, own: Prediction, after: Layout, then: Prediction, limit_bytes: float) -> Alternative:
     change = change_in_words(layout, after)
     excess_bytes = max(0.0, then.memory.total_bytes - limit_bytes)
-    return Change(
+    return Alternative(
         change=change,
         layout=after,
         prediction=then,
@@ -181,7 +198,7 @@ def _change(layout: Layout, own: Prediction, after: Layout, then: Prediction, li
     )
 
 
-def _helpful(changes: Sequence[Change], own: Prediction) -> tuple[Change, ...]:
+def _helpful(changes: Sequence[Alternative], own: Prediction) -> tuple[Alternative, ...]:
     """Those that raise the expected MFU, the most first: a shorter step, or one about as long that fits more surely."""
     least_mfu = (1 + _WORTHWHILE) * own.expected_mfu if own.fits else 0.0
     least_saved = -_WORTHWHILE if own.fits else float("-inf")
@@ -190,7 +207,7 @@ def _helpful(changes: Sequence[Change], own: Prediction) -> tuple[Change, ...]:
     return tuple(sorted(found, key=lambda c: -c.prediction.expected_mfu)[:_NUM_CHANGES])
 
 
-def _too_large(changes: Sequence[Change]) -> tuple[Change, ...]:
+def _too_large(changes: Sequence[Alternative]) -> tuple[Alternative, ...]:
     found = [c for c in changes if not c.prediction.fits and c.saved_share >= _WORTHWHILE]
     return tuple(sorted(found, key=lambda c: c.excess_bytes)[:_NUM_CHANGES])
 

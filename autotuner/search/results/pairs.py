@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from autotuner.core.columns import Floats, Integers, LayoutColumns
-from autotuner.core.layout import OPTIONS, RANK_DEGREES
+from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
+from autotuner.core.trial import Trial
 from autotuner.search.text.sentences import signed, value_in_words
 
 MeasuredLayouts = tuple[LayoutColumns, Floats]
@@ -48,6 +51,23 @@ class Insight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRules:
+    """What measured layouts say about one choice at a time."""
+
+    num_measured: int
+    """Layouts with a measured step time."""
+    items: tuple[Insight, ...]
+    """One statement per choice and change; those without pairs say so."""
+
+    @classmethod
+    def of(cls, trials: Iterable[Trial]) -> Self:
+        """What the measured ones among the trials of a sweep say; not small ones, nor repeats."""
+        whole = [trial for trial in trials if trial.scaled is None and trial.repeats is None]
+        measured = tuple((trial.layout, trial.measurement.step_time_s) for trial in whole if trial.measurement)
+        return cls(num_measured=len(measured), items=_insights_of(measured))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """One way in which two layouts may differ."""
 
@@ -69,6 +89,13 @@ class Axis:
 
 _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipeline", "sequence parallel")
 """The subjects of arXiv 2311.05610; each is answered, if only by saying that nothing was measured."""
+
+
+@lru_cache(maxsize=32)
+def _insights_of(measured: tuple[tuple[Layout, float], ...]) -> tuple[Insight, ...]:
+    """What measured step times say; kept, because a page asks again each time that anything happens to its sweep."""
+    layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
+    return insights([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
 
 
 def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:

@@ -60,7 +60,7 @@ def test_the_first_line_says_how_large_a_model_is_and_names_a_cluster_not_its_fi
     assert cli.run("predict", *JOB, "--limit", "1").startswith("llama-3-70b (70.6B parameters) on h100:64, 1024 ")
     sparse = ("--model", "mixtral-8x7b", "--cluster", "h100:8", "--global-batch", "64", "--seq-len", "8192")
     said = "mixtral-8x7b (46.7B parameters, 12.9B active)"
-    assert cli.run("explain", *sparse, "--layout", "fsdp8 ep8").startswith(f"{said}\n")
+    assert cli.run("explain", *sparse, "--layout", "fsdp8 ep8").startswith(f"{said}: fsdp8 ep8")
     path = cli.directory / "written.json"
     path.write_text('{"name": "ours", "accelerator": "h100", "num_nodes": 1}')
     text = cli.run("predict", "--model", "llama-3-8b", "--cluster", str(path), *JOB[4:], "--limit", "1")
@@ -139,7 +139,7 @@ def test_explain_reads_a_layout_from_json_too(cli: CommandLine) -> None:
 def test_the_rules_of_a_sweep_that_measured_nothing_have_no_pairs(cli: CommandLine) -> None:
     created = cli.run_json("sweep", *JOB, "--no-wait")
     text = cli.run("rules", created["id"])
-    assert "from 0 measured trials" in text
+    assert "From 0 measured trials" in text
     assert text.count("no pairs") == 6
 
 

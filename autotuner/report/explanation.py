@@ -1,0 +1,375 @@
+"""The reports of explanations: why a layout is as fast as it is, and what measured layouts teach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown, Measurement
+from autotuner.core.prediction import Prediction
+from autotuner.core.rules.rule import Reason
+from autotuner.core.units import format_bytes, format_rate, format_seconds
+from autotuner.core.workload import LengthDistribution
+from autotuner.report.charts import Axis, Line, Look, Note, Plot, Rule, Stack, Stacks, Stretch, stairs
+from autotuner.report.charts import Block as Part
+from autotuner.report.report import (
+    Cell,
+    Cells,
+    Chip,
+    Column,
+    Figure,
+    Folded,
+    Lines,
+    Link,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    Source,
+    Table,
+    measured,
+    predicted,
+)
+from autotuner.report.words import model_in_words, sentence
+from autotuner.search.explain.bandwidth import BandwidthCurve, BandwidthWay
+from autotuner.search.explain.explanation import Alternative, Explanation, moved_in_words
+from autotuner.search.explain.limits import PART_WORDS
+from autotuner.search.results.pairs import MeasuredRules
+from autotuner.search.space.moves import BatchWay
+from autotuner.search.text.sentences import fit_in_words, likely
+from autotuner.search.text.trials import certainty, facts, phases
+
+_BESIDE_PANEL = 896
+"""Pixels of a picture beside the controls of a page."""
+
+_SURE = 0.9
+"""From this chance to fit on, nothing warns."""
+
+_MOST_BARS = 32
+"""Ranges of lengths."""
+
+LinkTo = Callable[[Layout, str], Link]
+"""How a page leads to a layout, with the words of the link."""
+
+
+def explanation_report(
+    explanation: Explanation,
+    curve: BandwidthCurve | None = None,
+    *,
+    ran: Measurement | None = None,
+    lengths: LengthDistribution | None = None,
+    untried: Sequence[Reason] = (),
+    link_to: LinkTo | None = None,
+) -> Report:
+    """Return where a layout's time and memory go, what limits it, and the changes that would help, or cannot run.
+
+    Args:
+        explanation: Of the layout.
+        curve: Its step by the bandwidth between nodes; None: not asked for.
+        ran: What a trial measured of it, which comes first; None: none ran.
+        lengths: How long sequences are, where they differ; the picture of them needs it.
+        untried: Why a sweep would not try it.
+        link_to: How a page leads to other layouts; None: rows hold these layouts themselves.
+    """
+    known = (*(f"A sweep does not try it: {one.message}" for one in untried), *explanation.caveats)
+    about = tuple(map(sentence, known))
+    sections = [
+        *([_measured(ran)] if ran else []),
+        Section(title="Predicted, not measured", blocks=(_figures(explanation),), id="predicted"),
+        _times(explanation),
+        _memory(explanation),
+        *_network(explanation),
+        *([_batches(explanation.batches, lengths, link_to)] if explanation.batches else []),
+        *([bandwidth_section(curve)] if curve and curve.ways else []),
+        _changes(explanation, link_to),
+        *([_refused(explanation)] if explanation.illegal else []),
+        *([Section(title="What to know", blocks=(Lines(items=about),), id="about")] if about else []),
+    ]
+    return Report(
+        headline=f"{model_in_words(explanation.model_size)}: {explanation.layout}",
+        sections=sections,
+    )
+
+
+def rules_report(rules: MeasuredRules) -> Report:
+    """Return what measured layouts say of one choice at a time, a statement each."""
+    said = Lines(items=tuple(one.statement for one in rules.items))
+    head = f"From {rules.num_measured} measured trials, in pairs that differ in one choice alone"
+    return Report(headline=head, sections=(Section(blocks=(said,)),))
+
+
+# ------------------------------------------------------------------ what a trial measured
+def _measured(ran: Measurement) -> Section:
+    word: Source = "simulated" if ran.is_simulated else "measured"
+    step = measured(ran.step_time_s, "s", ran.step_time_interval_s, source=word)
+    if ran.step_time_interval_s is None:
+        step = replace(step, beside=certainty(ran))
+    figures = (
+        Figure("step", step),
+        Figure("MFU", replace(measured(ran.mfu, "share", source=word), beside=f"of the {ran.peak_source}")),
+        *(Figure(name, text) for name, text in facts(ran).items()),
+    )
+    parts = [_breakdown(ran.breakdown, word)] if ran.breakdown else []
+    return Section(title=word.capitalize(), blocks=(figures, *parts), id="measured")
+
+
+def _breakdown(breakdown: Breakdown, word: Source) -> Table:
+    name = f"Where the step of rank {breakdown.rank} went under the profiler"
+    whole = ("the whole step", measured(breakdown.step_s, "s", source=word), measured(1.0, "share", source=word))
+    parts = [
+        (one.name, measured(one.seconds, "s", source=word), measured(one.share, "share", source=word))
+        for one in phases(breakdown)
+    ]
+    columns = (Column("part", is_number=False), Column("time"), Column("share"))
+    return Table(columns=columns, rows=[*parts, whole], name=name, caption=name, is_compact=True)
+
+
+# ------------------------------------------------------------------ where time and memory go
+def _figures(explanation: Explanation) -> tuple[Figure, ...]:
+    found = explanation.prediction
+    margin = explanation.margin_bytes
+    where = f"{format_bytes(abs(margin))} {'below' if margin >= 0 else 'above'} the limit"
+    return (
+        Figure("step", predicted(found.step_time_s, "s", found.relative_error)),
+        Figure("MFU", _mfu(found)),
+        Figure("peak memory", (predicted(found.peak_bytes, "bytes"), Quiet(where))),
+        Figure("limit", Quantity(value=explanation.limit_bytes, unit="bytes")),
+        Figure("memory suffices", fit_in_words(found.fits, found.fit_probability)),
+    )
+
+
+def _mfu(found: Prediction) -> Quantity:
+    own = found.precision_utilization
+    return predicted(found.mfu, "share", found.relative_error, found.mfu / own if own else None)
+
+
+def _times(explanation: Explanation) -> Section:
+    table = Table(
+        columns=(
+            Column("part", is_number=False),
+            Column("time"),
+            Column("share"),
+            Column("what limits it", is_number=False, may_wrap=True),
+        ),
+        rows=[
+            (PART_WORDS[one.part], predicted(one.seconds, "s"), predicted(one.share, "share"), Quiet(one.limit))
+            for one in explanation.time
+        ],
+        name="Parts of the step, table",
+        is_compact=True,
+    )
+    note = "Of the pipeline rank that takes longest; what is hidden does not count."
+    return Section(title="Where a step’s time goes", blocks=(table,), note=note, id="where")
+
+
+def _memory(explanation: Explanation) -> Section:
+    table = Table(
+        columns=(Column("part", is_number=False), Column("memory"), Column("share")),
+        rows=[
+            (PART_WORDS[one.part], predicted(one.num_bytes, "bytes"), predicted(one.share, "share"))
+            for one in explanation.memory
+        ],
+        name="Memory by part, table",
+        is_compact=True,
+    )
+    return Section(title="Where memory goes", blocks=(table,), note="Of the fullest pipeline rank.", id="memory")
+
+
+def _network(explanation: Explanation) -> Iterator[Section]:
+    """Links that are not healthy or limit a group, and what NCCL would take by itself."""
+    said = [*(one.sentence for one in explanation.links), *(one.sentence for one in explanation.routes)]
+    nccl = [one.sentence for one in explanation.nccl]
+    if said or nccl:
+        blocks = (Lines(items=said), Lines(items=nccl, is_quiet=True))
+        yield Section(title="Links and collectives", blocks=[one for one in blocks if one.items], id="network")
+
+
+# ------------------------------------------------------------------ batches
+def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_to: LinkTo | None) -> Section:
+    table = Table(
+        columns=(
+            Column("dealt", is_number=False),
+            Column("slowest rank"),
+            Column("padding"),
+            Column("step"),
+            Column("", is_number=False),
+        ),
+        rows=[_cells_of_way(one, link_to) for one in ways],
+        name="Batches by the way they are dealt, table",
+        is_compact=True,
+    )
+    stacks = Stacks(
+        says="Tokens that the slowest rank computes for a sequence. " + "; ".join(one.sentence for one in ways),
+        unit="count",
+        rows=[
+            Stack(
+                name=one.name,
+                blocks=(
+                    Part(name="real tokens", look="forward", value=one.real_tokens),
+                    Part(name="padding", look="other", value=one.computed_tokens - one.real_tokens),
+                    Part(name="beyond the mean", look="idle", value=one.slowest_tokens - one.computed_tokens),
+                ),
+                is_strong=one.is_own,
+            )
+            for one in ways
+        ],
+        wide=_BESIDE_PANEL,
+    )
+    glyphs = (
+        ("forward", "real tokens"),
+        ("other", "padding"),
+        ("idle", "what the slowest rank has beyond the mean"),
+    )
+    note = "Sequences differ in length; the slowest rank sets the pace of all. Bars are tokens for a sequence on it."
+    pictures = [_lengths(lengths), stacks] if lengths else [stacks]
+    return Section(title="Batches", blocks=[*pictures, table], note=note, glyphs=glyphs)
+
+
+def _cells_of_way(way: BatchWay, link_to: LinkTo | None) -> tuple[Cells, ...]:
+    last: Cell = "this layout" if way.is_own else ""
+    named: Cell = way.name if way.is_own or link_to is None else link_to(way.layout, way.name)
+    more = (predicted(way.imbalance, "signed_share"), predicted(way.padding_waste, "signed_share"))
+    return (named, *more, predicted(way.step_time_s, "s"), last)
+
+
+def _lengths(lengths: LengthDistribution) -> Plot:
+    """Return the share of sequences by their length, in ranges that are as wide as each other."""
+    count = min(_MOST_BARS, lengths.longest)
+    shares, total = [0.0] * count, sum(lengths.weights)
+    for length, weight in zip(lengths.lengths, lengths.weights, strict=True):
+        shares[(length - 1) * count // lengths.longest] += weight / total
+    width = lengths.longest / count
+    heights = [(place * width, share) for place, share in enumerate(shares)]
+    steps = stairs([(0.0, 0.0), *heights, (float(lengths.longest), 0.0)])
+    return Plot(
+        says=f"Sequences by length, up to {lengths.longest:,} tokens, {lengths.mean:,.0f} on average",
+        x=Axis(title="tokens of a sequence", low=0.0, high=float(lengths.longest)),
+        y=Axis(title="of sequences", unit="share", low=0.0, high=1.1 * max(shares)),
+        marks=(
+            Line(points=steps, look="front"),
+            Rule(at=lengths.mean, along="x", look="event"),
+            Note(words=f"mean {lengths.mean:,.0f}", x=lengths.mean, y=1.1 * max(shares), look="soft"),
+        ),
+        height=190,
+        wide=_BESIDE_PANEL,
+    )
+
+
+# ------------------------------------------------------------------ bandwidth
+def bandwidth_section(curve: BandwidthCurve, wide: int = _BESIDE_PANEL) -> Section:
+    """Return which way to share gradients takes the shortest step, by the bandwidth between nodes."""
+    ways = [way for way in curve.ways if way.fits]
+    places = list(enumerate(curve.bandwidths_bytes_per_s))[::4]
+    table = Table(
+        columns=(Column("between nodes"), *(Column(way.name) for way in ways)),
+        rows=[(_bits(rate), *(predicted(way.step_s[place], "s") for way in ways)) for place, rate in places],
+        name="Steps by bandwidth, table",
+        is_compact=True,
+    )
+    blocks = (
+        _curve(curve, ways, wide),
+        Folded(summary="The same as numbers", blocks=(table,)),
+        Lines(items=tuple(map(sentence, curve.sentences))),
+    )
+    glyphs = (("way", "full exchange"), ("lossy", "lossy exchange"), ("own", "this layout"))
+    return Section(title="By the bandwidth between nodes", blocks=blocks, id="bandwidth", glyphs=glyphs)
+
+
+def _curve(curve: BandwidthCurve, ways: Sequence[BandwidthWay], wide: int) -> Plot:
+    rates = curve.bandwidths_bytes_per_s
+    steps_s = [seconds for way in ways for seconds in way.step_s]
+    low, high = min(steps_s) / 1.8, 1.2 * max(steps_s)  # names of spans stand below the lines
+    tens = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    powers = [(10.0**power, format_seconds(10.0**power)) for power in tens]
+    spans = [
+        Stretch(
+            low=span.low_bytes_per_s,
+            high=span.high_bytes_per_s,
+            label=f"{span.way} shortest",
+            look="span odd" if place % 2 else "span",
+        )
+        for place, span in enumerate(curve.spans)
+    ]
+    lines = [
+        Line(points=list(zip(rates, way.step_s, strict=True)), look=_look(way, curve), label=way.name) for way in ways
+    ]
+    here = Note(words=f"here {_bits(curve.own_bytes_per_s)}", x=curve.own_bytes_per_s, y=high, is_above=True)
+    return Plot(
+        says=f"Predicted step time by bandwidth between nodes: {'; '.join(curve.sentences[:1])}",
+        x=Axis(
+            title="bandwidth between nodes, of one accelerator, bit/s",
+            low=rates[0],
+            high=rates[-1],
+            log=True,
+            labels=[(rate, _bits(rate, short=True)) for rate in rates[::4]],
+        ),
+        y=Axis(title="step, predicted", low=low, high=high, log=True, labels=powers),
+        marks=(
+            *spans,
+            Rule(at=curve.own_bytes_per_s, along="x", look="event"),
+            here,
+            *lines,
+        ),
+        height=350,
+        wide=wide,
+    )
+
+
+def _bits(bytes_per_s: float, *, short: bool = False) -> str:
+    """Return a bandwidth in bits: ``400 Gbit/s``, or ``400G`` beside an axis that names the unit."""
+    words = format_rate(8 * bytes_per_s, "bit/s").replace(",", "")
+    return words.removesuffix("bit/s").replace(" ", "") if short else words
+
+
+def _look(way: BandwidthWay, curve: BandwidthCurve) -> Look:
+    return "own" if way.name == curve.own else "lossy" if way.is_lossy else "way"
+
+
+# ------------------------------------------------------------------ what would help
+def _changes(explanation: Explanation, link_to: LinkTo | None) -> Section:
+    found = (*explanation.helpful, *explanation.too_large)
+    itself = [] if link_to else [Column("layout", is_number=False, may_wrap=True)]
+    table = Table(
+        columns=(
+            Column("change", is_number=False),
+            *itself,
+            Column("step"),
+            Column("MFU"),
+            Column("memory", is_number=False),
+            Column("what moves", is_number=False, may_wrap=True, is_minor=True),
+        ),
+        rows=[_cells_of_change(one, explanation, link_to) for one in found],
+        if_empty="No change of one step is predicted to save 1 %.",
+        name="What would help, table",
+        is_compact=True,
+    )
+    title = "Would help" if explanation.prediction.fits else "Would make it fit"
+    note = "The effect of a single change; differences between neighbours are surer than each prediction."
+    return Section(title=title, blocks=(table,), note=note, id="help")
+
+
+def _cells_of_change(one: Alternative, explanation: Explanation, link_to: LinkTo | None) -> tuple[Cells, ...]:
+    after = one.prediction
+    return (
+        link_to(one.layout, one.change) if link_to else one.change,
+        *([] if link_to else [one.layout]),
+        predicted(-one.saved_share, "signed_share"),
+        predicted(after.mfu, "share"),
+        _fit(one),
+        Quiet(moved_in_words(explanation.prediction.step_time, after.step_time)),
+    )
+
+
+def _fit(one: Alternative) -> Chip:
+    chance = one.prediction.fit_probability
+    if one.excess_bytes:
+        return Chip(f"{format_bytes(one.excess_bytes)} too large", "oom")
+    sure = f"fits, {likely(chance)}" if chance is not None else "fits"
+    return Chip(sure, "tight" if chance is not None and chance < _SURE else "")
+
+
+def _refused(explanation: Explanation) -> Section:
+    said = Lines(items=tuple(f"{one.change}: {one.reason.message}" for one in explanation.illegal))
+    return Section(title="Cannot run", blocks=(said,), id="refused")
