@@ -194,17 +194,14 @@ _LAYOUT = Column("layout", is_number=False, may_wrap=True)
 
 _WORDS = (
     *("why", "state", "name", "source", "part", "limited by", "time goes to"),
-    *("accelerator", "runs on", "last check", "link between", "described as", "kind", "queues", "answer"),
-    *("token", "may", "at most", "made", "last used", "counts"),
+    *("accelerator", "runs on", "last check", "link between", "described as"),
     *("phase", "way", "cluster", "sweep", "for", "change", "up to layer"),
     "a million tokens take",
-    *("posts to", "wants", "format", "delivery", "webhook", "announced", "what", "last answer"),
 )
 """Columns of words, of tables that give names alone; all others hold numbers."""
 
 _WRAPPED = (
-    *("why", "source", "limited by", "time goes to", "answer", "wants", "what", "last answer", "at most", "way"),
-    "a million tokens take",
+    *("why", "source", "limited by", "time goes to", "way", "a million tokens take"),
 )
 """Columns that give way where the terminal is narrow, of tables that give names alone."""
 
