@@ -11,6 +11,7 @@ from autotuner.core.job import Job
 from autotuner.core.upkeep import Baseline, MfuGate
 from autotuner.report.report import (
     Block,
+    Button,
     Cell,
     Cells,
     Code,
@@ -133,16 +134,17 @@ def _baselines(baselines: Sequence[Baseline]) -> Table:
 
 
 # ------------------------------------------------------------------ measured
-def gate_report(gate: MfuGate, server: str = "") -> Report:
+def gate_report(gate: MfuGate, server: str = "", *, has_buttons: bool = False) -> Report:
     """Return one gate: how it ended, what was measured beside the baseline, and what differs in the environment.
 
     Args:
         gate: As it is stored.
         server: Address of its page, where readers of a file find the runs; empty: not told.
+        has_buttons: The reader may end it.
     """
     job, result = gate.request.sweep.job, gate.result
     runs = result.findings.runs if result and result.findings else None
-    sections = [Section(blocks=tuple(_standing(gate, runs)), id="standing")]
+    sections = [Section(blocks=tuple(_standing(gate, runs, has_buttons=has_buttons)), id="standing")]
     if runs is not None or gate.baseline is not None:
         sections.append(Section(title=f"What was {_source(gate)}", blocks=(_groups(gate, runs),), id="runs"))
     if result is not None and result.changes:
@@ -170,7 +172,7 @@ def _facts(gate: MfuGate) -> Iterator[Cell]:
     yield from ("Finished", Moment(gate.finished_at), ".") if gate.finished_at is not None else ()
 
 
-def _standing(gate: MfuGate, runs: RunGroup | None) -> Iterator[Block]:
+def _standing(gate: MfuGate, runs: RunGroup | None, *, has_buttons: bool) -> Iterator[Block]:
     result, test, source = gate.result, gate.request.test, _source(gate)
     said = sentence(result.detail if result else f"sweep {gate.sweep_id} measures")
     yield Lines(items=(said,), is_list=False)
@@ -188,6 +190,12 @@ def _standing(gate: MfuGate, runs: RunGroup | None) -> Iterator[Block]:
         figures.append(Figure("sweep", Link(gate.sweep_id, "sweeps", gate.sweep_id)))
     if result is not None and result.reused_from is not None:
         figures.append(Figure("measured by", Link(result.reused_from, "gates", result.reused_from)))
+    if has_buttons and result is None:
+        figures.append(
+            Figure(
+                "under way", Button(words="Cancel", path=f"gates/{gate.id}/cancel", says=f"Cancel the gate {gate.id}")
+            )
+        )
     yield tuple(figures)
     yield tuple(_layouts(gate))
 

@@ -12,6 +12,7 @@ from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState,
 from autotuner.report.charts import Axis, Band, Dot, Dots, Line, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
     Block,
+    Button,
     Calendar,
     Cell,
     Cells,
@@ -104,7 +105,14 @@ def _cells_of(retune: Retune) -> tuple[Cells, ...]:
 
 
 # ------------------------------------------------------------------ one of them
-def retune_report(retune: Retune, runs: Sequence[RetuneRun] | None = None, total: int = 0, server: str = "") -> Report:
+def retune_report(
+    retune: Retune,
+    runs: Sequence[RetuneRun] | None = None,
+    total: int = 0,
+    server: str = "",
+    *,
+    has_buttons: bool = False,
+) -> Report:
     """Return one retune: how its last run ended, what the layout in use reached run by run, and its newest runs.
 
     Args:
@@ -112,6 +120,7 @@ def retune_report(retune: Retune, runs: Sequence[RetuneRun] | None = None, total
         runs: Its newest runs, the newest first; None: they are not shown.
         total: How many there are in all.
         server: Address that commands shall name; empty: none.
+        has_buttons: The reader may start a run, pause it and resume it.
     """
     template = retune.request.template
     workload = template.job.workload
@@ -120,7 +129,7 @@ def retune_report(retune: Retune, runs: Sequence[RetuneRun] | None = None, total
     facts += [", trained by", Strong(template.trainer.name)] if template.trainer else []
     facts += [f". {_schedule(retune)}."]
     facts += [Quiet(f"By {retune.created_by}.")] if retune.created_by else []
-    sections = [Section(title="Now", blocks=tuple(_standing(retune)))]
+    sections = [Section(title="Now", blocks=tuple(_standing(retune, has_buttons=has_buttons)))]
     sections += [] if runs is None else _sections(retune, runs, total, server)
     return Report(
         headline=retune.name,
@@ -150,7 +159,7 @@ def _sections(retune: Retune, runs: Sequence[RetuneRun], total: int, server: str
         yield Section(title="Runs", blocks=(Lines(items=("None yet. This starts one now:",)), Code(begin)))
 
 
-def _standing(retune: Retune) -> Iterator[Block]:
+def _standing(retune: Retune, *, has_buttons: bool) -> Iterator[Block]:
     test, last = retune.request.test, retune.last_run
     held = measured(retune.measured_tokens_per_s, "tokens/s", source=_source(retune), is_exact=True)
     yield (
@@ -161,6 +170,7 @@ def _standing(retune: Retune) -> Iterator[Block]:
         Figure("MFU", _mfu(retune)),
         Figure("slowdown accepted", Quantity(value=test.tolerance, unit="share")),
         Figure("slowdown that must be found", Quantity(value=test.loss, unit="share")),
+        *([Figure("by hand", _buttons(retune))] if has_buttons else []),
     )
     if last is None:
         yield Lines(items=("A service or `autotuner worker` starts each run.",), is_quiet=True)
@@ -169,6 +179,13 @@ def _standing(retune: Retune) -> Iterator[Block]:
         if last.outcome.changes:
             yield Lines(items=("What differs from the last run that was as it should be:",), is_quiet=True)
             yield Lines(items=tuple(map(environment_change, last.outcome.changes)))
+
+
+def _buttons(retune: Retune) -> Cells:
+    name = retune.name
+    word = "Resume" if retune.is_paused else "Pause"
+    run = Button(words="Run now", path=f"retunes/{name}/run", says=f"Start a run of {name} now")
+    return (run, Button(words=word, path=f"retunes/{name}/{word.lower()}", says=f"{word} {name}"))
 
 
 def run_report(run: RetuneRun) -> Report:

@@ -9,6 +9,7 @@ from autotuner.core.study import OptimizerStudy, OptimizerTrial, TargetReached
 from autotuner.report.charts import Axis, Dot, Dots, Line, Look, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
     Block,
+    Button,
     Cell,
     Cells,
     Code,
@@ -91,10 +92,15 @@ def _cells_of(study: OptimizerStudy) -> Iterator[Cells]:
 
 
 # ------------------------------------------------------------------ one of them
-def study_report(study: OptimizerStudy) -> Report:
-    """Return one study: where it stands, the candidates that none beats, their curves, and all that were tried."""
+def study_report(study: OptimizerStudy, *, has_buttons: bool = False) -> Report:
+    """Return one study: where it stands, the candidates that none beats, their curves, and all that were tried.
+
+    Args:
+        study: With its trials.
+        has_buttons: The reader may end it.
+    """
     best, request = study.best, study.request
-    sections = [Section(blocks=tuple(_standing(study)), id="standing")]
+    sections = [Section(blocks=tuple(_standing(study, has_buttons=has_buttons)), id="standing")]
     if best:
         sections.append(Section(title="Best settings", blocks=(_settings(best),), id="best"))
     if curves := _curves(study):
@@ -133,17 +139,17 @@ def _facts(study: OptimizerStudy) -> Iterator[Cell]:
     yield from (Quiet(f"By {study.created_by}."),) if study.created_by else ()
 
 
-def _standing(study: OptimizerStudy) -> Iterator[Block]:
+def _standing(study: OptimizerStudy, *, has_buttons: bool) -> Iterator[Block]:
     asked = [] if not study.cancel_requested or study.state.is_finished else ["It was asked to end."]
     if said := [*asked, *([sentence(study.detail)] if study.detail else [])]:
         yield Lines(items=said, is_list=False)
-    yield tuple(_figures(study))
+    yield tuple(_figures(study, has_buttons=has_buttons))
     yield (Figure("layout", Words(str(study.request.layout))),)
     if study.refusals:
         yield Lines(items=tuple(f"Not tried: {sentence(refusal)}" for refusal in study.refusals))
 
 
-def _figures(study: OptimizerStudy) -> Iterator[Figure]:
+def _figures(study: OptimizerStudy, *, has_buttons: bool) -> Iterator[Figure]:
     trials = study.trials or ()
     most = Quiet(f"of {study.request.budget.num_trials} candidates at most")
     yield Figure("tried", (Quantity(value=len(trials), unit="count"), most))
@@ -156,6 +162,11 @@ def _figures(study: OptimizerStudy) -> Iterator[Figure]:
         yield Figure("soonest", (measured(soonest.time_s, "s"), took))
         price = "" if cheapest.cost is None else f", {number(cheapest.cost, '')} at the cluster's price"
         yield Figure("cheapest", (measured(cheapest.accelerator_hours, ""), Quiet(f"accelerator-hours{price}")))
+    if has_buttons and not study.state.is_finished and not study.cancel_requested:
+        cancel = Button(
+            words="Cancel", path=f"optimizer-studies/{study.id}/cancel", says=f"Cancel the study {study.id}"
+        )
+        yield Figure("under way", cancel)
 
 
 def _target(study: OptimizerStudy) -> Quantity:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
 from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf
+from api.dependencies import AppOf, CallerOf
 from api.owned import OptimizerStudyId
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.report.report import Pager
@@ -34,9 +35,19 @@ def studies_page(request: Request, app: AppOf, part: _Part = None, number: _Numb
 
 
 @router.get("/optimizer-studies/{study_id}")
-def study_page(request: Request, app: AppOf, study_id: OptimizerStudyId, part: _Part = None) -> Response:
+def study_page(
+    request: Request, app: AppOf, caller: CallerOf, study_id: OptimizerStudyId, part: _Part = None
+) -> Response:
     """One study: the front of time and accelerator-hours, the loss curves, and all candidates."""
     study = study_of(app.read("study", study_id), app.store.optimizer_studies.trials(study_id))
     every_s = None if study.finished_at is not None else 3
     parent, own = ("All optimizer studies", "/optimizer-studies"), f"/api/v1/optimizer-studies/{study_id}"
-    return report_page(request, study_report(study), part=part, every_s=every_s, parent=parent, json=own)
+    report = study_report(study, has_buttons=caller.may_change(study.created_by))
+    return report_page(request, report, part=part, every_s=every_s, parent=parent, json=own)
+
+
+@router.post("/optimizer-studies/{study_id}/cancel")
+def cancel_study(request: Request, app: AppOf, caller: CallerOf, study_id: OptimizerStudyId) -> Response:
+    """Ask for the end of a study, and lead back to its page."""
+    app.stop("study", study_id, caller=caller)
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/optimizer-studies/{study_id}", 303)

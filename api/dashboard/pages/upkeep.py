@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
 from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, Name
+from api.dependencies import AppOf, CallerOf, Name
+from api.owned import OwnRetuneOf
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.report.gate import gate_report, gates_report
 from autotuner.report.report import Pager
@@ -33,12 +35,38 @@ def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 
 
 @router.get("/retunes/{name}")
-def retune_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
+def retune_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part: _Part = None) -> Response:
     """One retune: how its last run ended, what the layout in use reached run by run, and its newest runs."""
     retune, (runs, total) = app.store.retunes.get(name), app.store.retunes.runs(name, page=Page(limit=_RUNS_READ))
-    report = retune_report(retune, runs, total, service_of(request))
+    has_buttons = caller.may_change(retune.created_by)
+    report = retune_report(retune, runs, total, service_of(request), has_buttons=has_buttons)
     own = f"/api/v1/retunes/{quote(name)}"
     return report_page(request, report, part=part, every_s=3, parent=("All retunes", "/retunes"), json=own)
+
+
+@router.post("/retunes/{name}/run")
+def run_retune(request: Request, app: AppOf, caller: CallerOf, retune: OwnRetuneOf) -> Response:
+    """Start a run now, and lead back to the page."""
+    app.retuning.run_now(retune.name, caller)
+    return _back(request, f"/retunes/{quote(retune.name)}")
+
+
+@router.post("/retunes/{name}/pause")
+def pause_retune(request: Request, app: AppOf, retune: OwnRetuneOf) -> Response:
+    """Start no run by the clock any more, and lead back to the page."""
+    app.retuning.pause(retune.name)
+    return _back(request, f"/retunes/{quote(retune.name)}")
+
+
+@router.post("/retunes/{name}/resume")
+def resume_retune(request: Request, app: AppOf, retune: OwnRetuneOf) -> Response:
+    """Go on with the next due time, and lead back to the page."""
+    app.retuning.resume(retune.name)
+    return _back(request, f"/retunes/{quote(retune.name)}")
+
+
+def _back(request: Request, path: str) -> Response:
+    return RedirectResponse(f"{request.scope.get('root_path', '')}{path}", 303)
 
 
 # The pages of MFU gates: all of them with the baselines, and one with what it measured.
@@ -60,9 +88,17 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
 
 
 @router.get("/gates/{gate_id}")
-def gate_page(request: Request, app: AppOf, gate_id: _GateId, part: _Part = None) -> Response:
+def gate_page(request: Request, app: AppOf, caller: CallerOf, gate_id: _GateId, part: _Part = None) -> Response:
     """One gate: how it ended, what it measured beside its baseline, and what differs in the environment."""
     gate = app.store.mfu_gates.get(gate_id)
     every_s = None if gate.result else 3
     own = f"/api/v1/gates/{gate_id}"
-    return report_page(request, gate_report(gate), part=part, every_s=every_s, parent=("All gates", "/gates"), json=own)
+    report = gate_report(gate, has_buttons=caller.may_change(gate.created_by))
+    return report_page(request, report, part=part, every_s=every_s, parent=("All gates", "/gates"), json=own)
+
+
+@router.post("/gates/{gate_id}/cancel")
+def cancel_gate(request: Request, app: AppOf, caller: CallerOf, gate_id: _GateId) -> Response:
+    """Ask for the end of its sweep, and lead back to the page."""
+    app.stop("gate", gate_id, caller=caller)
+    return _back(request, f"/gates/{gate_id}")
