@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from api.dashboard.views.address import Permalink
-from autotuner.catalog.text import written_lengths
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.lines import written_lengths
 from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial

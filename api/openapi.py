@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -27,6 +24,7 @@ from autotuner.core.access import Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import Document, dataclasses_in
 from autotuner.core.listed import Listed, Stored
+from autotuner.core.text import field_texts
 from autotuner.core.value import derived_of
 
 # Components of the OpenAPI document: what several requests may be written in short is described once, by a name.
@@ -186,27 +184,6 @@ def _describe(schema: dict[str, Any], cls: type[Any], schemas: dict[str, Any]) -
         for used, of_used in shown.pop("$defs", {}).items():
             schemas.setdefault(used, of_used)
         schema["properties"][name] = shown | {"readOnly": True, "description": text}
-
-
-def field_texts(cls: type[Any]) -> Mapping[str, str]:
-    """Read the docstring behind each field of a class, by name; fields that it inherits are left out."""
-    return {} if cls is object else _texts_by_class(cls.__module__).get(cls.__name__, {})
-
-
-@cache
-def _texts_by_class(module: str) -> dict[str, dict[str, str]]:
-    classes = [
-        node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.ClassDef)
-    ]
-    return {
-        one.name: {
-            declared.target.id: text.value.value
-            for declared, text in pairwise(one.body)
-            if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name)
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-        }
-        for one in classes
-    }
 
 
 def _description(cls: type[Any]) -> str:

@@ -25,7 +25,14 @@ from autotuner.core.job import Job, PhasedJob
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import names_in, resolve, resolved
 from autotuner.core.objective import require_told
-from autotuner.core.requests import ExportRequest, JobQuestion, PhasesRequest, PredictedJobRequest, PredictionRequest
+from autotuner.core.requests import (
+    ExportRequest,
+    JobQuestion,
+    LayersRequest,
+    PhasesRequest,
+    PredictedJobRequest,
+    PredictionRequest,
+)
 from autotuner.core.rules.legality import require_asked
 from autotuner.core.stack import Stack
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from autotuner.core.trial_spec import Trainer
     from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
     from autotuner.runs.past_trials import Recollection
+    from autotuner.search.explain.layers import LayerReport
     from autotuner.search.planning.phases import PhasesPlan
     from autotuner.search.planning.request import PlanRequest
     from autotuner.store.descriptions import Names
@@ -357,6 +365,12 @@ class Autotuner:
         if request.layout is None:
             return PredictionTable.answering(job, self.asides.search(best_of_space, question))
         return PredictionTable.of_one(job, self.asides.ask(prediction_of_layout, question, request.layout))
+
+    def layers(self, request: LayersRequest) -> LayerReport:
+        """Search the layers of communication of a job one after the other; errors as of ``predict``."""
+        from autotuner.search.explain.layers import layer_report  # noqa: PLC0415  # predictions need none of it
+
+        return self.asides.search(layer_report, self.job(request))
 
     def phases(self, request: PhasesRequest) -> PhasesPlan:
         """Predict the best layout for each phase of a job; errors as of ``predict``.

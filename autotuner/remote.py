@@ -24,7 +24,7 @@ from api.schemas.clusters import (
     TopologyRequest,
 )
 from api.schemas.layouts import LayoutComparison
-from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
+from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, TablePage
 from api.schemas.sweeps import SweepDetail, SweepPage
 from api.schemas.trials import RankingPage, TrialDetail, TrialPage
 from autotuner.catalog.hardware import SourcedAccelerator
@@ -74,7 +74,7 @@ from autotuner.core.upkeep import Baseline, MfuGate, Retune, RetuneRun
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import Explanation, TrialParts
-from autotuner.search.explain.layers import LayerReport
+from autotuner.search.explain.layers import LayerReport, SweepLayers
 from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import TrialTimelines
 from autotuner.search.planning.phases import PhasesPlan

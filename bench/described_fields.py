@@ -14,7 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from api.openapi import field_texts
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.core.choices import Choice
@@ -23,6 +22,7 @@ from autotuner.core.codec import to_plain
 from autotuner.core.link import Link, LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.network import Network, Port, Tier, Wiring
+from autotuner.core.text import field_texts
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "descriptions.md"
 

@@ -13,7 +13,7 @@ from api.dashboard.pages import (
     login,
     new_sweep,
     optimizer_studies,
-    plan,
+    questions,
     service,
     sweep,
     trial,
@@ -24,7 +24,7 @@ from api.edge.auth import CHECKS, OPEN
 
 _PAGES = (
     *(home, sweep, trial),
-    *(new_sweep, plan, explore, compare),
+    *(new_sweep, questions, explore, compare),
     *(optimizer_studies, upkeep, clusters, service, login),
 )
 

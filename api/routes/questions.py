@@ -30,7 +30,7 @@ from autotuner.export.registry import TARGETS, export, read_with_model
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts
-from autotuner.search.explain.layers import LayerReport, layer_report
+from autotuner.search.explain.layers import LayerReport
 from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
 from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
 from autotuner.search.planning.phases import PhasesPlan
@@ -129,7 +129,7 @@ def report_layers(app: AppOf, body: Document[LayersRequest]) -> Document[LayerRe
     Each layer's best is found with the options of all before it, so that it is no worse; `gain` says how much better.
     Options of later layers stay at their defaults.
     """
-    return app.asides.search(layer_report, app.job(body))
+    return app.layers(body)
 
 
 @explanations_router.post("/bandwidth-curves", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))

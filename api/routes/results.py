@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf, TrialId
 from api.openapi import problems
-from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers, TablePage
+from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, TablePage
 from api.schemas.trials import RankingPage, TrialDetail
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep
-from autotuner.search.explain.layers import layer_report, measured_layers
+from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.failures import failures
 from autotuner.search.results.sensitivity import mattered

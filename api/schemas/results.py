@@ -8,7 +8,6 @@ from typing import Literal, Self
 
 from autotuner.core.documents import extended
 from autotuner.core.sweep import Prospects
-from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.sensitivity import Choices, Grid
@@ -48,16 +47,6 @@ class SweepFailures:
     """Trials of a sweep that died, grouped by cause, the largest group first."""
 
     items: tuple[FailureGroup, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepLayers:
-    """What each layer of communication gives to a sweep's job."""
-
-    predicted: LayerReport
-    """Strategies of the sweep's own space, and more values of other layers than most spaces name."""
-    measured: LayerReport | None
-    """Among its trials that have a rank; null before there is one that leaves later layers alone."""
 
 
 # The trials of a sweep as a table that callers sort, filter and choose columns of.

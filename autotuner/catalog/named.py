@@ -14,7 +14,7 @@ from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset
 from autotuner.catalog.software import load_stack
 from autotuner.core import documents
-from autotuner.core.cluster import Cluster
+from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
@@ -197,3 +197,4 @@ AS_CLUSTERS_ARE_WRITTEN = documents.Described(whole_cluster, BASE, _NAMED_PARTS)
 
 documents.write_in_short(TransformerSpec, documents.Described(whole_model, BASE, other=_CONFIG))
 documents.write_in_short(Cluster, AS_CLUSTERS_ARE_WRITTEN)
+documents.write_in_short(Tariff, documents.Described(tariff_fields, BASE))

@@ -16,6 +16,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from autotuner.core import documents
+from autotuner.report.markdown import markdown
 from autotuner.report.report import Report
 from autotuner.report.terminal import render
 
@@ -61,10 +62,12 @@ def print_json(document: Any) -> None:
 T = TypeVar("T")
 
 
-def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False) -> None:
-    """Print an answer: its report for people, or all of it as JSON for programs."""
-    if as_json:
+def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False, output: str = "text") -> None:
+    """Print an answer: its report for people, as text or as Markdown, or all of it as JSON for programs."""
+    if as_json or output == "json":
         print_json(documents.write(answer))
+    elif output == "markdown":
+        sys.stdout.write(markdown(report_of(answer)))
     else:
         console().print(render(report_of(answer)))
 

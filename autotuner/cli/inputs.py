@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from os.path import isfile
 from pathlib import Path
 from typing import Any, TextIO
@@ -96,6 +97,23 @@ def read_fault_trace(text: str | None, num_steps: int | None) -> dict[str, Any] 
     return trace
 
 
+def read_measured(path: str | None, workload: Mapping[str, int]) -> dict[str, Any]:
+    """The measured runs of a CSV or JSON file as a request carries them, beside its job; nothing without a file.
+
+    Raises:
+        InvalidInput: The file cannot be read, or a row names no layout or not one speed.
+    """
+    if path is None:
+        return {}
+    from autotuner.core import lines
+
+    def described(kind: str, text: str, _: str) -> Any:
+        return for_service(text, kind=kind)
+
+    text = read_text(path, "measured", encoding="utf-8-sig")
+    return {"measured": lines.read_measured(text, "measured", workload, described)}
+
+
 def read_document(path: str, field: str) -> dict[str, Any]:
     """The JSON object of a file, as it is.
 
@@ -152,7 +170,7 @@ def read_link_health(text: str) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: A line says no link, with the line, or the file cannot be read.
     """
-    from autotuner.catalog.text import read_links
+    from autotuner.core.lines import read_links
 
     said = read_text(text, "link_health") if isfile(text) else text
     return [without_defaults(link) for link in read_links(said)]
@@ -164,7 +182,7 @@ def read_sequence_lengths(text: str) -> dict[str, Any]:
     Raises:
         InvalidInput: A part says no length, with that part, or the file cannot be read.
     """
-    from autotuner.catalog.text import read_lengths
+    from autotuner.core.lines import read_lengths
 
     lengths: dict[str, Any] = to_plain(read_lengths(read_text(text, "lengths") if isfile(text) else text))
     return lengths
@@ -176,7 +194,7 @@ def read_phases_of(text: str) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: A line says no phase, with the line; nothing is said; or the file cannot be read.
     """
-    from autotuner.catalog.text import read_phases
+    from autotuner.core.lines import read_phases
 
     phases = read_phases(read_text(text, "phases") if isfile(text) else text)
     if not phases:

@@ -28,12 +28,9 @@ from autotuner.cli.commands.explain import explain, rules
 from autotuner.cli.commands.export import export
 from autotuner.cli.commands.gate import baselines, gate
 from autotuner.cli.commands.import_ import import_
-from autotuner.cli.commands.layers import layers
 from autotuner.cli.commands.optimizer import optimizer
-from autotuner.cli.commands.phases import phases
-from autotuner.cli.commands.plan import plan
-from autotuner.cli.commands.predict import predict
 from autotuner.cli.commands.profile import profile
+from autotuner.cli.commands.questions import layers, phases, plan, predict
 from autotuner.cli.commands.retune import retune
 from autotuner.cli.commands.serve import migrate, serve, worker
 from autotuner.cli.commands.study import front, study

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from autotuner.core.amounts import read_tokens
 from autotuner.core.errors import InvalidInput
 
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -54,26 +55,16 @@ def _trial_id(text: str | None) -> str | None:
     return None if text is None else stored_id(text, "trial")
 
 
-_UNITS = {"k": 1024, "m": 1024**2}
-"""Tokens by the letter behind a number, upper or lower case."""
-
-
 def _tokens(text: object) -> int:
     """Return the number of tokens that ``8192``, ``8k`` or ``1M`` stands for.
 
     Raises:
         BadParameter: The text is no whole number of 1 or more, with or without k or m behind it.
     """
-    said = str(text).strip()
-    unit = _UNITS.get(said[-1:].lower(), 1)
     try:
-        number = int(said[:-1] if unit > 1 else said)
-    except ValueError:
-        number = 0
-    if number < 1:
-        rule = "must be a whole number of tokens, 1 or more, such as 8192 or 8k (k = 1,024 and m = 1,048,576)"
-        raise typer.BadParameter(f"{said[:60]!r} {rule}")
-    return number * unit
+        return read_tokens("--seq-len", str(text))
+    except InvalidInput as error:
+        raise typer.BadParameter(f"{error.value!r} {error.rule}") from None
 
 
 SELDOM = "Seldom used"

@@ -142,12 +142,21 @@ class GivenFields:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Pydantic's hook."""
-        return core_schema.no_info_wrap_validator_function(_given_fields, handler.generate_schema(self.cls))
+        return core_schema.no_info_wrap_validator_function(self._given, handler.generate_schema(self.cls))
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Pydantic's hook."""
+        return {"anyOf": [_NAME_SCHEMA, handler(schema)]} if self.takes_name else handler(schema)
 
-def _given_fields(document: Any, read: ValidatorFunctionWrapHandler) -> dict[str, object]:
-    value = read(document)
-    return {name: getattr(value, name) for name in document}
+    @property
+    def takes_name(self) -> bool:
+        """Whether a name of the catalog may stand for the fields."""
+        return self.cls in _IN_SHORT
+
+    def _given(self, document: Any, read: ValidatorFunctionWrapHandler) -> dict[str, object]:
+        whole = _IN_SHORT[self.cls].whole(document) if self.takes_name else document
+        value = read(whole)
+        return {name: getattr(value, name) for name in whole}
 
 
 _NAME_SCHEMA = {"type": "string", "pattern": _STORABLE_TEXT}

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
+from typing import Annotated
 
+from autotuner.core.amounts import read_giga, written_giga
 from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
-from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, PositiveShare, Seconds, value
+from autotuner.core.value import (
+    Count,
+    CountFromZero,
+    Flag,
+    Hint,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Seconds,
+    Typed,
+    value,
+)
 from autotuner.core.workload import Workload
 
 BF16_ON_CORES = "bf16_on_cores"
@@ -163,11 +176,13 @@ class JobPhase:
 class SwitchCost:
     """What it costs to go on in another layout: the checkpoint is written, ranks start anew, and it is read."""
 
-    restart_s: Seconds | None = None
-    """From the end of the old ranks until the new ones could train; None: as published or measured for such
+    restart_s: Annotated[Seconds | None, Hint("30")] = None
+    """Seconds from the end of the old ranks until the new ones could train; None: as published or measured for such
     accelerators."""
-    storage_bytes_per_s: Positive | None = None
-    """What the whole job writes or reads of a checkpoint; None: as published or measured."""
+    storage_bytes_per_s: Annotated[
+        Positive | None, Flag("storage"), Typed(read_giga, written_giga, "in GB/s"), Hint("as published")
+    ] = None
+    """How fast the whole job writes or reads a checkpoint; None: as published or measured."""
 
     def known_for(self, job: Job) -> SwitchCost:
         """With what is left out filled in for the job's accelerators."""

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.units import format_rate
-from autotuner.core.value import Positive, value
+from autotuner.core.value import Flag, Positive, Rare, Typed, value
 
 if TYPE_CHECKING:
     from autotuner.core.trial import Trial
@@ -197,20 +198,82 @@ class Weight:
     weight: Positive
 
 
+def read_profile(text: str, field: str) -> tuple[Weight, ...]:
+    """Metrics with their weights; one without a weight counts 1.
+
+    Args:
+        text: ``METRIC=WEIGHT,...``.
+        field: What the text is called in errors.
+
+    Raises:
+        InvalidInput: A metric that there is not, or a weight that is no number above 0.
+    """
+    return tuple(_weight(part.strip(), field) for part in text.split(",") if part.strip())
+
+
+def read_metrics(text: str, field: str) -> tuple[Metric, ...]:
+    """Metrics of a front: ``METRIC,...``.
+
+    Raises:
+        InvalidInput: A metric that there is not.
+    """
+    return tuple(_metric(part.strip(), field) for part in text.split(",") if part.strip())
+
+
+def profile_text(profile: Iterable[Weight]) -> str:
+    """As ``read_profile`` reads it."""
+    return ",".join(f"{one.metric.value}={one.weight:g}" for one in profile)
+
+
+def metrics_text(metrics: Iterable[Metric]) -> str:
+    """As ``read_metrics`` reads it."""
+    return ",".join(metric.value for metric in metrics)
+
+
+def _weight(part: str, field: str) -> Weight:
+    name, _, weight = part.partition("=")
+    metric = _metric(name.strip(), field)
+    try:
+        return Weight(metric=metric, weight=float(weight or 1))
+    except ValueError:
+        rule = "must be a number above 0 after the metric's name"
+        raise InvalidInput(field, part, rule, f"{metric.value}=1") from None
+
+
+def _metric(name: str, field: str) -> Metric:
+    try:
+        return Metric(name)
+    except ValueError:
+        known = [metric.value for metric in Metric]
+        near = get_close_matches(name.lower(), known, 1, cutoff=0.0)
+        raise InvalidInput(field, name, f"must be one of {', '.join(known)}", near[0]) from None
+
+
+def _typed_profile(field: str, text: str) -> Any:
+    return to_plain(read_profile(text, field))
+
+
+def _typed_front(field: str, text: str) -> Any:
+    return to_plain(read_metrics(text, field))
+
+
 @value
 class Objective:
     """What a sweep maximises: how values come from step times, which trials count, and what people read."""
 
-    metric: Metric = Metric.MFU
-    """What trials are ranked by, where there is no profile."""
-    under_faults: bool = False
-    """What counts is what a layout reaches under the fault trace of its sweep; so it is wherever there is one. Healthy
-    steps stand beside."""
-    profile: tuple[Weight, ...] = ()
-    """Metrics that count together: the product of their values, each to the power of its weight over the weights of all
-    rates, so that twice the speed at the same footprint is twice the value. Empty: the metric."""
-    front: tuple[Metric, ...] = ()
-    """Metrics that no trade is made between: the sweep looks for every layout that no other beats in all of them, and
+    metric: Annotated[Metric, Flag("objective")] = Metric.MFU
+    """What is maximised, where there is no profile. mfu and tokens_per_s give the same ranking."""
+    under_faults: Annotated[bool, Rare()] = False
+    """Whether what counts is what a layout reaches under the fault trace of its sweep; so it is wherever there is one.
+    Healthy steps stand beside."""
+    profile: Annotated[
+        tuple[Weight, ...], Typed(_typed_profile, profile_text, "mfu=2,tokens_per_dollar=1"), Rare()
+    ] = ()
+    """Metrics that count together, each with a weight. What counts is the product of their values, each to the power of
+    its weight over the weights of all rates, so that twice the speed at the same footprint is twice the value. Empty:
+    the metric."""
+    front: Annotated[tuple[Metric, ...], Typed(_typed_front, metrics_text, "mfu,tokens_per_dollar"), Rare()] = ()
+    """Metrics that no trade is made between. The sweep looks for every layout that no other beats in all of them, and
     ranks by the metric or the profile meanwhile. Empty: it looks for the best alone."""
 
     def __post_init__(self) -> None:
@@ -333,54 +396,3 @@ def _worth(metric: Metric, job: Job, footprint: Footprint | None) -> float:
             return tokens
     assert footprint is not None
     return tokens * metric.per_token(footprint) if metric.is_rate else metric.share(footprint)
-
-
-def read_profile(text: str, field: str) -> tuple[Weight, ...]:
-    """Metrics with their weights; one without a weight counts 1.
-
-    Args:
-        text: ``METRIC=WEIGHT,...``.
-        field: What the text is called in errors.
-
-    Raises:
-        InvalidInput: A metric that there is not, or a weight that is no number above 0.
-    """
-    return tuple(_weight(part.strip(), field) for part in text.split(",") if part.strip())
-
-
-def read_metrics(text: str, field: str) -> tuple[Metric, ...]:
-    """Metrics of a front: ``METRIC,...``.
-
-    Raises:
-        InvalidInput: A metric that there is not.
-    """
-    return tuple(_metric(part.strip(), field) for part in text.split(",") if part.strip())
-
-
-def profile_text(profile: Iterable[Weight]) -> str:
-    """As ``read_profile`` reads it."""
-    return ",".join(f"{one.metric.value}={one.weight:g}" for one in profile)
-
-
-def metrics_text(metrics: Iterable[Metric]) -> str:
-    """As ``read_metrics`` reads it."""
-    return ",".join(metric.value for metric in metrics)
-
-
-def _weight(part: str, field: str) -> Weight:
-    name, _, weight = part.partition("=")
-    metric = _metric(name.strip(), field)
-    try:
-        return Weight(metric=metric, weight=float(weight or 1))
-    except ValueError:
-        rule = "must be a number above 0 after the metric's name"
-        raise InvalidInput(field, part, rule, f"{metric.value}=1") from None
-
-
-def _metric(name: str, field: str) -> Metric:
-    try:
-        return Metric(name)
-    except ValueError:
-        known = [metric.value for metric in Metric]
-        near = get_close_matches(name.lower(), known, 1, cutoff=0.0)
-        raise InvalidInput(field, name, f"must be one of {', '.join(known)}", near[0]) from None

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Len, MaxLen
 
+from autotuner.core.amounts import read_amount, written_amount
 from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.documents import GivenFields, InWords, Named, OnlyNamed
@@ -24,6 +25,7 @@ from autotuner.core.objective import Objective
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
+from autotuner.core.value import Flag, Rare, Topic, Typed
 from autotuner.core.workload import Workload
 
 MAX_MEASURED = 64
@@ -97,13 +99,12 @@ class JobRequest:
     """Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the machine the service
     runs on, or the cluster itself, whose accelerator and links may be names."""
     workload: Workload
-    link_health: Annotated[tuple[LinkHealth, ...], MaxLen(MAX_LINKS)] = ()
-    """Links of the cluster that are not as it says, beside those that it knows itself; of several of one link the last
-    counts."""
-    price_per_accelerator_hour: Annotated[float, Ge(0)] | None = None
-    """In US dollars, where it is not the cluster's."""
-    tariff: GivenTariff = field(default_factory=dict)
-    """What of the cluster's prices, power and emissions is otherwise."""
+    link_health: Annotated[tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Rare()] = ()
+    """Links of the cluster that are not as it says; of several of one link the last counts."""
+    price_per_accelerator_hour: Annotated[Annotated[float, Ge(0)] | None, Flag("price"), Rare()] = None
+    """US dollars per accelerator and hour, where it is not the cluster's price."""
+    tariff: Annotated[GivenTariff, Rare()] = field(default_factory=dict)
+    """What of the cluster's prices, power and emissions is otherwise: a region (``france``), or fields of a tariff."""
 
     def job(self, stack: Stack) -> Job:
         """The job that is asked about, once its names are resolved.
@@ -123,18 +124,17 @@ class JobRequest:
 class PredictedJobRequest(JobRequest):
     """A job, with what is known of its cluster."""
 
-    measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED)] = ()
-    """Runs that were measured on this cluster with this software: they say how fast it is beside others of its kind,
-    which shifts and narrows every prediction."""
-    uses_history: bool = True
-    """Whether stored trials on such hardware and software, of earlier sweeps, say that, too."""
+    measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Rare()] = ()
+    """Runs that were measured on this cluster with this software, which shifts and narrows every prediction."""
+    uses_history: Annotated[bool, Flag("history"), Rare()] = True
+    """Whether stored trials of earlier sweeps on such hardware and software say how fast it is, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQuestion(PredictedJobRequest):
     """A job with the software that would run it."""
 
-    stack: OnlyNamed[Stack] = "torch"
+    stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
     """Name of the software that would run it, from the catalog."""
 
 
@@ -144,15 +144,15 @@ class PredictionRequest(JobQuestion):
 
     layout: GivenLayout | None = None
     """Predict this one only; a field left out takes its default."""
-    space: GivenAxes = field(default_factory=dict)
+    space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Without a layout: values each axis may take, as in a sweep."""
     limit: Annotated[int, Ge(1), Le(1000)] = 10
     """Without a layout: rows of the table, 1..1000."""
     current: GivenLayout | None = None
     """The layout that runs today, to be told what the best would give; it need not keep any rule."""
-    format: ExportFormat | None = None
-    """Without a layout: only those that can be said in this format; what it leaves to its user's code is as ``current``
-    has it, else plain."""
+    format: Annotated[ExportFormat | None, Rare()] = None
+    """Without a layout: only those that can be said in the format of this trainer; what it leaves to its user's code is
+    as ``current`` has it, else plain."""
     objective: Objective = field(default_factory=Objective)
     """Without a layout: what the best is best by."""
 
@@ -179,15 +179,15 @@ class LayersRequest(JobQuestion):
 class PhasesRequest(JobQuestion):
     """A job of phases, to be told the layout of each."""
 
-    num_tokens: Annotated[float, Gt(0)]
-    """Of the whole training."""
+    num_tokens: Annotated[float, Gt(0), Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
+    """Tokens of the whole training."""
     phases: Annotated[tuple[JobPhase, ...], Len(1, MOST_PHASES)]
-    """In their order; their `token_share` sum to 1. What a phase leaves out is as the job has it."""
-    switch: SwitchCost = field(default_factory=SwitchCost)
+    """Phases in their order; their `token_share` sum to 1. What a phase leaves out is as the job has it."""
+    switch: Annotated[SwitchCost, Topic("A switch between layouts")] = field(default_factory=SwitchCost)
     """What a switch between layouts costs; what is left out is as published, or measured, for such hardware."""
-    space: GivenAxes = field(default_factory=dict)
+    space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values each axis may take in every phase, as in a sweep."""
-    current: GivenLayout | None = None
+    current: Annotated[GivenLayout | None, Rare()] = None
     """The layout that runs before the first phase; null: none does."""
 
 

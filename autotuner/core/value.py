@@ -50,6 +50,52 @@ class OrNull:
     """Mark of a float that may not be a number, such as a loss that diverged. JSON has null for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """How people type a field, where it is otherwise than as JSON has it."""
+
+    read: Callable[[str, str], Any]
+    """Makes the value in JSON of the name of the field, for errors, and of the text."""
+    written: Callable[[Any], str] = str
+    """Makes the text of a value."""
+    example: str = ""
+    """Texts that can be read, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The name of a field on command lines and in forms, with dashes, where it is not made of the field's own."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a field is about, and every field of the value in it: the title of a group of options."""
+
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rare:
+    """Mark of a field that few people set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What an empty input shows: what leaving the field out means."""
+
+    text: str
+
+
+M = TypeVar("M")
+
+
+def mark_of(hint: Any, kind: type[M]) -> M | None:
+    """Return the outermost mark of a kind on a type; None where there is none."""
+    return next((one for one in reversed(getattr(hint, "__metadata__", ())) if isinstance(one, kind)), None)
+
+
 def derived(get: Callable[[Any], T]) -> Callable[[Any], T]:
     """Mark the function of a property that answers show beside the fields: ``documents.write`` adds it.
 
@@ -114,8 +160,9 @@ def _checks(cls: type[Any]) -> tuple[tuple[str, _Test, _Refusal], ...]:
     """Return each field that has bounds or is one of some words, with a quick test of it and what raises the error."""
     found: list[tuple[str, _Test, _Refusal]] = []
     for name, hint in get_type_hints(cls, include_extras=True).items():
-        if get_origin(hint) is Literal:
-            found.append((name, get_args(hint).__contains__, partial(require_one_of, legal=get_args(hint))))
+        plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        if get_origin(plain) is Literal:
+            found.append((name, get_args(plain).__contains__, partial(require_one_of, legal=get_args(plain))))
         elif bounds := bounds_in(hint):
             found.append((name, _test_of(bounds), partial(_refuse, bounds)))
     return tuple(found)

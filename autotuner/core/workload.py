@@ -7,11 +7,12 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
+from autotuner.core.amounts import read_tokens
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.core.value import Count, value
+from autotuner.core.value import Count, Flag, Rare, Typed, value
 
 
 @value
@@ -88,13 +89,13 @@ class Workload:
         InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``, or too many are to be dealt.
     """
 
-    seq_len: Count
+    seq_len: Annotated[Count, Typed(read_tokens, example="8192 or 8k, where k is 1,024")]
     """Tokens per sequence; where sequences differ, those that the longest may have."""
-    global_batch_size: Count
+    global_batch_size: Annotated[Count, Flag("global-batch")]
     """Sequences per optimizer step, whole job."""
-    optimizer_state_precision: Literal["fp32", "bf16"] = "fp32"
+    optimizer_state_precision: Annotated[Literal["fp32", "bf16"], Rare()] = "fp32"
     """Format of AdamW's two moments; master weights stay fp32."""
-    lengths: LengthDistribution | None = None
+    lengths: Annotated[LengthDistribution | None, Rare()] = None
     """How long sequences are; None: all have ``seq_len`` tokens."""
 
     def __post_init__(self) -> None:

@@ -43,6 +43,8 @@ Unit = Literal[
     "s",
     "signed_s",
     "duration",
+    "long_duration",
+    "days",
     "bytes",
     "bytes/s",
     "tokens/s",
@@ -53,15 +55,21 @@ Unit = Literal[
     "FLOP",
     "parameters",
     "$",
+    "money",
     "h",
     "kWh",
+    "MWh",
+    "W",
+    "points",
     "kg",
     "count",
     "×",
     "",
 ]
 """``share`` is in tenths of a hundredth, ``chance`` in whole ones, since nobody knows a chance better. ``duration`` is
-in hours, minutes and seconds, ``s`` in the unit that reads best."""
+in hours, minutes and seconds, ``long_duration`` from an hour on without seconds and from two days on in days, ``days``
+always in days, ``s`` in the unit that reads best; all are seconds. ``$`` has cents, ``money`` three digits.
+``points`` are hundredths, with their sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,6 +215,8 @@ def divisor(axis: Axis) -> tuple[float, str]:
         "bytes": ((GIGA, "GB"), (MEGA, "MB"), (KILO, "kB")),
         "tokens/s": ((GIGA, "Gtokens/s"), (MEGA, "Mtokens/s"), (KILO, "ktokens/s"), (1, "tokens/s")),
         "s": ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs")),
+        "long_duration": ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s")),
+        "days": ((86_400, "days"),),
     }
     known = scales.get(axis.unit, ((1.0, ""),))
     high = axis.high / 10 if axis.unit == "s" and 60 <= axis.high < 3600 else axis.high  # 155 s are said so
@@ -465,6 +467,8 @@ _ON_LOOK = {
     "idle": "ink-text",
 }
 _HATCHED = ("idle", "allowance")
+_LEAST_HATCHED = 5.0
+"""Pixels of a hatched part, so that seconds beside weeks are seen."""
 
 
 class _Stacks:
@@ -521,7 +525,8 @@ class _Stacks:
         else:
             yield text(self.left - 12, middle, stack.name, strong, "end")
         ends = list(accumulate((block.value for block in stack.blocks), initial=0.0))
-        for block, start, end in zip(stack.blocks, ends, ends[1:], strict=False):
+        placed = list(zip(stack.blocks, ends, ends[1:], strict=False))
+        for block, start, end in sorted(placed, key=lambda one: one[0].look in _HATCHED):  # which may be widened
             if block.value > 0:
                 yield from self._block(stack, block, self.x(start), self.x(end), y)
         yield from self._told(stack, y, middle, strong)
@@ -529,14 +534,16 @@ class _Stacks:
     def _block(self, stack: Stack, block: Block, left: float, right: float, y: float) -> Iterator[Markup]:
         value = written(block.value, self.chart.unit)
         if block.look in _HATCHED:
-            yield hatched(left, y, right - left, self.thick, "idle" if self.chart.is_joined else block.look)
+            width = max(_LEAST_HATCHED, right - left)
+            yield hatched(left, y, width, self.thick, "idle" if self.chart.is_joined else block.look)
         else:
             look = f"{block.look} pencilled" if stack.is_predicted else block.look
             yield rect(left, y, right - left, self.thick, look, title=f"{block.name}, {stack.name}: {value}")
         if right - left > 2:
             yield line(right, y, right, y + self.thick, "gap")
         if self.chart.is_joined:
-            fits = (words for words in (f"{block.name} {value}", block.name) if right - left > 6.6 * len(words) + 14)
+            words_of = (f"{block.name} {value}", block.name, block.name.partition(":")[0])
+            fits = (words for words in words_of if right - left > 6.6 * len(words) + 14)
             if words := next(fits, ""):
                 look = "ink-text" if stack.is_predicted else _ON_LOOK.get(block.look, "on-backward")
                 yield text(left + 8, y + self.thick / 2 + 4, words, look)

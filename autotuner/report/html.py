@@ -190,6 +190,7 @@ class Html:
     def _row(self, row: Sequence[Cells], columns: Sequence[Column], *, by_ends: bool) -> Markup:
         shown = []
         for place, (cells, column) in enumerate(zip(row, columns, strict=True)):
+            cells = _in_words(cells) if column.in_words else cells  # noqa: PLW2901  # the same, to be shown
             inside = self.cells(cells, by_ends=by_ends, scale=column.scale, named=column.name)
             source = next((one.source for one in _every(cells) if isinstance(one, Quantity)), None)
             look = " ".join(filter(None, (_look(column), source))) or None
@@ -331,6 +332,10 @@ def _look(column: Column) -> str | None:
         "hide-narrow": column.is_minor,
     }
     return " ".join(look for look, is_so in looks.items() if is_so) or None
+
+
+def _in_words(cells: Cells) -> Cells:
+    return tuple(Words(str(one)) if isinstance(one, Layout) else one for one in _every(cells))
 
 
 def _every(cells: Cells) -> tuple[Cell, ...]:

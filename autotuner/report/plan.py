@@ -2,53 +2,95 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from autotuner.report.report import Cells, Column, Lines, Quiet, Report, Section, Table
+from autotuner.core.amounts import written_amount
+from autotuner.core.workload import Workload
+from autotuner.report.charts import Axis, Dot, Dots, Line, Plot, Rule, Unit, stairs
+from autotuner.report.report import (
+    Cells,
+    Chip,
+    Column,
+    Figure,
+    Lines,
+    Moment,
+    Quantity,
+    Report,
+    Section,
+    Table,
+    predicted,
+)
+from autotuner.report.scale import Scale
+from autotuner.report.words import counted, money, number
 from autotuner.search.planning.clusters import RECALLED, Price
 from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade
 from autotuner.search.planning.plan import Candidate, Plan, PlanView
 from autotuner.search.planning.request import ChangePrices, Failures, Goal
-from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words
 from autotuner.search.text.sentences import in_sentences, percent
 
 _S_PER_HOUR, _S_PER_DAY = 3600.0, 86_400.0
+
+MOST_ROWS = 12
+"""Clusters that a table shows beside those on the front."""
 
 _UNLIKELY = 0.05
 """A chance that is called so."""
 
 
-def plan_report(view: PlanView, plan: Plan, limit: int) -> Report:
+def plan_report(view: PlanView, limit: int = MOST_ROWS) -> Report:
     """All that a computed plan says, the answer first.
 
     Args:
-        view: What was asked.
-        plan: The answer.
+        view: What was asked, with the answer.
         limit: Clusters to show, the best first; those on the front are always shown.
     """
+    plan = view.answer
+    assert plan is not None, "it is computed"
     first = plan.contenders[0]
+    changes = f"Of {first.cluster}, each with the best layout that it allows."
     return Report(
         headline=f"{advice_in_words(first.cluster, first.chance_best)}.",
+        facts=() if view.computed_at is None else ("Computed", Moment(view.computed_at)),
         sections=(
-            Section(blocks=(Lines(items=tuple(_answer(view, plan))),)),
-            Section(blocks=(_candidates(plan, limit), Lines(items=tuple(_notes(plan, limit))))),
-            Section(title="What more would buy", blocks=(_upgrades(plan.marginals),)),
+            Section(blocks=(tuple(_figures(first)), Lines(items=tuple(_answer(view, plan))))),
+            *_front(plan.contenders, view.goal),
+            Section(
+                title="Clusters",
+                note=f"{plan.num_compared} compared, the least expected loss first.",
+                blocks=(_candidates(plan, limit, has_limits=bool(_limits(view.goal))), _notes(plan, limit)),
+            ),
+            Section(title="What more would buy", note=changes, blocks=(_upgrades(plan.marginals),)),
             _pilots(plan.proofs),
-            Section(title="Prices", blocks=(_prices(plan.prices), Lines(items=tuple(_assumed(view, plan))))),
+            Section(
+                title="Prices, and what is assumed",
+                blocks=(_prices(plan.prices), Lines(items=tuple(_assumed(view, plan)))),
+            ),
         ),
     )
 
 
 # ------------------------------------------------------------------ the answer
-def _answer(view: PlanView, plan: Plan) -> Iterator[str]:
-    """What the first takes, how sure the choice is, and for which run."""
-    first = plan.contenders[0]
+def _spread(one: Interval, unit: Unit, scale: float = 1.0) -> Quantity:
+    return Quantity(value=one.median * scale, unit=unit, low=one.low * scale, high=one.high * scale, source="predicted")
+
+
+def _figures(first: Candidate) -> Iterator[Figure]:
     run = first.predicted
-    energy = f" and {_megawatt_hours(run.energy_kwh)} MWh" if run.energy_kwh else ""
-    mfu = f"at {100 * run.mfu:.1f} % MFU with {first.label}"
-    yield f"It takes {_days(run.time_s)}, {_dollars(run.cost)}{energy}, {mfu}."
-    yield f"The run: {workload_in_words(view.goal, view.workload)} (--tokens, --global-batch, --seq-len)."
+    yield Figure("time, predicted", _spread(run.time_s, "days"), is_first=True)
+    yield Figure("cost", _spread(run.cost, "money"))
+    if run.energy_kwh:
+        yield Figure("energy", predicted(run.energy_kwh.median / 1e3, "MWh"))
+    yield Figure("MFU", predicted(run.mfu, "share"))
+
+
+def _answer(view: PlanView, plan: Plan) -> Iterator[Cells]:
+    """How sure the choice is, for which run, and with which layout."""
+    first = plan.contenders[0]
+    yield f"The run: {workload_in_words(view.goal, view.workload)}."
+    yield ("Its layout:", first.layout)
     if limits := _limits(view.goal):
         likeliest = max(one.chance_kept for one in plan.contenders)
         but = "; no cluster that was compared is likely to" if likeliest < _UNLIKELY else ""
@@ -58,6 +100,26 @@ def _answer(view: PlanView, plan: Plan) -> Iterator[str]:
             f"The chance that it is the best choice is {percent(first.chance_best)}. If all times were known before, "
             f"the best choice would save {money(plan.regret)} on average."
         )
+
+
+_CLEAR = 0.5
+"""A cluster with a lower chance to be the best choice is likelier not to be it."""
+
+
+def advice_in_words(cluster: str, chance_best: float) -> str:
+    """Return what to take, as sure as that is: ``Take h100-sxm:64``, or that the cluster only leads."""
+    return f"Take {cluster}" if chance_best >= _CLEAR else f"No clear choice: {cluster} leads"
+
+
+def workload_in_words(goal: Goal, workload: Workload) -> str:
+    """Return how much is trained: ``2T tokens in steps of 1,024 sequences of 8,192 tokens``."""
+    steps = f"steps of {workload.global_batch_size:,} sequences of {workload.seq_len:,} tokens"
+    return f"{written_amount(goal.num_tokens)} tokens in {steps}"
+
+
+def worth_in_words(dollars: float) -> str:
+    """What an accelerator-hour may cost more: ``up to $0.26``, ``nothing``."""
+    return f"up to ${dollars:.2f}" if dollars >= 0.005 else "nothing"
 
 
 def _limits(goal: Goal) -> str:
@@ -70,133 +132,197 @@ def _deadline(seconds: float) -> str:
     return f"{seconds / _S_PER_DAY:.3g} days" if seconds >= 2 * _S_PER_DAY else f"{seconds / _S_PER_HOUR:.3g} h"
 
 
-def _days(time_s: Interval) -> str:
-    low, median, high = (one / _S_PER_DAY for one in (time_s.low, time_s.median, time_s.high))
-    return f"{median:.3g} days ({low:.3g} to {high:.3g})"
-
-
-def _dollars(cost: Interval) -> str:
-    return f"{money(cost.median)} ({money(cost.low)} to {money(cost.high)})"
-
-
-def _megawatt_hours(energy_kwh: Interval) -> str:
-    return amount(energy_kwh.median / 1e3)
-
-
 # ------------------------------------------------------------------ clusters beside each other
-_CANDIDATE = (
-    Column(""),
-    Column("cluster", is_number=False),
-    Column("layout", is_number=False, may_wrap=True),
-    *map(Column, ("$/h", "days", "cost", "MWh", "x/÷", "MFU", "goodput", "keeps", "best")),
-)
+_STEPS = (1, 2, 5)
+"""Round values within a decade."""
 
 
-def _candidates(plan: Plan, limit: int) -> Table:
+def _front(candidates: Sequence[Candidate], goal: Goal) -> Iterator[Section]:
+    """Time against cost, both axes logarithmic; nothing where one cluster alone is compared, or none has a price."""
+    priced = [one for one in candidates if one.predicted.cost.median > 0]
+    if len(priced) < 2:
+        return
+    note = (
+        "The stairs are the front: no other cluster is both faster and cheaper. Strokes are 80 % intervals: time and "
+        "cost err together. Green: the one to take."
+    )
+    yield Section(title="Time against cost", note=note, blocks=(front_of(priced, goal),), id="front")
+
+
+def front_of(candidates: Sequence[Candidate], goal: Goal) -> Plot:
+    """Return the chart of clusters, the one to take first. All are predicted, so that dots are rings."""
+    first = candidates[0]
+    cost, time_s = first.predicted.cost, first.predicted.time_s
+    times = [*(one.predicted.time_s.median for one in candidates), time_s.low, time_s.high]
+    costs = [*(one.predicted.cost.median for one in candidates), cost.low, cost.high]
+    x = Axis.around(times, "time, predicted", unit="days", margin=0.12, log=True)
+    y = Axis.around(costs, "cost, predicted", unit="money", margin=0.12, log=True)
+    front = sorted((one for one in candidates if one.is_on_front), key=lambda one: one.predicted.time_s.median)
+    named = [first, *(one for one in front if one is not first)]
+    at = {id(one): (one.predicted.time_s.median, one.predicted.cost.median) for one in candidates}
+    return Plot(
+        says=f"Time against cost of {len(candidates)} clusters, predicted. {first.cluster}: {_said(first)}.",
+        x=x,
+        y=replace(y, labels=tuple(_round_dollars(y.low, y.high))),
+        marks=(
+            *([Rule(at=goal.deadline_s, along="x", label="deadline")] if goal.deadline_s else []),
+            *([Rule(at=goal.price_limit, along="y", label="price limit")] if goal.price_limit else []),
+            *(Line(points=list(_stroke(one)), look="soft") for one in named),
+            Line(points=stairs([at[id(one)] for one in front]), look="predicted"),
+            Dots(dots=[_dot(one, is_first=one is first, is_named=one in named) for one in reversed(candidates)]),
+        ),
+        height=400,
+        wide=896,
+    )
+
+
+def _dot(one: Candidate, *, is_first: bool, is_named: bool) -> Dot:
+    return Dot(
+        x=one.predicted.time_s.median,
+        y=one.predicted.cost.median,
+        said=f"{one.cluster}: {_said(one)}",
+        name=one.cluster if is_named else "",
+        look="best_predicted" if is_first else "predicted",
+    )
+
+
+def _stroke(one: Candidate) -> Iterator[tuple[float, float]]:
+    """Both ends of the 80 % interval."""
+    time_s, cost = one.predicted.time_s, one.predicted.cost
+    factor = time_s.high / time_s.median
+    yield time_s.median / factor, cost.median / factor
+    yield time_s.median * factor, cost.median * factor
+
+
+def _said(one: Candidate) -> str:
+    time_s, cost = one.predicted.time_s, one.predicted.cost
+    return f"{number(time_s.median, 'days')}, {money(cost.median)}, ± {percent(time_s.high / time_s.median - 1)}"
+
+
+def _round_dollars(low: float, high: float) -> Iterator[tuple[float, str]]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    values = (step * 10.0**power for power in powers for step in _STEPS)
+    yield from ((value, money(value)) for value in values if low <= value <= high)
+
+
+def _candidates(plan: Plan, limit: int, *, has_limits: bool) -> Table:
     """The front, and beside it what comes next by expected loss, up to so many rows."""
     shown = (one for place, one in enumerate(plan.contenders) if place < limit or one.is_on_front)
-    return Table(columns=_CANDIDATE, rows=[_cells_of(one) for one in shown])
+    keeps = [Column("keeps limits")] if has_limits else []
+    days = Scale(factor=_S_PER_DAY, unit="days", decimals=2)
+    return Table(
+        columns=(
+            Column("cluster", is_number=False),
+            Column("layout", is_number=False, may_wrap=True, in_words=True),
+            Column("takes", scale=days),
+            *map(Column, ("cost", "energy", "MFU", "goodput")),
+            *keeps,
+            *map(Column, ("is best", "per hour each")),
+        ),
+        rows=[_cells_of(one, has_limits=has_limits) for one in shown],
+    )
 
 
-def _cells_of(one: Candidate) -> tuple[Cells, ...]:
+def _cells_of(one: Candidate, *, has_limits: bool) -> tuple[Cells, ...]:
     run = one.predicted
+    told = (one.is_on_front, "front"), (one.is_hypothetical, "hypothetical"), (not one.is_thorough, "thin space")
     return (
-        ("*" if one.is_on_front else "") + ("" if one.is_thorough else "~"),
-        one.cluster,
-        (one.layout, Quiet("hypothetical")) if one.is_hypothetical else one.layout,
-        f"{one.price_per_accelerator_hour:.2f}",
-        amount(run.time_s.median / _S_PER_DAY),
-        money(run.cost.median),
-        _megawatt_hours(run.energy_kwh) if run.energy_kwh else "",
-        f"{run.time_s.high / run.time_s.median:.2f}",
-        f"{100 * run.mfu:.1f} %",
-        f"{100 * run.goodput:.1f} %",
-        f"{100 * one.chance_kept:.0f} %",
-        f"{100 * one.chance_best:.0f} %",
+        (one.cluster, *(Chip(word) for holds, word in told if holds)),
+        one.layout,
+        _spread(run.time_s, "days"),
+        predicted(run.cost.median, "money"),
+        predicted(run.energy_kwh.median / 1e3 if run.energy_kwh else None, "MWh"),
+        predicted(run.mfu, "share"),
+        predicted(run.goodput, "share"),
+        *([predicted(one.chance_kept, "chance")] if has_limits else []),
+        predicted(one.chance_best, "chance"),
+        Quantity(value=one.price_per_accelerator_hour, unit="$"),
     )
 
 
-def _notes(plan: Plan, limit: int) -> Iterator[str]:
-    yield (
-        "* No other cluster is both faster and cheaper. x/÷ is the 80 % interval of days, cost and MWh: from the "
-        "figure divided by it to the figure times it. Keeps: the chance to keep the limits. Best: the chance to be "
-        "the best choice."
-    )
+def _notes(plan: Plan, limit: int) -> Lines:
+    notes = [
+        "Front: no other cluster is both faster and cheaper. ± is the 80 % interval; cost and energy have that of the "
+        "time. Is best: the chance to be the best choice."
+    ]
     if any(not one.is_thorough for one in plan.contenders):
-        yield "~ Not all of its layouts were predicted."
+        notes.append("Thin space: a part of its layouts was predicted, since other clusters lead by more.")
     hidden = sum(not one.is_on_front for one in plan.contenders[limit:])
     unfit = plan.num_compared - len(plan.contenders)
-    said = [f"{hidden} more clusters are not shown (--limit)"] if hidden else []
+    said = [f"{hidden} more clusters are slower or dearer and not shown"] if hidden else []
     said += [f"on {unfit} of {plan.num_compared} clusters no layout fits"] if unfit else []
-    if said:
-        yield f"{'; '.join(said)}."
+    return Lines(items=(*notes, *([f"{'; '.join(said)}."] if said else [])), is_quiet=True)
 
 
 # ------------------------------------------------------------------ what else money buys
 _UPGRADE = (
     Column("change", is_number=False),
-    *map(Column, ("hours\nsaved", "costs\nmore", "MFU,\npoints", "points per\n$1,000/h", "hours per\n$1,000")),
+    *map(Column, ("time\nsaved", "costs\nmore", "MFU,\npoints", "points per\n$1,000/h", "time per\n$1,000")),
     Column("worth per\naccelerator\nand hour"),
 )
+
+_NOTHING = 0.005
+"""Of hours, dollars and points, less than this is what a sum's order makes of nothing."""
 
 
 def _upgrades(upgrades: Sequence[Upgrade]) -> Table:
     return Table(columns=_UPGRADE, rows=[_cells_of_upgrade(one) for one in upgrades])
 
 
-def _cells_of_upgrade(one: Upgrade) -> tuple[str, ...]:
+def _cells_of_upgrade(one: Upgrade) -> tuple[Cells, ...]:
     if one.predicted is None:
         return (one.change, "no layout uses it", *[""] * 5)
-    worth = one.worth_per_accelerator_hour
+    per_dollar, hours, worth = one.mfu_per_dollar, one.hours_per_dollar, one.worth_per_accelerator_hour
     return (
         one.change,
-        f"{one.saved_s / _S_PER_HOUR:,.1f}",
-        money(-one.saved_cost),
-        f"{100 * one.mfu:+.2f}",
-        "" if one.mfu_per_dollar is None else f"{1e5 * one.mfu_per_dollar:+.3g}",
-        "" if one.hours_per_dollar is None else amount(1000 * one.hours_per_dollar),
+        predicted(_cleared(one.saved_s / _S_PER_HOUR), "h"),
+        predicted(_cleared(-one.saved_cost), "money"),
+        predicted(_cleared(100 * one.mfu), "points"),
+        predicted(None if per_dollar is None else _cleared(1e5 * per_dollar), "points"),
+        predicted(None if hours is None else _cleared(1000 * hours), "h"),
         "" if worth is None else worth_in_words(worth),
     )
 
 
+def _cleared(value: float) -> float:
+    return value if abs(value) >= _NOTHING else 0.0
+
+
 _PILOT = (
-    Column(""),
+    Column("stage"),
     Column("sweep", is_number=False, may_wrap=True),
-    Column("for", is_number=False),
-    *map(Column, ("takes", "costs", "better\nby", "then\nwithin")),
+    Column("stands for", is_number=False),
+    *map(Column, ("takes", "costs", "choice\nbetter by")),
+    Column("time then\nwithin", is_number=False),
 )
 
 
 def _pilots(pilots: Sequence[PilotSweep]) -> Section:
     """The small sweeps to run first, or why there are none."""
-    if not pilots:
-        none = "No small sweep is worth its cost: whatever it said, the choice would hardly change."
-        return Section(blocks=(Lines(items=(none,)),))
-    meaning = (
-        "Better by: how much better the choice is expected to be. Then within: the 80 % interval of the time then."
-    )
+    note = "Small sweeps that make the choice better by more than they cost, each once those before it were run."
+    none = "No small sweep is worth its cost: whatever it said, the choice would hardly change."
     table = Table(columns=_PILOT, rows=[(f"{stage}", *_cells_of_pilot(one)) for stage, one in enumerate(pilots, 1)])
-    return Section(title="What to try first, in this order", blocks=(table, Lines(items=(meaning,))))
+    blocks = (table,) if pilots else (Lines(items=(none,)),)
+    return Section(title="What to try first", note=note if pilots else "", blocks=blocks)
 
 
-def _cells_of_pilot(one: PilotSweep) -> tuple[str, ...]:
-    nodes = f"{one.num_nodes} node{'s' if one.num_nodes > 1 else ''}"
+def _cells_of_pilot(one: PilotSweep) -> tuple[Cells, ...]:
     return (
-        f"{one.num_trials} trials on {one.num_accelerators} {one.accelerator} ({nodes})",
+        f"{one.num_trials} trials on {one.num_accelerators} {one.accelerator} ({counted(one.num_nodes, 'node')})",
         one.target,
-        f"{one.hours:.1f} h",
-        money(one.cost),
-        money(one.saved),
-        f"x/÷ {1 + one.error_after:.2f}",
+        predicted(one.hours, "h"),
+        predicted(one.cost, "money"),
+        predicted(one.saved, "money"),
+        f"± {percent(one.error_after)}",
     )
 
 
 # ------------------------------------------------------------------ what it rests on
 _PRICE = (
     Column("accelerator", is_number=False),
-    Column("$/h"),
-    Column("W"),
-    Column("source", is_number=False, may_wrap=True),
+    Column("per hour"),
+    Column("at most"),
+    Column("price from", is_number=False, may_wrap=True),
 )
 
 
@@ -204,14 +330,15 @@ def _prices(prices: Sequence[Price]) -> Table:
     return Table(columns=_PRICE, rows=[_cells_of_price(one) for one in prices])
 
 
-def _cells_of_price(one: Price) -> tuple[str, ...]:
+def _cells_of_price(one: Price) -> tuple[Cells, ...]:
     source = f"{one.source}, {one.date}" if one.source else "yours"
-    return (one.accelerator, f"{one.per_hour:.2f}", f"{one.power_w:.0f}", source)
+    watts = Quantity(value=one.power_w, unit="W")
+    return (one.accelerator, Quantity(value=one.per_hour, unit="$"), watts, source)
 
 
 def _assumed(view: PlanView, plan: Plan) -> Iterator[str]:
     if any(RECALLED in one.source for one in plan.prices):
-        yield f"A price that is '{RECALLED}' may differ today. Give yours with --price."
+        yield f"A price that is '{RECALLED}' may differ today. Give your own."
     yield f"Assumed: {_interruptions(view.failures)}. {_changes(view.change_prices)}."
     yield from (in_sentences([caveat]) for caveat in plan.caveats)
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import Prediction, StepTime
+from autotuner.core.requests import PredictionRequest
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate
 from autotuner.report.report import Cell, Column, Lines, Quantity, Report, Section, Table, predicted
+from autotuner.report.words import cluster_in_words, job_in_words
 from autotuner.search.predictions import PredictedLayout, PredictionTable, Remedy, Shortfall
 from autotuner.search.suggestions import Gain
 from autotuner.search.text.sentences import (
@@ -54,6 +56,14 @@ _TAKEN = Column("a million tokens take", is_number=False, may_wrap=True)
 def how_many_fit(found: PredictionTable) -> str:
     """What stands behind the job in the headline; empty where one layout was asked for."""
     return "" if found.num_legal is None else f": {found.num_fitting:,} of {found.num_legal:,} legal layouts fit"
+
+
+def predictions_report(request: PredictionRequest, found: PredictionTable) -> Report:
+    """What was predicted of the layout of a request, or of the best of its space; see ``prediction_report``."""
+    work = request.workload
+    cluster, batch = cluster_in_words(request.cluster), work.global_batch_size
+    job = job_in_words(found.model_size, cluster=cluster, global_batch=batch, seq_len=work.seq_len)
+    return prediction_report(found, f"{job}{how_many_fit(found)}", request.objective)
 
 
 def prediction_report(found: PredictionTable, headline: str, objective: Objective | None = None) -> Report:

@@ -181,6 +181,8 @@ class Column:
     """Left out on a phone."""
     scale: Scale | None = None
     """One unit, which the head names, and one number of digits for all its numbers; None: each number has its own."""
+    in_words: bool = False
+    """A page writes its layouts in words, since there is little room for degrees and chips."""
     is_drawn: bool = False
     """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
     is_action: bool = False

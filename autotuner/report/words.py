@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from autotuner.catalog.hardware import load_cluster
+from autotuner.core.cluster import Cluster
 from autotuner.core.comparison import EnvironmentChange
+from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.link import LinkHealth
 from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.measuring import LINKS
 from autotuner.core.model import ModelSize
-from autotuner.core.units import format_bytes, format_count, format_duration, format_rate, format_seconds
+from autotuner.core.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_long_duration,
+    format_rate,
+    format_seconds,
+)
 from autotuner.report.charts import Unit
 from autotuner.report.report import Cells, Column, Quantity, Strong
 from autotuner.report.scale import Scale
 from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
+
+_S_PER_DAY = 86_400.0
 
 DASH = "–"
 """Stands for what is not known."""
@@ -68,19 +80,9 @@ def _number(value: float, of: Quantity) -> str:
 
 def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
     """Return a number with its unit: ``41.3 %``, ``369 ktokens/s``, ``2.84 s``."""
+    if unit in _WRITTEN:
+        return _WRITTEN[unit](value)
     match unit:
-        case "share":
-            return f"{100 * value:.1f} %"
-        case "signed_share" | "signed_s":
-            return _signed(value, unit)
-        case "chance":
-            return likely(value)
-        case "s":
-            return format_seconds(value)
-        case "duration":
-            return format_duration(value)
-        case "bytes":
-            return format_bytes(value)
         case "tokens/s" if is_exact:
             return f"{value:,.0f} tokens/s" if value >= 1000 else f"{value:.4g} tokens/s"
         case "bytes/s" | "tokens/s" | "tokens/$" | "tokens/kg CO2" | "FLOP/s" | "FLOP":
@@ -97,15 +99,37 @@ def number(value: float, unit: Unit, *, is_exact: bool = False) -> str:
     return f"{value:{digits}} {unit}"
 
 
-def _signed(value: float, unit: Unit) -> str:
-    if unit == "signed_share":
-        return f"{round(100 * value, 1) + 0.0:+.1f} %".replace("-", "−")  # which is no -0.0
-    return f"{'−' if value < 0 else '+'}{format_seconds(abs(value))}" if value else "0"
-
-
 def with_unit(column: Column) -> str:
     """Return the head of a column with the unit of its numbers, where they share one."""
     return ", ".join(filter(None, (column.name, column.scale.unit if column.scale else "")))
+
+
+def three_digits(value: float) -> str:
+    """Three digits, all of them before the point where there are more: ``22.6``, ``41,800``."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def money(dollars: float) -> str:
+    """Dollars with three digits: ``$3.86M``, ``−$410k``."""
+    sign = "−" if dollars < 0 else ""
+    size = abs(dollars)
+    return f"{sign}${size:,.0f}" if size < 1000 else f"{sign}${format_count(size)}"
+
+
+_WRITTEN: Mapping[Unit, Callable[[float], str]] = {
+    "share": lambda value: f"{100 * value:.1f} %",
+    "signed_share": lambda value: f"{round(100 * value, 1) + 0.0:+.1f} %".replace("-", "−"),  # which is no -0.0
+    "signed_s": lambda value: f"{'−' if value < 0 else '+'}{format_seconds(abs(value))}" if value else "0",
+    "chance": likely,
+    "s": format_seconds,
+    "duration": format_duration,
+    "long_duration": format_long_duration,
+    "days": lambda value: f"{three_digits(value / _S_PER_DAY)} days",
+    "money": money,
+    "points": lambda value: f"{value:+.3g}".replace("-", "−") if value else "0",
+    "bytes": format_bytes,
+}
+"""What writes a number of a unit."""
 
 
 def has_wide_interval(cells: Iterable[Cells]) -> bool:
@@ -159,6 +183,16 @@ def sentence(words: str) -> str:
 def model_in_words(size: ModelSize) -> str:
     """Return the model with its parameters: ``mixtral-8x7b (46.7B parameters, 12.9B active)``."""
     return f"{size.name} ({size_in_words(size.num_parameters, size.num_active_parameters)})"
+
+
+def cluster_in_words(cluster: Cluster | str) -> str:
+    """Return the name of a cluster: its own, that of the catalog, or else what was given."""
+    if isinstance(cluster, Cluster):
+        return cluster.name
+    try:
+        return load_cluster(cluster).name
+    except (InvalidInput, NotFound):
+        return cluster
 
 
 def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:

@@ -48,6 +48,8 @@ PAGES: Mapping[str, str] = {
     "plan": "/plan?model=llama-3-8b&tokens=1T&deadline=20d&accelerators=h100,b200,mi355x,gh200",
     "plan-empty": "/plan",
     "plan-wrong": "/plan?model=llama-3-8b&tokens=1T&deadline=20&accelerators=h10",
+    "predict": "/predict",
+    "predict-short": "/predict?model=llama-3-8b&cluster=h100:8&layout=fsdp8 mb1 flash bf16",
     "phases-wrong": "/phases?tokens=many&phases=main: 90 %25; batch 7x",
     "studies": "/optimizer-studies",
     "study": "/optimizer-studies/{study}",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.table import read_table
-from autotuner.cli.measured_runs import read_measured
+from autotuner.cli.inputs import read_measured
 from tests.fuzz.operators import file_reader
 from tests.fuzz.target import Target
 

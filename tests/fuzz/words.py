@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 
-from autotuner.catalog.text import read_links, read_phases, written_links
 from autotuner.cli.layout_text import read_layout
 from autotuner.core.access import check_name
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout, parse_words
+from autotuner.core.lines import read_links, read_phases, written_links
 from autotuner.search.upkeep.cron import Cron
 from autotuner.service.access import read_token, token_text, without_tokens
 from autotuner.service.networks import household, is_within, read_networks

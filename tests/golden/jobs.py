@@ -17,13 +17,13 @@ import numpy.typing as npt
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
-from autotuner.catalog.text import read_lengths
 from autotuner.core.blocks import LinearAttention, MixtureOfExperts
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import Calibration, Job, JobPhase, PartFactor
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.lines import read_lengths
 from autotuner.core.link import LinkHealth
 from autotuner.core.measurement import Footprint, Measurement, PhaseTimes, RobustMeasurement
 from autotuner.core.model import TransformerSpec

@@ -15,12 +15,12 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
-from autotuner.catalog.text import read_phases
 from autotuner.core.choices import CollectiveAlgorithm, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import PhasedJob
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.lines import read_phases
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES

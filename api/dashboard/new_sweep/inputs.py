@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
-from autotuner.catalog.text import read_lengths, read_links, written_lengths, written_links
 from autotuner.core import documents
 from autotuner.core.codec import to_plain, without_defaults
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.layout import OPTIONS
+from autotuner.core.lines import read_lengths, read_links, written_lengths, written_links
 from autotuner.core.link import LinkHealth
 from autotuner.core.objective import Metric, Objective, Weight, profile_text, read_metrics, read_profile
 from autotuner.core.option import Kind, OptionSpec

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pprint import pformat
 from typing import Any
 
-from autotuner.catalog.text import written_lengths, written_links
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.convergence_gate import LossGate
+from autotuner.core.lines import written_lengths, written_links
 from autotuner.core.link import LinkHealth
 from autotuner.core.objective import Metric, Objective, Weight, metrics_text, profile_text
 from autotuner.core.sweep import Budget, SweepRequest

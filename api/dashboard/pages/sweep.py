@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.charts.bars import layer_bars
-from api.dashboard.render import page
+from api.dashboard.render import page, report_page
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep import SweepLook
 from api.dependencies import AppOf, CallerOf, SweepOf
@@ -19,7 +18,9 @@ from autotuner.core.access import Caller
 from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.run import Stop
 from autotuner.core.sweep import Sweep
-from autotuner.search.explain.layers import layer_report, measured_layers
+from autotuner.report.jobs import LAYERS, layers_report
+from autotuner.report.report import Notice, Report, Section
+from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
 from autotuner.service.build import App
 
 # The page of one sweep: answer, ranking, pictures, what failed; whole, or the part that a script asks for.
@@ -157,23 +158,15 @@ def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: C
 @router.get("/sweeps/{sweep_id}/layers")
 def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
     """What each layer gives to the sweep's job; a job that fits nowhere says so."""
-    kept = app.kept_trials.of(sweep.id)
+    kept, whole = app.kept_trials.of(sweep.id), sweep.request.job
+    job = f"{whole.model.name} on {whole.cluster.name}"
+    name, measured = sweep.request.name or sweep.id, measured_layers(sweep.request.objective, kept.trials)
     try:
         predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
-        refused = ""
+        report = layers_report(SweepLayers(predicted=predicted, measured=measured), job, is_of_sweep=True)
     except InvalidInput as error:
-        predicted, refused = None, str(error)
-    measured = measured_layers(sweep.request.objective, kept.trials)
-    reports = [("By prediction", predicted, "expected MFU"), ("Among trials", measured, sweep.request.objective.noun)]
-    return page(
-        request,
-        "layers.html",
-        sweep=sweep,
-        refused=refused,
-        reports=[
-            (title, report, layer_bars(report, is_measured=report is measured), value)
-            for title, report, value in reports
-            if report is not None
-        ],
-        has_measured=measured is not None,
-    )
+        report = Report(
+            headline=LAYERS,
+            sections=(Section(blocks=(Notice(words=f"{error}.", look="bad"),)),),
+        )
+    return report_page(request, report, parent=(name, f"/sweeps/{sweep.id}"))

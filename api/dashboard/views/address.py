@@ -13,12 +13,12 @@ from fastapi import Request
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
-from autotuner.catalog.text import read_lengths, read_links, written_lengths
 from autotuner.core.cluster import Cluster
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.lines import read_lengths, read_links, written_lengths
 from autotuner.core.model import TransformerSpec
 from autotuner.core.sweep import Sweep
 from autotuner.core.workload import LengthDistribution, Workload

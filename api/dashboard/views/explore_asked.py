@@ -8,9 +8,9 @@ from typing import Self
 
 from api.dashboard.views.address import DEFAULT, Permalink, whole_number
 from autotuner.catalog.hardware import accelerators
-from autotuner.catalog.text import read_lengths, read_links, written_lengths, written_links
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.lines import read_lengths, read_links, written_lengths, written_links
 from autotuner.core.option import Kind
 from autotuner.search.space.moves import with_choice
 

@@ -224,11 +224,11 @@ def sweep(
         for_service,
         job_body,
         read_fault_trace,
+        read_measured,
         read_space,
         read_trial_settings,
         the_cluster,
     )
-    from autotuner.cli.measured_runs import read_measured
     from autotuner.cli.money import objective_body, price_body
 
     budget = {

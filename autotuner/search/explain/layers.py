@@ -81,6 +81,16 @@ class LayerReport:
         return cls(gains=tuple(gains), total_gain=gains[-1].value / gains[0].value - 1, caveats=said)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepLayers:
+    """What each layer of communication gives to a job."""
+
+    predicted: LayerReport
+    """Strategies of the sweep's own space, and more values of other layers than most spaces name."""
+    measured: LayerReport | None
+    """Among its trials that have a rank; null before there is one that leaves later layers alone."""
+
+
 def options_of_layer(layer: CommunicationLayer) -> tuple[str, ...]:
     """Fields of a layout that decide that layer."""
     return tuple(name for name, one in OPTIONS.items() if one.layer == layer)

@@ -132,7 +132,10 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
 
 def _of_accelerator(request: PlanRequest, name: str) -> Iterator[Offer]:
     for size in request.sizes or _usual_sizes(request, name):
-        cluster = _priced(load_cluster(f"{name}:{size}"), request)
+        try:
+            cluster = _priced(load_cluster(f"{name}:{size}"), request)
+        except InvalidInput as error:
+            raise InvalidInput("sizes", error.value, error.rule, error.nearest) from error
         for factor in request.network_factors:
             for extra_bytes in request.extra_memory_bytes:
                 if factor == 1.0 and not extra_bytes:

@@ -9,6 +9,16 @@ from typing import Annotated
 from annotated_types import Ge, Le, Len, MaxLen
 
 from autotuner.core import documents
+from autotuner.core.amounts import (
+    read_amount,
+    read_duration_s,
+    read_gigabytes,
+    read_prices,
+    written_amount,
+    written_duration,
+    written_giga,
+    written_prices,
+)
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import Named, OnlyNamed
@@ -17,7 +27,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.requests import GivenAxes, GivenTariff
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.value import NonNegative, Positive, Seconds, Share, value
+from autotuner.core.value import Flag, Hint, NonNegative, Positive, Rare, Seconds, Share, Topic, Typed, value
 from autotuner.core.workload import Workload
 
 USUAL_SEQ_LEN = 8192
@@ -31,13 +41,13 @@ _S_PER_HOUR = 3600.0
 class Goal:
     """A training run that somebody wants."""
 
-    num_tokens: float
-    """That the model is trained on."""
-    deadline_s: float | None = None
+    num_tokens: Annotated[float, Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
+    """Tokens that the model is trained on."""
+    deadline_s: Annotated[float | None, Typed(read_duration_s, written_duration, "60d, 8w or 36h"), Hint("none")] = None
     """By when it should be done, from its start; None: time is a matter of taste."""
-    price_limit: float | None = None
+    price_limit: Annotated[float | None, Typed(read_amount, written_amount, "3.5M"), Hint("none")] = None
     """What it should cost at most, in US dollars; None: so is money."""
-    broken_weight: NonNegative = 3.0
+    broken_weight: Annotated[NonNegative, Rare()] = 3.0
     """How many more such runs a run counts as that breaks a limit. The default is an assumption: a cluster that breaks
     a limit in every third case is as good as one at twice its price that never does."""
 
@@ -57,11 +67,11 @@ class Failures:
     clusters fail at other rates: that this one's lie within a factor of 2 in 80 of 100 cases is an assumption.
     """
 
-    hours_between: Positive = 50_676.0
+    hours_between: Annotated[Positive, Flag("hours-between-failures")] = 50_676.0
     """Hours that one accelerator runs, on average, between interruptions of its job."""
-    lost_s: Seconds = 1_173.0
-    """What an interruption takes: the way back to a checkpoint, and training once more what came after it."""
-    spread: float = 2.0
+    lost_s: Annotated[Seconds, Flag("lost-per-failure")] = 1_173.0
+    """Seconds that an interruption takes: the way back to a checkpoint, and training once more what came after it."""
+    spread: Annotated[float, Flag("failure-spread")] = 2.0
     """Factor by which the losses may be larger or smaller in 80 of 100 cases."""
 
     def __post_init__(self) -> None:
@@ -82,6 +92,7 @@ class Failures:
 
 
 _MOST_NAMED = 64
+_CLUSTERS, _PRICES = Topic("Clusters to compare"), Topic("Prices")
 
 MOST_CLUSTERS = 512
 """Compared by one plan: each takes up to a tenth of a second."""
@@ -91,10 +102,10 @@ MOST_CLUSTERS = 512
 class ChangePrices:
     """What changes of a cluster cost that nobody has a price list of."""
 
-    network_share: Share = 0.10
-    """Of a cluster's price, what its network is; twice the bandwidth costs as much again. The default is an
+    network_share: Annotated[Share, Flag("network-price-share")] = 0.10
+    """Share of a cluster's price that its network is; twice the bandwidth costs as much again. The default is an
     assumption."""
-    memory_per_gb_hour: NonNegative = 0.009
+    memory_per_gb_hour: Annotated[NonNegative, Flag("memory-price")] = 0.009
     """US dollars of a gigabyte (10^9) more and an hour. The default is what an H200 costs more than an H100 (0.59
     dollars in Modal's price lists of 2025 and 2026) over the 65 GB that it has more."""
 
@@ -104,35 +115,49 @@ class PlanRequest:
     """A training run to plan: which cluster to take for it."""
 
     model: Named[TransformerSpec]
-    """As for a prediction."""
+    """Name of a stored or catalog model, or the model itself, as for a prediction."""
     workload: Workload
     """Of one optimizer step."""
     goal: Goal
     """How much is trained, by when and for how much."""
-    stack: OnlyNamed[Stack] = "torch"
+    stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
     """Name of the software that would run it, from the catalog."""
-    accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED)] = ()
-    """Names of the catalog; empty: those that anybody can rent at a listed price."""
-    sizes: Annotated[tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(_MOST_NAMED)] = ()
+    accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED), Hint("all with a list price")] = ()
+    """Accelerators of the catalog to compare; empty: those that anybody can rent at a listed price."""
+    sizes: Annotated[
+        tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(_MOST_NAMED), _CLUSTERS, Hint("those that suit")
+    ] = ()
     """Numbers of accelerators; empty: powers of two of nodes that suit the goal."""
-    network_factors: Annotated[tuple[float, ...], Len(1, 8)] = (1.0,)
+    network_factors: Annotated[tuple[float, ...], Len(1, 8), Flag("network"), _CLUSTERS] = (1.0,)
     """Times the usual bandwidth between nodes; other than 1 are hypothetical clusters."""
-    extra_memory_bytes: Annotated[tuple[int, ...], Len(1, 8)] = (0,)
-    """More than an accelerator's usual memory; other than 0 are hypothetical clusters."""
-    clusters: Annotated[tuple[Named[Cluster], ...], MaxLen(_MOST_NAMED)] = ()
-    """Whole clusters beside those, each as for a prediction; then accelerators must be named to be compared."""
-    prices: Annotated[dict[str, float], MaxLen(_MOST_NAMED)] = field(default_factory=dict)
+    extra_memory_bytes: Annotated[
+        tuple[Annotated[int, Typed(read_gigabytes, written_giga, "in GB")], ...],
+        Len(1, 8),
+        Flag("more-memory"),
+        _CLUSTERS,
+    ] = (0,)
+    """Memory beyond an accelerator's usual one; other than 0 are hypothetical clusters."""
+    clusters: Annotated[tuple[Named[Cluster], ...], MaxLen(_MOST_NAMED), Flag("cluster")] = ()
+    """Whole clusters to compare, each as for a prediction; then accelerators must be named to be compared."""
+    prices: Annotated[
+        dict[str, float],
+        MaxLen(_MOST_NAMED),
+        Flag("price"),
+        Typed(read_prices, written_prices, "h100=2.1, b200=4"),
+        _PRICES,
+    ] = field(default_factory=dict)
     """US dollars per accelerator and hour by accelerator, in the place of the catalog's."""
-    tariff: GivenTariff = field(default_factory=dict)
-    """What of the power, emissions and spot hours of the catalog's clusters is otherwise, as for a prediction."""
-    change_prices: ChangePrices = field(default_factory=ChangePrices)
+    tariff: Annotated[GivenTariff, _PRICES] = field(default_factory=dict)
+    """What of the power, emissions and spot hours of the catalog's clusters is otherwise: a region, or fields of a
+    tariff."""
+    change_prices: Annotated[ChangePrices, _PRICES] = field(default_factory=ChangePrices)
     """What hypothetical clusters cost more."""
-    failures: Failures = field(default_factory=Failures)
+    failures: Annotated[Failures, Topic("Interruptions")] = field(default_factory=Failures)
     """How often jobs are interrupted, and what that takes."""
-    space: GivenAxes = field(default_factory=dict)
-    """Values of a layout's options; what is left out takes what suits each cluster and keeps the mathematics."""
-    max_accelerators: Annotated[int, Ge(1), Le(2**20)] = 16_384
-    """Of clusters whose size nobody named."""
+    space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
+    """Values of options to search; what is left out takes what suits each cluster and keeps the mathematics."""
+    max_accelerators: Annotated[int, Ge(1), Le(2**20), _CLUSTERS] = 16_384
+    """The largest number of accelerators, of clusters whose size nobody named."""
 
     def __post_init__(self) -> None:
         space = documents.read(SearchSpace, to_plain(dict(self.space)), "space")  # JSON says a choice by its word

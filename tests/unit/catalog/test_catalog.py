@@ -14,10 +14,10 @@ from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset, network_presets
 from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
-from autotuner.catalog.text import read_lengths, read_links, read_phases, written_lengths, written_links
 from autotuner.core.choices import Precision
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.job import JobPhase
+from autotuner.core.lines import read_lengths, read_links, read_phases, written_lengths, written_links
 from autotuner.core.link import LinkHealth
 from autotuner.core.stack import Stack
 from autotuner.core.workload import LengthDistribution

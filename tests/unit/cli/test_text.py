@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autotuner.cli.console import console, status
+from autotuner.cli.inputs import read_measured
 from autotuner.cli.layout_text import read_layout
-from autotuner.cli.measured_runs import read_measured
 from autotuner.cli.money import objective_body, price_body
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.report.terminal import plain_table
@@ -130,8 +130,8 @@ def test_runs_are_a_csv_or_a_json_file_and_may_name_a_model_and_cluster_of_their
         ("runs.csv", "layout,step_time_s,model\ntp8,1," + "x" * 300 + ".json\n", "cannot be read"),
         ("runs.json", '[{"layout": [1], "step_time_s": 1}]', "must be text or an object"),
         ("runs.json", '[{"layout": "tp8", "step_time_s": 1, "model": 5}]', "must be text or an object"),
-        ("runs.json", "[", "must be JSON"),
-        ("runs.json", "[" * 5_000, "must be JSON"),
+        ("runs.json", "[", "or JSON"),
+        ("runs.json", "[" * 5_000, "or JSON"),
     ],
 )
 def test_a_file_that_says_no_runs_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:

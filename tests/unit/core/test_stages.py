@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.openapi import field_texts
 from autotuner.core.choices import GradientSync, PayloadPrecision, PipelineSchedule, RankOrder, RankPlacement
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns
@@ -48,6 +47,7 @@ from autotuner.core.stages import (
     stage_layers,
     stages_of_rank,
 )
+from autotuner.core.text import field_texts
 from autotuner.core.units import MIB
 from tests.builders import h100_cluster, step_time
 

@@ -8,12 +8,12 @@ import pytest
 from api.dashboard.new_sweep.checked import read
 from api.dashboard.new_sweep.given import Given, body_of
 from api.dashboard.new_sweep.inputs import AXES, INPUTS, axis_values
-from autotuner.catalog.text import read_links
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.lines import read_links
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings

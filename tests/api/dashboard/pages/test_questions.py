@@ -158,7 +158,7 @@ def test_the_input_that_is_wrong_is_marked_with_its_value_and_the_nearest_and_ke
 def planned(browser: httpx.Client, query: str) -> str:
     """The page once its plan is computed."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while "Comparing clusters" in (page := browser.get(f"/plan?{query}").text):
+    while "data-every-s" in (page := browser.get(f"/plan?{query}").text):
         assert time.monotonic() < give_up_at, "the plan was not computed in time"
         time.sleep(0.2)
     return page

@@ -3,22 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pydantic import TypeAdapter
 
-from api.dashboard.charts.plan_front import plan_front
 from api.dashboard.views.address import DEFAULT, Permalink
 from api.dashboard.views.finding import Words, exact_place, find
-from api.dashboard.views.plan import USUAL, PlanAsked
-from api.openapi import examples
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.choices import Recompute
-from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.layout import Layout
-from autotuner.search.planning.layouts import Interval
-from autotuner.search.planning.plan import Candidate, PlanView
-from autotuner.search.planning.request import Goal
 from tests.api.service import NOW, StoreDriver, app_on
 from tests.builders import (
     cpu_layout,
@@ -139,80 +131,3 @@ def test_a_name_that_nobody_knows_is_refused(driver: StoreDriver) -> None:
         replace(LINK, model="llama-3-71b").job(app_on(driver.store))
     with pytest.raises(NotFound):
         replace(LINK, model="sweep:sw-nothing").job(app_on(driver.store))
-
-
-# ---------------------------------------------------------------- plan asked
-
-
-def asked(**texts: str) -> PlanAsked:
-    return PlanAsked.of({"model": "llama-3-8b", "tokens": "1T", **texts})
-
-
-def test_all_that_is_wrong_is_said_at_once_each_beside_its_input_with_the_value_and_the_nearest() -> None:
-    found = asked(deadline="20", accelerators="h10", seq_len="8192.5")
-    assert [*found.errors] == ["deadline", "seq_len", "accelerators"]
-    assert found.errors["deadline"] == "'20': must be a number of hours, days or weeks; nearest: 20d"
-    assert found.errors["seq_len"] == "'8192.5': must be a whole number; nearest: 8192"
-    assert "h100" in found.errors["accelerators"]
-    assert found.body is None
-
-
-def test_what_was_typed_stays() -> None:
-    found = asked(deadline="soon", prices="h100=cheap")
-    assert (found.texts["deadline"], found.texts["prices"]) == ("soon", "h100=cheap")
-
-
-def test_where_nothing_is_near_the_usual_is_named() -> None:
-    assert (
-        asked(global_batch_size="many").errors["global_batch_size"].endswith(f"nearest: {USUAL['global_batch_size']}")
-    )
-
-
-def test_a_question_without_a_fault_is_a_plan() -> None:
-    found = asked(accelerators="h100, b200", sizes="64", deadline="20d")
-    assert found.errors == {}
-    assert found.body is not None
-    assert found.body.accelerators == ("h100", "b200")
-
-
-# ---------------------------------------------------------------- plan front
-
-DAY_S = 86_400.0
-
-
-def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> Candidate:
-    answer = TypeAdapter(Document[PlanView]).validate_python(examples()["read_plan"]["answer"]).answer
-    assert answer is not None
-    one = answer.contenders[0]
-    run = replace(one.predicted, time_s=Interval.of(days * DAY_S, 0.2), cost=Interval.of(dollars, 0.2))
-    return replace(one, cluster=name, is_on_front=is_on_front, predicted=run)
-
-
-FOUND = (
-    cluster("fast", 10, 2e6, is_on_front=True),
-    cluster("cheap", 40, 1e6, is_on_front=True),
-    cluster("beaten", 45, 3e6, is_on_front=False),
-)
-GOAL = Goal(num_tokens=1e12, deadline_s=30 * DAY_S)
-
-
-def test_the_front_is_named_and_what_it_beats_is_not() -> None:
-    drawn = plan_front(FOUND, GOAL, 896)
-    assert ">fast</text>" in drawn
-    assert ">cheap</text>" in drawn
-    assert ">beaten</text>" not in drawn
-    assert "beaten: 45 days, $3M" in drawn  # what a pointer is told
-
-
-def test_the_deadline_and_intervals_are_drawn() -> None:
-    drawn = plan_front(FOUND, GOAL, 896)
-    assert ">deadline</text>" in drawn
-    assert drawn.count("p-cloud") == 2 * 2  # of both on the front, for a desk and for a phone
-
-
-def test_no_limit_is_drawn_where_there_is_none() -> None:
-    assert "limit" not in plan_front(FOUND, Goal(num_tokens=1e12), 896)
-
-
-def test_one_cluster_alone_is_no_picture() -> None:
-    assert plan_front(FOUND[:1], GOAL, 896) == ""

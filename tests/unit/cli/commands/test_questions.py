@@ -151,7 +151,7 @@ SMALL = ("--accelerators", "h100", "--sizes", "16", "--space", '{"recompute": ["
 def test_own_prices_are_called_yours_and_one_that_nobody_looked_up_recalled(cli: CommandLine) -> None:
     recalled = cli.run("plan", *RUN, "--accelerators", "b200", *SMALL[2:])
     assert "Modal price list, per second times 3,600; recalled, not looked up" in " ".join(recalled.split())
-    assert "may differ today. Give yours with --price" in recalled
+    assert "may differ today. Give your own" in recalled
     assert "recalled" not in cli.run("plan", *RUN, *SMALL)
     text = cli.run("plan", *RUN, *SMALL, "--price", "h100=2.1")
     assert "2.10" in text

@@ -31,7 +31,7 @@ DRY_RUN = "dry-run --model llama-3-70b --cluster h100:64 --global-batch 64 --seq
 REFUSED = [
     (f"predict {GIVEN} --model llama-3-70x", 3, "did you mean 'llama-3-70b'"),
     (f"predict {GIVEN} --cluster h100:63", 2, "nearest legal value"),
-    (f"predict {GIVEN} --global-batch 0", 2, "global_batch_size"),
+    (f"predict {GIVEN} --global-batch 0", 2, "--global-batch = 0: must be above 0"),
     (f"predict {GIVEN} --space {{", 2, "must be JSON"),
     (f"""predict {GIVEN} --space '{{"recompte": ["none"]}}'""", 2, "recompute"),
     (f"predict {GIVEN} --model missing.json", 2, "cannot be read"),
@@ -39,7 +39,7 @@ REFUSED = [
     (f"predict {GIVEN} --server 127.0.0.1", 2, "nearest legal value: http://127.0.0.1:8000"),
     (f"predict {GIVEN} --limit 0", 2, "limit"),
     (f"predict {GIVEN} --stack megatrn", 3, "did you mean 'megatron'"),
-    (f"predict {GIVEN} --seq-len 8.5k", 2, "'8.5k' must be a whole number of tokens, 1 or more, such as 8192 or 8k"),
+    (f"predict {GIVEN} --seq-len 8.5k", 2, "'8.5k': must be a whole number of tokens, 1 or more, such as 8192 or 8k"),
     (f"explain {GIVEN} --layout tp8", 2, "the degrees multiply to 8 ranks, the cluster has 64"),
     (f"explain {GIVEN} --layout fspd64", 2, "nearest legal value: fsdp64"),
     (f"explain {GIVEN} --layout {{", 2, "must be words or JSON"),

@@ -7,9 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api.dashboard.views.plan import USUAL
 from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster
 from autotuner.core import codec
+from autotuner.core.amounts import (
+    listed,
+    read_amount,
+    read_count,
+    read_duration_s,
+    read_number,
+    read_prices,
+    written_amount,
+)
 from autotuner.core.choices import Recompute
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -17,27 +25,17 @@ from autotuner.core.named import resolved
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.report.plan import advice_in_words
 from autotuner.search.asides import Inline
 from autotuner.search.planning.clusters import changed, offers, prices_of, rentable
 from autotuner.search.planning.decision import Belief, Decision, Loss, Told
 from autotuner.search.planning.layouts import job_on
 from autotuner.search.planning.plan import Candidate, Plan, plan, plan_id_of
 from autotuner.search.planning.request import (
-    USUAL_GLOBAL_BATCH,
-    USUAL_SEQ_LEN,
     ChangePrices,
     Failures,
     Goal,
     PlanRequest,
-)
-from autotuner.search.planning.words import (
-    advice_in_words,
-    read_amount,
-    read_duration_s,
-    read_listed,
-    read_numbers,
-    read_prices,
-    written_amount,
 )
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
@@ -66,13 +64,14 @@ def test_a_time_has_its_unit(text: str, seconds: float) -> None:
 def test_times_prices_and_lists_are_read_with_their_units() -> None:
     with pytest.raises(InvalidInput, match="60d"):
         read_duration_s("deadline", "60")
-    assert read_prices("price", ["h100=2.1", "b200 = $3"]) == {"h100": 2.1, "b200": 3.0}
+    assert read_prices("price", "h100=2.1, b200 = $3") == {"h100": 2.1, "b200": 3.0}
     with pytest.raises(InvalidInput, match=r"h200=2\.1"):
-        read_prices("price", ["h200"])
-    assert read_listed("a, b,") == ("a", "b")
-    assert read_numbers("sizes", "8,16.5") == (8.0, 16.5)
-    with pytest.raises(InvalidInput, match="must be a number"):
-        read_numbers("sizes", "8,x")
+        read_prices("price", "h200")
+    assert listed("a, b,") == listed("a\nb") == ("a", "b")
+    assert (read_number("sizes", "16.5"), read_count("sizes", "1,024")) == (16.5, 1024)
+    for text in ("x", "8.5", "inf"):
+        with pytest.raises(InvalidInput, match="must be a "):
+            read_count("sizes", text)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.2.3", "nan", "1e999", "2 trillion"])
@@ -388,7 +387,3 @@ def test_every_factor_meets_every_memory_and_size_and_what_has_no_answer_is_refu
 )
 def test_a_cluster_that_is_likelier_not_the_best_is_said_to_lead_alone(chance: float, said: str) -> None:
     assert advice_in_words("h100:64", chance) == said
-
-
-def test_page_and_command_line_plan_the_same_steps_where_nobody_names_them() -> None:
-    assert (USUAL["seq_len"], USUAL["global_batch_size"]) == (str(USUAL_SEQ_LEN), str(USUAL_GLOBAL_BATCH))

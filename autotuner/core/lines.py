@@ -1,14 +1,17 @@
-"""Phases of a job, lengths of sequences and states of links as people type them: in lines, or as JSON."""
+"""Phases of a job, lengths of sequences, states of links and measured runs as people type them: in lines or as JSON."""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
+from io import StringIO
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from autotuner.core import documents
 from autotuner.core.choices import Precision
@@ -16,6 +19,7 @@ from autotuner.core.codec import without_defaults
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import JobPhase
+from autotuner.core.layout import Layout, parse_words
 from autotuner.core.link import LinkHealth
 from autotuner.core.value import require_one_of
 from autotuner.core.workload import LengthDistribution
@@ -223,6 +227,92 @@ def _states(health: LinkHealth) -> Iterator[str]:
         yield f"{8 * health.bandwidth_bytes_per_s / 1e6:.12g}mbit"
     if health.delay_s or not (health.is_dead or health.bandwidth_bytes_per_s is not None):
         yield f"{health.delay_s:.12g}"
+
+
+# ---------------------------------------------------------------- measured runs
+_SPEEDS = ("step_time_s", "tokens_per_s")
+_WORKLOAD = {"seq_len": "seq_len", "global_batch": "global_batch_size"}
+_COLUMNS = ("layout", *_SPEEDS, "model", "cluster", *_WORKLOAD)
+"""The layout, one of both speeds, and what was not as the request says of its own job."""
+
+Describe: TypeAlias = Callable[[str, str, str], Any]
+"""Makes the document of a model or of a cluster of which it is, of what a row says, and of the path, for errors."""
+
+
+def read_measured(text: str, field: str, workload: Mapping[str, Any], describe: Describe) -> list[dict[str, Any]]:
+    """Return the measured runs of a table as a request carries them.
+
+    Args:
+        text: CSV with a header, or a JSON list of objects with the same names.
+        field: What the runs are called in errors.
+        workload: The job's, for runs that name no other.
+        describe: Reads what a row says of its own model or cluster.
+
+    Raises:
+        InvalidInput: It is no table, or a row names no layout or not one speed.
+    """
+    rows = _measured_objects(text, field) if text.lstrip()[:1] in ("[", "{") else _measured_rows(text, field)
+    return [_measured(row, f"{field}.{number}", workload, describe) for number, row in enumerate(rows)]
+
+
+def _measured_rows(text: str, field: str) -> list[dict[str, Any]]:
+    table = csv.DictReader(StringIO(text, newline=""))
+    _require_columns(table.fieldnames or (), field)
+    return list(table)
+
+
+def _measured_objects(text: str, field: str) -> list[dict[str, Any]]:
+    rows = _parsed(text, field, "a CSV table")
+    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+        raise InvalidInput(field, text[:60], "must be a JSON list of objects")
+    return rows
+
+
+def _require_columns(names: Iterable[str], path: str) -> None:
+    if unknown := [name for name in names if name not in (*_COLUMNS, "is_simulated")]:
+        raise InvalidInput(path, unknown[0], f"is no column; there are {', '.join(_COLUMNS)}")
+
+
+def _measured(row: Mapping[str, Any], path: str, workload: Mapping[str, Any], describe: Describe) -> dict[str, Any]:
+    given = {name: value for name, value in row.items() if value not in (None, "")}
+    if given.pop("is_simulated", False) not in (False, "false", "False", "0"):
+        raise InvalidInput(f"{path}.is_simulated", True, "must be false: what nobody measured teaches nothing")
+    _require_columns(given, path)
+    if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:
+        raise InvalidInput(path, ", ".join(given), f"must have a layout and one of {' and '.join(_SPEEDS)}")
+    layout = given["layout"]
+    run: dict[str, Any] = {"layout": layout if isinstance(layout, dict) else _measured_layout(given, path)}
+    run |= {name: _measured_number(given, name, path) for name in _SPEEDS if name in given}
+    for kind in ("model", "cluster"):
+        if kind in given:
+            whole = given[kind]
+            run[kind] = whole if isinstance(whole, dict) else describe(kind, _measured_text(given, kind, path), path)
+    own = {called: int(_measured_number(given, name, path)) for name, called in _WORKLOAD.items() if name in given}
+    return run | ({"workload": {**workload, **own}} if own else {})
+
+
+def _measured_layout(row: Mapping[str, Any], path: str) -> dict[str, Any]:
+    text = _measured_text(row, "layout", path)
+    if not text.lstrip().startswith("{"):
+        return parse_words(text)
+    document = _parsed(text, f"{path}.layout", "words")
+    documents.read(Layout, document, f"{path}.layout")
+    return cast("dict[str, Any]", document)
+
+
+def _measured_number(row: Mapping[str, Any], name: str, path: str) -> float:
+    try:
+        if math.isfinite(value := float(row[name])):
+            return value
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"{path}.{name}", row[name], "must be a number")
+
+
+def _measured_text(row: Mapping[str, Any], name: str, path: str) -> str:
+    if not isinstance(row[name], str):
+        raise InvalidInput(f"{path}.{name}", row[name], "must be text or an object")
+    return str(row[name])
 
 
 # ---------------------------------------------------------------- shared

@@ -1,0 +1,110 @@
+"""The pages of questions that nothing has to run for. Their addresses are the questions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.dashboard.forms import Question, question_page
+from api.dependencies import AppOf
+from autotuner.core.requests import PhasesRequest, PredictionRequest
+from autotuner.report.jobs import phases_report
+from autotuner.report.plan import plan_report
+from autotuner.report.prediction import predictions_report
+from autotuner.search.planning.plan import PlanView
+from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, PlanRequest
+from autotuner.service.build import App
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_Part = Annotated[Literal["live"] | None, Query()]
+
+# Predictions without a sweep.
+
+PREDICT = Question(
+    title="Predict",
+    lead="The best layouts of a job. Predicted, nothing runs.",
+    topic="Job",
+    button="Predict",
+    request=PredictionRequest,
+    ask=App.predict,
+    report=predictions_report,
+    usual={"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8192", "global_batch": "64"},
+    nothing_asked="How fast every legal layout of this job is predicted to be, whether it fits in memory, and where "
+    "the time of a step goes. Where nothing fits: what is missing, and what would help.",
+)
+
+
+@router.get("/predict")
+def predict_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+    """The job that the address says, or one to begin with, and its best layouts."""
+    return question_page(request, app, PREDICT, part)
+
+
+# The layout of each phase of a job: what switches cost, and what staying would.
+
+PHASES = Question(
+    title="Job phases",
+    lead="The best layout for each phase of a training run. Predicted, nothing runs.",
+    topic="Job and phases",
+    button="Predict",
+    request=PhasesRequest,
+    ask=App.phases,
+    report=phases_report,
+    usual={
+        "model": "llama-3-8b",
+        "cluster": "h100:32",
+        "seq_len": "8192",
+        "global_batch": "512",
+        "tokens": "1T",
+        "phases": "warm-up: 5 %; batch 128\nmain: 75 %\nthin network: 15 %; bandwidth 10gbit\n"
+        "long: 5 %; seq_len 131072; batch 32",
+    },
+)
+
+
+@router.get("/phases")
+def phases_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+    """The job that the address says, or one to begin with; what is wrong with it stands in the place of the answer."""
+    return question_page(request, app, PHASES, part)
+
+
+# Plans: which cluster to take for a training run.
+
+_FIRST_WAIT_S = 0.3
+"""Plans that were computed before are shown at once; others say how far they are."""
+
+
+def _planned(app: App, request: PlanRequest) -> PlanView:
+    """The plan as far as it is computed."""
+    run, _ = app.start(request)
+    return PlanView.of(app.read("plan", run.id, _FIRST_WAIT_S))
+
+
+PLAN = Question(
+    title="Plan",
+    lead="Which cluster to take for a training run. Predicted, nothing runs.",
+    topic="Training run",
+    button="Compare clusters",
+    request=PlanRequest,
+    ask=_planned,
+    report=lambda request, view: plan_report(view),
+    usual={
+        "model": "llama-3-70b",
+        "tokens": "2T",
+        "deadline": "60d",
+        "seq_len": f"{USUAL_SEQ_LEN}",
+        "global_batch": f"{USUAL_GLOBAL_BATCH}",
+    },
+    progress=lambda view: None if view.answer is not None else (view.num_done, view.num_known),
+    nothing_asked="Which cluster of the catalog trains this model in time and for least, how sure that is, what one "
+    "more node, twice the network or more memory would buy, and which small sweep to run before you spend the money. "
+    "It takes some seconds.",
+)
+
+
+@router.get("/plan")
+def plan_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+    """The form, and beside it the plan that the address asks for, or how far it is computed."""
+    return question_page(request, app, PLAN, part)

@@ -1,0 +1,153 @@
+"""Amounts as people type them: tokens, times, money, bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from autotuner.core.errors import InvalidInput
+
+_GIGA = 1e9
+_BINARY = {"k": 1024, "m": 1024**2}
+"""Tokens of a sequence by the letter behind a number, upper or lower case."""
+
+_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_AMOUNT = re.compile(rf"\$?({_NUMBER}(?:[eE][+]?[0-9]{{1,2}})?) ?([KMBTkmbt]?)")
+_DURATION = re.compile(rf"({_NUMBER}) ?(h|d|w|hours?|days?|weeks?)")
+_PRICE = re.compile(rf"\s*([^\s=]+)\s*=\s*\$?({_NUMBER})\s*")
+
+
+def read_amount(field: str, text: str) -> float:
+    """A number, with a letter for thousands and more: ``15.6T``, ``2e12``, ``$3.5M``.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
+    if found is None:
+        raise InvalidInput(field, text, "must be a number, with K, M, B or T behind it for thousands and more", "2T")
+    return float(found[1]) * _SCALES[found[2].upper()]
+
+
+def written_amount(value: float) -> str:
+    """The same the other way: ``15.6T``."""
+    letter, scale = next(((letter, one) for letter, one in reversed(_SCALES.items()) if value >= one), ("", 1.0))
+    return f"{value / scale:g}{letter}"
+
+
+def read_duration_s(field: str, text: str) -> float:
+    """A time with its unit, in seconds: ``60d``, ``8 weeks``, ``36h``.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        number = re.match(_NUMBER, text.strip())
+        rule = "must be a number of hours, days or weeks"
+        raise InvalidInput(field, text, rule, f"{number[0]}d" if number else "60d")
+    return float(found[1]) * _UNITS_S[found[2][0]]
+
+
+def written_duration(seconds: float) -> str:
+    """The same the other way: ``60d``, or ``36h`` where that is no number of days."""
+    days = seconds / _UNITS_S["d"]
+    return f"{days:g}d" if days.is_integer() else f"{seconds / _UNITS_S['h']:g}h"
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The parts of a text: on a line each, or on one line with commas between."""
+    parts = text.split("\n" if "\n" in text.strip() else ",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def read_prices(field: str, text: str) -> dict[str, float]:
+    """US dollars per hour by accelerator: ``h100=2.1, b200=4``.
+
+    Raises:
+        InvalidInput: A part is no such price.
+    """
+    found = {}
+    for part in listed(text):
+        price = _PRICE.fullmatch(part)
+        if price is None:
+            raise InvalidInput(
+                field, part, "must be an accelerator and the dollars of an hour of it", _nearest_price(part)
+            )
+        found[price[1]] = float(price[2])
+    return found
+
+
+def written_prices(prices: Mapping[str, float]) -> str:
+    """The same the other way."""
+    return ", ".join(f"{name}={price:g}" for name, price in prices.items())
+
+
+def _nearest_price(text: str) -> str:
+    """What stands there, be it an accelerator or a number, with the other beside it."""
+    name = text.partition("=")[0].strip()
+    return f"h100={name}" if re.fullmatch(_NUMBER, name) else f"{name or 'h100'}=2.1"
+
+
+def read_tokens(field: str, text: str) -> int:
+    """Return the tokens of a sequence: ``8192``, ``8k``, ``1M``.
+
+    Raises:
+        InvalidInput: It is no whole number of 1 or more, with or without k or m behind it.
+    """
+    said = text.strip().replace(",", "")
+    unit = _BINARY.get(said[-1:].lower(), 1)
+    digits = said[:-1] if unit > 1 else said
+    number = int(digits) if re.fullmatch(r"[0-9]{1,18}", digits) else 0
+    if number < 1:
+        rule = "must be a whole number of tokens, 1 or more, such as 8192 or 8k (k = 1,024 and m = 1,048,576)"
+        raise InvalidInput(field, text[:60], rule)
+    return number * unit
+
+
+def read_giga(field: str, text: str) -> float:
+    """Return thousands of millions: ``40``.
+
+    Raises:
+        InvalidInput: It is no number.
+    """
+    return _GIGA * read_number(field, text)
+
+
+def read_gigabytes(field: str, text: str) -> int:
+    """Return bytes of a number of GB; errors as of ``read_giga``."""
+    return round(read_giga(field, text))
+
+
+def written_giga(value: float) -> str:
+    """Return the text that ``read_giga`` reads as that value."""
+    return f"{value / _GIGA:g}"
+
+
+def read_number(field: str, text: str) -> float:
+    """Return a number.
+
+    Raises:
+        InvalidInput: It is none; with the first that stands in the text.
+    """
+    try:
+        return float(text.replace(",", ""))
+    except ValueError as error:
+        found = re.search(_NUMBER, text)
+        raise InvalidInput(field, text[:60], "must be a number", found[0] if found else None) from error
+
+
+def read_count(field: str, text: str) -> int:
+    """Return a whole number.
+
+    Raises:
+        InvalidInput: It is none; with the nearest.
+    """
+    number = read_number(field, text)
+    if not number.is_integer():  # neither is what is no number, or has no end
+        nearest = round(number) if abs(number) < 1e18 else None
+        raise InvalidInput(field, text[:60], "must be a whole number", nearest)
+    return int(number)

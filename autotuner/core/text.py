@@ -1,0 +1,440 @@
+"""Inputs: what a person types to ask a question, on a command line or in a form.
+
+A request is a tree of values; people type its leaves. ``inputs_of`` lists these: ``goal.deadline_s`` is the flag
+``--deadline`` and the input *Deadline*. ``to_document`` makes of the texts the JSON document that REST takes, so that
+they are checked in the same way on every surface.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from itertools import pairwise
+from os.path import isfile
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+from autotuner.core.amounts import listed, read_count, read_number
+from autotuner.core.choices import Choice
+from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.codec import to_plain, without_defaults
+from autotuner.core.documents import GivenFields, InWords, Name
+from autotuner.core.errors import InvalidDocument, InvalidInput
+from autotuner.core.job import JobPhase
+from autotuner.core.layout import Layout
+from autotuner.core.lines import read_lengths, read_links, read_measured, read_phases
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.named import named_by
+from autotuner.core.requests import MeasuredRun
+from autotuner.core.space import SearchSpace
+from autotuner.core.value import Flag, Hint, Rare, Topic, Typed, mark_of
+from autotuner.core.workload import LengthDistribution
+
+
+# ---------------------------------------------------------------- inputs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One text that a person types."""
+
+    name: str
+    """Of the input in a form and in an address: ``price_limit``."""
+    path: tuple[str, ...]
+    """Of the field in the request."""
+    hint: Any
+    """Type of the field, with its marks."""
+    doc: str
+    """What the field is."""
+    topic: str
+    """What it is about, with others; empty: the question itself."""
+    is_rare: bool
+    """Few people set it."""
+    is_required: bool
+    """The question cannot be asked without it."""
+    preset: Any
+    """What the field holds where nobody says anything; ``MISSING`` where somebody must."""
+
+    @property
+    def flag(self) -> str:
+        """Its option on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its own name and those of its field, which addresses may have, too."""
+        return (self.name, _short(self.path[-1]), self.path[-1])
+
+    @property
+    def label(self) -> str:
+        """Its name for people, with the unit of numbers that are typed without one: ``Storage, GB/s``."""
+        whole = _short(self.path[-1])
+        name = whole if whole == f"{self.name}s" else self.name
+        unit = self.example.removeprefix("in ") if self.example.startswith("in ") else ""
+        if not self.example and self.path[-1] != _short(self.path[-1]) and self.path[-1].endswith("_s"):
+            unit = "s"
+        return ", ".join(filter(None, (_LABELS.get(name, name.replace("_", " ").capitalize()), unit)))
+
+    @property
+    def kind(self) -> Any:
+        """The type of the field, without None and marks."""
+        return _plain(self.hint)
+
+    @property
+    def item(self) -> Any:
+        """The type of what the field holds several of, with its marks; of any other field its own type."""
+        return _without_none(get_args(self.kind)[0]) if self.is_list else self.hint
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the field holds several of a kind."""
+        return get_origin(self.kind) is tuple
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is either so or not."""
+        return self.kind is bool
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether a text of several lines is usual."""
+        return _plain(self.item) in (JobPhase, LinkHealth, MeasuredRun)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an option says one of several."""
+        return (self.is_list and self.named is not None) or (get_origin(self.kind) is dict and not self.is_object)
+
+    @property
+    def named(self) -> type[Any] | None:
+        """What it may name; None where it takes no name."""
+        return named_by(self.item)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Words that may be typed; empty where any text may."""
+        kind: Any = self.kind
+        if self.is_flag:
+            return ("yes", "no")
+        if get_origin(kind) is Literal:
+            return tuple(map(str, get_args(kind)))
+        if isinstance(kind, type) and issubclass(kind, Choice):
+            return tuple(kind.labels())
+        return tuple(str(one.value) for one in kind) if isinstance(kind, type) and issubclass(kind, Enum) else ()
+
+    @property
+    def default(self) -> str:
+        """What stands for nothing, as a person would type it; empty where nothing is a value, too."""
+        return "" if self.preset is MISSING else to_text(self.preset, self)
+
+    @property
+    def placeholder(self) -> str:
+        """What an empty input shows."""
+        hint = mark_of(self.hint, Hint)
+        return hint.text if hint else "" if self.example.startswith("in ") else self.example
+
+    @property
+    def example(self) -> str:
+        """Texts that can be read; empty where the kind of the field says it all."""
+        typed = _typed(self)
+        given = mark_of(self.hint, GivenFields)
+        kind = given.cls if given else self.named or _plain(self.item)
+        return typed.example if typed else _EXAMPLES.get(kind, "")
+
+    @property
+    def help(self) -> str:
+        """What it is, in the first sentence of what is said of the field, with an example of what can be typed."""
+        said = " ".join(self.doc.replace("``", "").split())
+        first = re.sub(r"; (?!empty: ).*", "", re.split(r"(?<=\.) ", said)[0].rstrip("."))
+        example = f" ({self.example})" if self.example and self.example not in first else ""
+        return f"{first}{example}."
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is said by JSON, or by words in its place."""
+        return mark_of(self.hint, GivenFields) is not None or mark_of(self.hint, InWords) is not None
+
+    @property
+    def may_be_file(self) -> bool:
+        """Whether a path of a file may stand for it on a command line."""
+        return self.is_object or self.named in (TransformerSpec, Cluster) or _plain(self.item) in _LINES
+
+    @property
+    def has_words(self) -> bool:
+        """Whether words may stand in the place of JSON."""
+        given = mark_of(self.hint, GivenFields)
+        return given is None or given.takes_name
+
+
+_LABELS: Mapping[str, str] = {"seq_len": "Sequence length"}
+"""Of names that are no words."""
+
+_EXAMPLES: Mapping[Any, str] = {
+    Cluster: "h100:64",
+    Layout: "fsdp8 tp4 mb1 sp",
+    SearchSpace: '{"recompute": ["none", "full"]}',
+    Tariff: 'france, or {"energy_price_per_kwh": 0.2}',
+    TransformerSpec: "llama-3-8b",
+    LengthDistribution: "1-128:6, 512:3",
+    LinkHealth: "2_3; 0.06 | inter_node; 200mbit",
+    JobPhase: "main: 95 % | long: 5 %; seq_len 131072; batch 64",
+    MeasuredRun: "a CSV table with the columns layout and step_time_s or tokens_per_s",
+}
+
+
+def inputs_of(request: type[Any]) -> tuple[Input, ...]:
+    """Return the inputs of a request: the usual ones in the order of its fields, by topic, then the rare ones."""
+    return _inputs_of(request)  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _inputs_of(request: type[Any]) -> tuple[Input, ...]:
+    found = tuple(_leaves(request, (), "", is_rare=False, is_required=True))
+    topics = list(dict.fromkeys(one.topic for one in found))
+    return tuple(sorted(found, key=lambda one: (one.is_rare, bool(one.topic), topics.index(one.topic))))
+
+
+def _leaves(cls: type[Any], path: tuple[str, ...], topic: str, *, is_rare: bool, is_required: bool) -> Iterator[Input]:
+    hints = get_type_hints(cls, include_extras=True)
+    texts = {name: text for base in reversed(cls.__mro__) for name, text in field_texts(base).items()}
+    for field in fields(cls):
+        hint, here = hints[field.name], (*path, field.name)
+        about = mark_of(hint, Topic)
+        title, rare = about.title if about else topic, is_rare or mark_of(hint, Rare) is not None
+        preset = _preset(field)
+        required = is_required and preset is MISSING
+        if is_dataclass(kind := _plain(hint)) and preset is not None and _is_tree(hint):
+            yield from _leaves(kind, here, title, is_rare=rare, is_required=required)  # type: ignore[arg-type]
+            continue
+        flag = mark_of(hint, Flag)
+        name = flag.name.replace("-", "_") if flag else _short(field.name)
+        yield Input(
+            name=name,
+            path=here,
+            hint=hint,
+            doc=texts.get(field.name, name),
+            topic=title,
+            is_rare=rare,
+            is_required=required,
+            preset=preset,
+        )
+
+
+def _is_tree(hint: Any) -> bool:
+    """Return whether people say a value by its fields, not by one text."""
+    return all(mark_of(hint, kind) is None for kind in (InWords, Typed, Name))
+
+
+def _preset(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _short(name: str) -> str:
+    """Return the name of a field without what texts say themselves: that it is a number, and its unit."""
+    short = name.removeprefix("num_")
+    return short if short.endswith("per_s") else short.removesuffix("_s")
+
+
+def _plain(hint: Any) -> Any:
+    """Return a type without None beside it and without marks."""
+    hint = _without_none(hint)
+    return _plain(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+def _without_none(hint: Any) -> Any:
+    inner = [each for each in get_args(hint) if each is not NoneType]
+    return inner[0] if NoneType in get_args(hint) and len(inner) == 1 else hint
+
+
+def _typed(one: Input) -> Typed | None:
+    return mark_of(one.hint, Typed) or mark_of(one.item, Typed)
+
+
+# ---------------------------------------------------------------- what is said of fields
+def field_texts(cls: type[Any]) -> Mapping[str, str]:
+    """Read the docstring behind each field of a class, by name; fields that it inherits are left out."""
+    return {} if cls is object else _texts_by_class(cls.__module__).get(cls.__name__, {})
+
+
+@cache
+def _texts_by_class(module: str) -> dict[str, dict[str, str]]:
+    classes = [
+        node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        one.name: {
+            declared.target.id: text.value.value
+            for declared, text in pairwise(one.body)
+            if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        }
+        for one in classes
+    }
+
+
+# ---------------------------------------------------------------- texts to a document
+ReadFile: TypeAlias = Callable[[str, str], str]
+"""Returns the text of the file that has a path; the second text is the field, for errors."""
+
+
+def to_document(
+    inputs: Iterable[Input], texts: Mapping[str, str], *, read_file: ReadFile | None = None
+) -> dict[str, Any]:
+    """Return the JSON document that the texts describe; empty texts are left out.
+
+    Args:
+        inputs: Of the request.
+        texts: By the name of the input.
+        read_file: A text may be the path of a file that holds the value: on command lines, never for a service.
+
+    Raises:
+        InvalidDocument: With every text that is not in the notation of its input; the field is that of the request.
+    """
+    document: dict[str, Any] = {}
+    wrong: list[InvalidInput] = []
+    for one in inputs:
+        text = texts.get(one.name, "").strip()
+        if not text:
+            continue
+        holder = document
+        for name in one.path[:-1]:
+            holder = holder.setdefault(name, {})
+        try:
+            holder[one.path[-1]] = _parsed(one, text, document.get("workload", {}), read_file)
+        except InvalidInput as error:
+            wrong += error.complaints
+    if wrong:
+        raise InvalidDocument(wrong)
+    return document
+
+
+def input_for(inputs: Iterable[Input], path: str) -> Input | None:
+    """Return the input that a field's path is about; None where it is about none."""
+    words, known = path.split("."), tuple(inputs)
+    by_path = (one for one in known if tuple(words[: len(one.path)]) == one.path)
+    within = (one for one in known if one.path[: len(words)] == tuple(words))
+    by_name = (one for word in reversed(words) for one in known if word in one.names)
+    return next(by_path, None) or next(within, None) or next(by_name, None)
+
+
+def in_words_of(inputs: Iterable[Input], error: InvalidInput) -> InvalidDocument:
+    """Return an error about a request with flags in the place of its fields."""
+    known, found = tuple(inputs), []
+    for each in error.complaints:
+        about = input_for(known, each.field)
+        path = "" if about is None else ".".join(about.path)
+        rest = each.field[len(path) + 1 :] if each.field.startswith(f"{path}.") else ""
+        field = each.field if about is None else f"{about.flag} {rest}".strip()
+        found.append(InvalidInput(field, each.value, each.rule, each.nearest))
+    return InvalidDocument(found)
+
+
+def _parsed(one: Input, text: str, workload: Mapping[str, Any], read_file: ReadFile | None) -> Any:
+    """Return the JSON value of a text, or of the file that it names; objects and lists may be written as JSON."""
+    field = ".".join(one.path)
+    if _plain(one.item) is MeasuredRun:
+        text = read_file(text, field) if read_file and not text.startswith("[") else text
+        return read_measured(text, field, workload, lambda kind, said, path: _described(said, path, read_file))
+    if typed := mark_of(one.hint, Typed):
+        return typed.read(field, text)
+    if one.is_list and _plain(one.item) not in _LINES and text[:1] != "[":
+        return [_one(one, part, field, read_file) for part in listed(text)]
+    return _one(one, text, field, read_file)
+
+
+def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
+    """Return the JSON value of a text that says one thing, or one in lines."""
+    item = _plain(one.item)
+    if typed := mark_of(one.item, Typed):
+        return typed.read(field, text)
+    if one.named is not None:
+        return _described(text, field, read_file)
+    may_be_file = read_file is not None and (item in _LINES or one.is_object)
+    if read_file is not None and may_be_file and _is_file(text):
+        text = read_file(text, field).strip()
+    if item in _LINES:
+        value = _LINES[item](text)
+        return [without_defaults(each) for each in value] if isinstance(value, tuple) else to_plain(value)
+    if text[:1] == "{" or (one.is_object and not one.has_words):
+        return _json(text, field, "words or JSON" if one.has_words else "JSON")
+    if item is bool:
+        return _yes(field, text)
+    if item is int or item is float:
+        return _number(field, text, item, ", others behind commas" if one.is_list else "")
+    return text.lower() if one.is_object else text
+
+
+def _described(text: str, field: str, read_file: ReadFile | None) -> Any:
+    """Return the name of a model or of a cluster, or what describes it, under the name of its file if it has none."""
+    if text[:1] == "{":
+        return _json(text, field, "a name or JSON")
+    if read_file is None or not _is_file(text):
+        return text
+    document, path = _json(read_file(text, field), field, "JSON"), Path(text)
+    if not isinstance(document, dict):
+        raise InvalidInput(field, text[:60], "must be a JSON object")
+    if "model_type" not in document:
+        return {"name": path.stem, **document}
+    name = path.parent.name if path.stem == "config" else path.stem
+    return {"_name_or_path": name, **document} if name else document
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(".json") or isfile(text)  # which a text of any length may be asked
+
+
+def _json(text: str, field: str, form: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(field, text[:60], f"must be {form} ({error})") from error
+
+
+def _number(field: str, text: str, kind: type[Any], others: str) -> Any:
+    try:
+        return (read_count if kind is int else read_number)(field, text)
+    except InvalidInput as error:
+        raise InvalidInput(field, error.value, f"{error.rule}{others}", error.nearest) from error
+
+
+def _yes(field: str, text: str) -> bool:
+    if text.lower() not in ("yes", "no"):
+        raise InvalidInput(field, text, "must be yes or no", "yes")
+    return text.lower() == "yes"
+
+
+_LINES: Mapping[Any, Callable[[str], Any]] = {
+    LengthDistribution: read_lengths,
+    LinkHealth: read_links,
+    JobPhase: read_phases,
+    MeasuredRun: str,
+}
+"""What reads a kind of value that people write in lines."""
+
+
+# ---------------------------------------------------------------- values to texts
+def to_text(value: Any, one: Input) -> str:
+    """Return the value of a field as a person would type it; empty for none."""
+    typed = mark_of(one.hint, Typed)
+    if value is None or (not value and isinstance(value, (tuple, Mapping))):
+        return ""
+    if typed:
+        return typed.written(value)
+    if isinstance(value, tuple):
+        each = mark_of(one.item, Typed)
+        return ", ".join(each.written(item) if each else _word(item) for item in value)
+    return _word(value)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    plain = to_plain(value)
+    return f"{plain:g}" if isinstance(plain, float) else plain if isinstance(plain, str) else json.dumps(plain)

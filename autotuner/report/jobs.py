@@ -1,0 +1,208 @@
+"""Reports of a job's phases, and of its layers of communication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotuner.core.amounts import written_amount
+from autotuner.core.requests import JobRequest, PhasesRequest
+from autotuner.core.units import format_duration
+from autotuner.report.charts import Block as Part
+from autotuner.report.charts import Stack, Stacks
+from autotuner.report.report import (
+    Cells,
+    Column,
+    Figure,
+    Lines,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    Source,
+    Table,
+    predicted,
+)
+from autotuner.report.words import cluster_in_words, number, sentence
+from autotuner.search.explain.layers import LayerGain, LayerReport, SweepLayers
+from autotuner.search.planning.phases import Course, PhaseChoice, PhasesPlan
+from autotuner.search.text.sentences import in_sentences, percent, signed
+
+_WIDE = 896
+"""Pixels of a picture beside inputs."""
+
+
+def job_named(request: JobRequest) -> str:
+    """Return the model and the cluster of a request: ``llama-3-8b on h100:64``."""
+    model = request.model if isinstance(request.model, str) else request.model.name
+    return f"{model} on {cluster_in_words(request.cluster)}"
+
+
+# ---------------------------------------------------------------- phases
+def phases_report(request: PhasesRequest, plan: PhasesPlan) -> Report:
+    """The best layout of each phase, whole ways through all of them, and why."""
+    return Report(
+        headline=f"{job_named(request)}, {written_amount(request.num_tokens)} tokens",
+        sections=(
+            Section(blocks=(tuple(_phases_figures(plan)),)),
+            Section(
+                title="Ways through all phases",
+                blocks=(
+                    _course_bars(plan),
+                    Lines(items=tuple(map(sentence, plan.sentences))),
+                    _courses(plan),
+                    Lines(items=() if plan.statics else ("No layout can run in every phase.",)),
+                ),
+            ),
+            Section(title="The best, phase by phase", blocks=(_phases(plan.best),)),
+            Section(blocks=(Lines(items=(in_sentences(plan.caveats),), is_quiet=True),)),
+        ),
+    )
+
+
+def _phases_figures(plan: PhasesPlan) -> Iterator[Figure]:
+    yield Figure("whole training, predicted", predicted(plan.best.total_s, "long_duration"), is_first=True)
+    yield Figure("switches", (f"{plan.best.num_switches}", Quiet(f"{format_duration(plan.switch_s)} each")))
+    if plan.saved_s is not None:
+        staying = Quiet(f"of {number(plan.statics[0].total_s, 'long_duration')}")
+        yield Figure("less than staying", (predicted(plan.saved_s, "long_duration"), staying))
+
+
+_PHASE = (
+    Column("phase", is_number=False),
+    Column("layout", is_number=False, may_wrap=True),
+    *map(Column, ("steps", "step", "takes")),
+    Column("switch into it", is_number=False),
+)
+
+
+def _phases(best: Course) -> Table:
+    return Table(columns=_PHASE, rows=[_phase(choice) for choice in best.choices])
+
+
+def _phase(choice: PhaseChoice) -> tuple[Cells, ...]:
+    switch: Cells = predicted(choice.switch_s, "duration") if choice.switch_s else "stays"
+    if choice.label != choice.fastest:
+        faster = predicted(choice.fastest_s, "long_duration")
+        switch = (switch, Quiet(f"{choice.fastest} would take"), faster)  # type: ignore[assignment]  # a cell
+    return (
+        choice.phase,
+        choice.layout,
+        predicted(choice.num_steps, "count"),
+        predicted(choice.step_s, "s", choice.relative_error),
+        predicted(choice.expected_s, "long_duration"),
+        switch,
+    )
+
+
+_WAY = (Column("way", is_number=False, may_wrap=True), *map(Column, ("switches", "takes", "longer by")))
+
+
+def _courses(plan: PhasesPlan) -> Table:
+    """The best course, each phase in its own fastest layout, and those that stay in one."""
+    rows = [("best", plan.best), ("each phase its own fastest", plan.greedy)]
+    rows += [(f"stay in {one.choices[0].label}", one) for one in plan.statics]
+    return Table(columns=_WAY, rows=[_course(name, one, plan.best.total_s) for name, one in rows])
+
+
+def _course(name: str, course: Course, best_s: float) -> tuple[Cells, ...]:
+    more_s = course.total_s - best_s
+    more: Cells = (predicted(more_s, "long_duration"), Quiet(percent(more_s / best_s))) if more_s > 0 else ""
+    return (name, f"{course.num_switches}", predicted(course.total_s, "long_duration"), more)
+
+
+_LOOKS = ("forward", "weight", "optimizer", "communication")
+"""Fills of the phases, by turns: neighbours differ in both schemes."""
+
+
+def _course_bars(plan: PhasesPlan) -> Stacks:
+    """The ways on one axis of time: a block for each phase, hatched where layouts change."""
+    shown = [("best", plan.best)]
+    shown += [("each fastest", plan.greedy)] if plan.greedy != plan.best else []
+    staying = zip(("staying", "staying, 2nd"), plan.statics, strict=False)
+    shown += [(name, one) for name, one in staying if one != plan.best]
+    rows = [_bar(name, course, is_first=course is plan.best) for name, course in shown]
+    totals = ", ".join(f"{row.name} {row.told}" for row in rows)
+    says = f"Ways through all phases on one axis of time: {totals}. Hatched: layouts are switched."
+    return Stacks(says=says, unit="long_duration", rows=rows, is_joined=True, wide=_WIDE)
+
+
+def _bar(name: str, course: Course, *, is_first: bool) -> Stack:
+    blocks = []
+    for place, choice in enumerate(course.choices):
+        blocks.append(Part(name="switch", look="idle", value=choice.switch_s))
+        look = _LOOKS[place % len(_LOOKS)]
+        blocks.append(Part(name=f"{choice.phase}: {choice.label}", look=look, value=choice.expected_s))
+    told = number(course.total_s, "long_duration")
+    return Stack(name=name, blocks=blocks, is_predicted=True, told=told, is_strong=is_first)
+
+
+# ---------------------------------------------------------------- layers
+LAYERS = "What each layer of communication gives"
+
+
+def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = False) -> Report:
+    """What each layer of communication gives to a job, by prediction and among the trials of a sweep."""
+    sections = [_layers("By prediction", found.predicted, "expected MFU", "layouts")]
+    if found.measured is not None:
+        sections.append(_layers("Among trials", found.measured, "reached", "trials"))
+    elif is_of_sweep:
+        nothing = "No trial has a result yet that leaves the options of later layers alone."
+        sections.append(Section(title="Among trials", blocks=(Lines(items=(nothing,)),)))
+    note = "Options of later layers stay at their defaults, so that no layer is worse than the one before it."
+    sections.append(Section(blocks=(Lines(items=(note,), is_quiet=True),)))
+    return Report(headline=LAYERS, facts=(job,) if job else (), sections=sections)
+
+
+def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Section:
+    """One table with its picture; what was measured is ink, and predictions are pencil."""
+    is_measured = counted_as == "trials"
+    source: Source = "measured" if is_measured else "predicted"
+    is_share = all(gain.value <= 1 for gain in report.gains)
+    columns = (
+        Column("up to layer", is_number=False),
+        Column("layout", is_number=False, may_wrap=True),
+        *map(Column, ("step", value, "gain", counted_as)),
+        Column("what it changes", is_number=False, may_wrap=True),
+    )
+    rows = [
+        (
+            str(gain.layer),
+            gain.layout if gain.change or not place else Quiet("the same"),
+            Quantity(value=gain.step_time_s, unit="s", source=source),
+            Quantity(value=gain.value, unit="share" if is_share else "", source=source),
+            Quantity(value=gain.gain, unit="signed_share", source=source) if gain.change and place else "",
+            f"{gain.num_layouts:,}",
+            gain.change or ("nothing" if place else ""),
+        )
+        for place, gain in enumerate(report.gains)
+    ]
+    lines = (_total(report), *(in_sentences([caveat]) for caveat in report.caveats))
+    bars = _layer_bars(report, is_measured=is_measured)
+    return Section(title=title, blocks=(bars, Table(columns=columns, rows=rows), Lines(items=lines, is_quiet=True)))
+
+
+def _total(report: LayerReport) -> str:
+    """What all of them give together."""
+    if not any(gain.change for gain in report.gains[1:]):
+        return "All together give nothing over strategy alone."
+    return f"All together give {percent(report.total_gain)} more than strategy alone."
+
+
+def _layer_bars(report: LayerReport, *, is_measured: bool) -> Stacks:
+    """A bar for each layer: what the best reaches beside strategies alone, and what the layer adds."""
+    first, before, rows = report.gains[0].value, 0.0, []
+    for place, gain in enumerate(report.gains):
+        reached = gain.value / first
+        rows.append(_layer_bar(gain, before if place else reached, reached, is_measured=is_measured))
+        before = reached
+    says = "What the best layout reaches, as a share of what strategies alone reach. "
+    return Stacks(says=says + "; ".join(gain.sentence for gain in report.gains), unit="share", rows=rows, wide=_WIDE)
+
+
+def _layer_bar(gain: LayerGain, before: float, reached: float, *, is_measured: bool) -> Stack:
+    blocks = [Part(name="the best", look="mem" if is_measured else "p-band", value=min(before, reached))]
+    is_gain = bool(gain.change) and reached > before
+    blocks += [Part(name="what it adds", look="gain", value=reached - before)] if is_gain else []
+    return Stack(
+        name=str(gain.layer), blocks=blocks, is_predicted=not is_measured, told=signed(gain.gain) if is_gain else ""
+    )
