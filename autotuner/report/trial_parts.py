@@ -52,7 +52,6 @@ from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.explain.step_parts import StepPart, StepParts
 from autotuner.search.text.links import event_in_words
 from autotuner.search.text.sentences import percent
-from autotuner.search.text.trials import overlap_sentence, time_to_loss_in_words
 
 _MOST_STEPS = 400
 """Steps drawn; of more, every n-th is: a picture has no more columns of pixels than that."""
@@ -190,6 +189,14 @@ def _kinds(explanation: Explanation) -> Folded:
 def highest_mfu(mfu: float, precision_utilization: float | None) -> float:
     """Return what bounds the interval of a predicted MFU: the peak of the layout's own precision."""
     return mfu / precision_utilization if precision_utilization else max(1.0, mfu)
+
+
+def overlap_sentence(predicted: float | None, measured: float | None) -> str:
+    """Return both shares of the bytes of gradients that are reduced early; empty where nothing is reduced."""
+    if predicted is None:
+        return ""
+    told = f"{percent(predicted)} predicted" + ("" if measured is None else f", {percent(measured)} measured")
+    return f"Gradients whose reduction starts before the last backward pass ends: {told}, by bytes."
 
 
 # ------------------------------------------------------------------ memory
@@ -393,3 +400,19 @@ def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
         words.append("The curves are training losses; compared was the loss on held-out text after the last step.")
     blocks = (chart, Lines(items=(" ".join(words),), is_quiet=True))
     return Section(id="losses", title="Loss gate", blocks=blocks, glyphs=glyphs)
+
+
+def time_to_loss_in_words(gate: GateResult, step_time_s: float | None) -> str:
+    """Return when a candidate with that step time, and its reference, come to the reference's last loss.
+
+    Empty where that is not known.
+    """
+    if gate.target_loss is None or gate.reference_steps is None or gate.steps_to_loss is None:
+        return ""
+    mine = f"{gate.steps_to_loss:.1f} steps"
+    if step_time_s is not None:
+        mine += f", {format_seconds(gate.steps_to_loss * step_time_s)}"
+    theirs = f"{gate.reference_steps} steps"
+    if gate.reference_time_to_loss_s is not None:
+        theirs += f", {format_seconds(gate.reference_time_to_loss_s)} in its gate"
+    return f"to the loss {gate.target_loss:.3f}: {mine}; its reference: {theirs}"

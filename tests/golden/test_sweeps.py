@@ -32,6 +32,7 @@ from autotuner.core.trial import FailureKind, Trial, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.report.trial_parts import time_to_loss_in_words
 from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
 from autotuner.search.explain.links import trial_link_timelines
@@ -49,7 +50,6 @@ from autotuner.search.text.trials import (
     facts,
     findings_in_words,
     phases,
-    time_to_loss_in_words,
     unranked_in_words,
 )
 from autotuner.store.sql import memory_store

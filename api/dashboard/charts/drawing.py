@@ -10,8 +10,6 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
-from autotuner.core.units import GIGA, KILO, MEGA, TERA
-
 # SVG made in Python: elements that escape what they are given, and whole pictures with a name for who cannot see
 # them.
 #
@@ -151,20 +149,6 @@ def signed_percent(share: float) -> str:
     if round(share, 9) == 0:
         return "0"
     return f"{'+' if share > 0 else '−'}{abs(100 * share):.3g} %"
-
-
-def whole_marks(first: int, last: int, most: int) -> tuple[int, ...]:
-    """The first number, and round ones up to the last, no more than that many in all."""
-    if last <= first:
-        return (first,)
-    step = max(1, round(round_step((last - first) / max(1, most - 1))))
-    return (first, *(mark for mark in range(step, last + 1, step) if mark - first > step / 2))
-
-
-def byte_unit(most: float) -> tuple[float, str]:
-    """Return the number to divide bytes by, and their unit then: ``(1e9, "GB")``."""
-    units = ((TERA, "TB"), (GIGA, "GB"), (MEGA, "MB"), (KILO, "kB"))
-    return next(((float(scale), unit) for scale, unit in units if most >= scale), (1.0, "B"))
 
 
 # Scales: from values to pixels.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, RunGroup
 from autotuner.core.complexity import burdens_of
-from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Breakdown, Footprint, Measurement, Power
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Trial, Waiting
@@ -137,14 +137,6 @@ def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
         PhaseShare(name=name, seconds=seconds, share=seconds / breakdown.step_s) for name, seconds in found if seconds
     ]
     return tuple(sorted(shares, key=lambda phase: -phase.seconds))
-
-
-def overlap_sentence(predicted: float | None, measured: float | None) -> str:
-    """Both shares of the bytes of gradients that are reduced early; empty where nothing is reduced."""
-    if predicted is None:
-        return ""
-    told = f"{percent(predicted)} predicted" + ("" if measured is None else f", {percent(measured)} measured")
-    return f"Gradients whose reduction starts before the last backward pass ends: {told}, by bytes."
 
 
 def source(measured: Measurement) -> str:
@@ -290,22 +282,6 @@ def unranked_in_words(trial: Trial) -> str:
             "ranked once a gate has passed it, and none has looked at it"
         )
     return f"{gate_in_words(trial.gate.outcome)}: {trial.gate.detail}"
-
-
-def time_to_loss_in_words(gate: GateResult, step_time_s: float | None) -> str:
-    """Return when a candidate with that step time, and its reference, come to the reference's last loss.
-
-    Empty where that is not known.
-    """
-    if gate.target_loss is None or gate.reference_steps is None or gate.steps_to_loss is None:
-        return ""
-    mine = f"{gate.steps_to_loss:.1f} steps"
-    if step_time_s is not None:
-        mine += f", {format_seconds(gate.steps_to_loss * step_time_s)}"
-    theirs = f"{gate.reference_steps} steps"
-    if gate.reference_time_to_loss_s is not None:
-        theirs += f", {format_seconds(gate.reference_time_to_loss_s)} in its gate"
-    return f"to the loss {gate.target_loss:.3f}: {mine}; its reference: {theirs}"
 
 
 def findings_in_words(found: ChallengeFindings, *, is_simulated: bool = False) -> tuple[str, ...]:
