@@ -200,9 +200,7 @@ _WORDS = (
 )
 """Columns of words, of tables that give names alone; all others hold numbers."""
 
-_WRAPPED = (
-    *("why", "source", "limited by", "time goes to", "way", "a million tokens take"),
-)
+_WRAPPED = (*("why", "source", "limited by", "time goes to", "way", "a million tokens take"),)
 """Columns that give way where the terminal is narrow, of tables that give names alone."""
 
 
