@@ -177,6 +177,11 @@ class EnvironmentChange:
     now: str | None
     """What it is; None where it is not recorded."""
 
+    @property
+    def is_of_many(self) -> bool:
+        """Whether its values are of many nodes or links: a sentence says more than both lists."""
+        return self.name in (LINKS, "nodes")
+
     def __str__(self) -> str:
         if self.name == LINKS:
             return f"of links, {self.then or 'all healthy'} became {self.now or 'all healthy'}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.cluster import Cluster
-from autotuner.core.comparison import EnvironmentChange
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.link import LinkHealth
 from autotuner.core.listed import COUNTED_BEHIND
-from autotuner.core.measuring import LINKS
 from autotuner.core.model import ModelSize
 from autotuner.core.units import (
     format_bytes,
@@ -29,6 +28,8 @@ from autotuner.report.scale import Scale
 from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
 
 _S_PER_DAY = 86_400.0
+if TYPE_CHECKING:
+    from autotuner.core.comparison import EnvironmentChange
 
 DASH = "–"
 """Stands for what is not known."""
@@ -167,7 +168,7 @@ def num_in_all(total: int, noun: str, nouns: str = "") -> str:
 
 def environment_change(one: EnvironmentChange) -> Cells:
     """Return one fact that is not what it was: ``torch 2.12 → 2.13``; of many nodes and links as a sentence."""
-    if one.name in (LINKS, "nodes"):
+    if one.is_of_many:
         return str(one)
     return (Strong(one.name), f"{one.then or 'not recorded'} → {one.now or 'not recorded'}")
 
