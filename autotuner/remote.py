@@ -16,13 +16,6 @@ from typing import Any, Literal, TypeVar, cast
 import httpx
 
 from api.previews import SweepPreview
-from api.schemas.clusters import (
-    CheckPage,
-    CheckView,
-    LinkList,
-    TopologyReading,
-    TopologyRequest,
-)
 from api.schemas.layouts import LayoutComparison
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, TablePage
 from api.schemas.sweeps import SweepDetail, SweepPage
@@ -30,6 +23,7 @@ from api.schemas.trials import RankingPage, TrialDetail, TrialPage
 from autotuner.catalog.hardware import SourcedAccelerator
 from autotuner.catalog.networks import NetworkPreset
 from autotuner.catalog.software import StackProfile
+from autotuner.catalog.topology.reading import TopologyReading, TopologyRequest
 from autotuner.core import documents
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.access import AuditEntry, CallerUsage, Token, TokenCreate, TokenCreated
@@ -43,12 +37,13 @@ from autotuner.core.announcement import (
 )
 from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
-from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.cluster_check import CheckRequest, CheckRun
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError, StoreUnavailable, quoted
 from autotuner.core.health import EngineStanding, Health, Readiness, Trouble, WorkerStanding
 from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import ClusterLinks
 from autotuner.core.requests import (
     ComparisonRequest,
     ExplanationRequest,
@@ -686,25 +681,25 @@ class Remote:
         """Engines that clusters may name."""
         return self._get("/engines", Listed[EngineStanding])
 
-    def create_check(self, name: str, body: CheckRequest) -> CheckView:
+    def create_check(self, name: str, body: CheckRequest) -> CheckRun:
         """Ask a cluster's engine, run a small trial on two nodes, and measure the links between them."""
-        return self._post(f"/clusters/{name}/checks", CheckView, body)
+        return self._post(f"/clusters/{name}/checks", CheckRun, body)
 
-    def list_checks(self, name: str, *, limit: int = 50, offset: int = 0) -> CheckPage:
+    def list_checks(self, name: str, *, limit: int = 50, offset: int = 0) -> Listed[CheckRun]:
         """Checks of a cluster, newest first."""
-        return self._get(f"/clusters/{name}/checks", CheckPage, limit=limit, offset=offset)
+        return self._get(f"/clusters/{name}/checks", Listed[CheckRun], limit=limit, offset=offset)
 
-    def list_links(self, name: str) -> LinkList:
+    def list_links(self, name: str) -> ClusterLinks:
         """What is known of a cluster's links."""
-        return self._get(f"/clusters/{name}/links", LinkList)
+        return self._get(f"/clusters/{name}/links", ClusterLinks)
 
-    def read_check(self, check_id: str) -> CheckView:
+    def read_check(self, check_id: str) -> CheckRun:
         """A check and what it found."""
-        return self._get(f"/checks/{check_id}", CheckView)
+        return self._get(f"/checks/{check_id}", CheckRun)
 
-    def cancel_check(self, check_id: str) -> CheckView:
+    def cancel_check(self, check_id: str) -> CheckRun:
         """Ask for the end of a check."""
-        return self._post(f"/checks/{check_id}/cancel", CheckView)
+        return self._post(f"/checks/{check_id}/cancel", CheckRun)
 
     # ---------------------------------------------------------------- who may call
     def read_caller(self) -> CallerUsage:

@@ -12,13 +12,14 @@ from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 from api.dependencies import AppOf, CallerOf, Name
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas.clusters import TopologyReading, TopologyRequest
 from autotuner.catalog.hardware import SourcedAccelerator, accelerators, load_accelerator, sourced_accelerator
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import AS_CLUSTERS_ARE_WRITTEN, BASE, whole_model
 from autotuner.catalog.networks import NetworkPreset, network_presets
 from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
+from autotuner.catalog.topology.read import read_topology as read_file
+from autotuner.catalog.topology.reading import TopologyReading, TopologyRequest
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.access import Scope
 from autotuner.core.cluster import Cluster
@@ -26,6 +27,7 @@ from autotuner.core.documents import CONFIG, OBJECT, Described, Document
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
+from autotuner.core.named import resolved
 from autotuner.core.stack import Stack
 from autotuner.costmodel.evidence import NAMES
 from autotuner.search.sampler.calibration import Lesson
@@ -209,7 +211,9 @@ def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[Topol
     `network` and `wiring` of the answer are fields of a cluster; where one was given, `cluster` has both, with links as
     the files say them, and can be sent to `PUT /clusters/{name}`.
     """
-    return TopologyReading.of(app, body)
+    files = [app.asides.ask(read_file, file) for file in body.files]  # a long one takes seconds
+    given = app.resolve(body).cluster
+    return TopologyReading.of(files, None if given is None else resolved(given))
 
 
 # What stored trials taught of hardware and software.

@@ -7,11 +7,11 @@ from fastapi import APIRouter, Request, Response
 from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import CheckId
-from api.schemas.clusters import CheckPage, CheckView, LinkList
-from autotuner.core.cluster_check import CheckRequest, ClusterCheck
+from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck
 from autotuner.core.documents import Document
 from autotuner.core.health import EngineStanding
 from autotuner.core.listed import Listed
+from autotuner.core.profile import ClusterLinks
 
 router = APIRouter(tags=["models and clusters"])
 
@@ -29,7 +29,7 @@ def list_engines(app: AppOf) -> Document[Listed[EngineStanding]]:
 @router.post("/clusters/{name}/checks", status_code=201, responses=problems(400, 404, 409, 422))
 def create_check(
     request: Request, response: Response, app: AppOf, caller: CallerOf, name: Name, body: Document[CheckRequest]
-) -> Document[CheckView]:
+) -> Document[CheckRun]:
     """Queue a check of a stored cluster: its engine is asked, a small trial runs, devices and links are measured.
 
     A worker runs it, whoever still asks; what it measures then stands in the predictions for this cluster. Only one
@@ -37,29 +37,31 @@ def create_check(
     """
     check, _ = app.start(ClusterCheck(cluster=app.store.get_cluster(name), request=body), caller=caller)
     response.headers["Location"] = request.url_for("read_check", check_id=check.id).path
-    return CheckView.of(check)
+    return CheckRun.of(check)
 
 
 @router.get("/clusters/{name}/checks", responses=problems(404, 422))
-def list_checks(app: AppOf, name: Name, page: PageOf) -> Document[CheckPage]:
+def list_checks(app: AppOf, name: Name, page: PageOf) -> Document[Listed[CheckRun]]:
     """List the checks of a stored cluster, newest first."""
-    return CheckPage.of(app, name, page)
+    app.store.get_cluster(name)
+    checks, total = app.store.runs.list("check", subject=name, page=page)
+    return Listed(items=tuple(map(CheckRun.of, checks)), total=total, limit=page.limit, offset=page.offset)
 
 
 @router.get("/clusters/{name}/links", responses=problems(404, 422))
-def list_links(app: AppOf, name: Name) -> Document[LinkList]:
+def list_links(app: AppOf, name: Name) -> Document[ClusterLinks]:
     """List the links of a stored cluster, as described and as its newest check measured them."""
-    return LinkList.of(app, name)
+    return ClusterLinks.of(app.store.get_cluster(name), app.cluster_profile(name))
 
 
 @router.get("/checks/{check_id}", responses=problems(404, 422))
-def read_check(app: AppOf, check_id: CheckId) -> Document[CheckView]:
+def read_check(app: AppOf, check_id: CheckId) -> Document[CheckRun]:
     """Read a check: its state, and what it has found by now, a line for whatever happened."""
-    return CheckView.of(app.read("check", check_id))
+    return CheckRun.of(app.read("check", check_id))
 
 
 @router.post("/checks/{check_id}/cancel", responses=problems(404, 422))
-def cancel_check(app: AppOf, caller: CallerOf, check_id: CheckId) -> Document[CheckView]:
+def cancel_check(app: AppOf, caller: CallerOf, check_id: CheckId) -> Document[CheckRun]:
     """Ask for the end of a check; its jobs are ended first. A finished check stays as it is."""
     app.stop("check", check_id, caller=caller)
-    return CheckView.of(app.read("check", check_id))
+    return CheckRun.of(app.read("check", check_id))

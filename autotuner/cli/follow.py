@@ -17,13 +17,14 @@ from autotuner.cli.client import Client, patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.core import documents
+from autotuner.core.cluster_check import CheckRun
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.objective import Objective
 from autotuner.core.run import RunState
 from autotuner.core.trial import EngineJob, EngineJobPhase, TrialState, Waiting
-from autotuner.remote import ServerEvent
+from autotuner.remote import Remote, ServerEvent
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
 from autotuner.search.text.trials import job_in_words
@@ -183,10 +184,9 @@ def _result(trial: TrialView, objective: Objective) -> str:
 
 
 _CHECK_POLL_S = 0.5
-_FINISHED = ("complete", "failed", "cancelled")
 
 
-def follow_check(client: Client, check_id: str, console: Console) -> dict[str, Any]:
+def follow_check(client: Remote, check_id: str, console: Console) -> CheckRun:
     """Print what is said until the check ends; returns it as it ended.
 
     Ctrl-C ends a check that this process runs; one that a service runs goes on.
@@ -199,28 +199,29 @@ def follow_check(client: Client, check_id: str, console: Console) -> dict[str, A
             watch.say(f"{check_id} goes on at {client.url}; --cancel ends it")
             raise
         watch.say("ending its jobs")
-        client.post(f"/checks/{check_id}/cancel")
+        client.cancel_check(check_id)
         return watch.to_its_end()
 
 
 class _CheckWatch:
     """A check whose lines are printed as they come, each of them once."""
 
-    def __init__(self, client: Client, check_id: str, console: Console) -> None:
+    def __init__(self, client: Remote, check_id: str, console: Console) -> None:
         self._client = client
         self._check_id = check_id
         self._console = console
         self._num_printed = 0
 
-    def to_its_end(self) -> dict[str, Any]:
+    def to_its_end(self) -> CheckRun:
         """Look again and again."""
         while True:
-            check: dict[str, Any] = self._client.get(f"/checks/{self._check_id}")
-            for line in check["lines"][self._num_printed :]:
-                self.say(f"{datetime.fromtimestamp(line['at'], UTC):%H:%M:%S} {line['text']}")
-            self._num_printed = len(check["lines"])
-            if check["state"] in _FINISHED:
-                self.say(f"{self._check_id} {check['state']}")
+            check = self._client.read_check(self._check_id)
+            lines = check.progress.lines
+            for line in lines[self._num_printed :]:
+                self.say(f"{datetime.fromtimestamp(line.at, UTC):%H:%M:%S} {line.text}")
+            self._num_printed = len(lines)
+            if check.state.is_finished:
+                self.say(f"{self._check_id} {check.state}")
                 return check
             time.sleep(_CHECK_POLL_S)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Self
 
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import LinkPoint
 from autotuner.core.measurement import Measurement
+from autotuner.core.run import Run, Stop
 from autotuner.core.trial import EngineJob
 from autotuner.core.value import Count, Positive, value
 
@@ -80,6 +82,28 @@ class ClusterCheck:
         if self.request.links:
             return self.cluster
         return self.cluster.resized(num_nodes=min(self.request.num_nodes, self.cluster.num_nodes))
+
+
+@value
+class CheckRun(Run):
+    """A check of a cluster; ``subject`` is the name of the cluster."""
+
+    request: ClusterCheck
+    progress: CheckFindings
+    """What it has found by now; the last line of a finished check says how it ended."""
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Return a run of kind ``check`` as answers hold it: with the types of its kind, and without its lease."""
+        check = cls(**{each.name: getattr(run, each.name) for each in fields(run)} | {"lease": None})
+        if run.finished_at is None:
+            return check
+        return replace(check, progress=check.progress.said(run.detail, run.finished_at))
+
+    @property
+    def is_cancel_requested(self) -> bool:
+        """Whether its end was asked for."""
+        return self.wanted is Stop.CANCEL
 
 
 def check_engine(cluster: Cluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Self
 
 from autotuner.core.accelerator import Accelerator, CoreTimes, MeasuredAttention, MeasuredGemm
 from autotuner.core.choices import AttentionKernel, Precision
@@ -13,6 +13,7 @@ from autotuner.core.link import (
     CollectiveKind,
     Link,
     LinkHealth,
+    LinkNorm,
     LinkPoint,
     MeasuredCollective,
     link_health_of,
@@ -332,4 +333,66 @@ def _inter_node_link(link: Link, profile: DeviceProfile) -> Link:
         congestion=link.congestion,
         measured=profile.inter_node_collectives,
         source=profile.origin,
+    )
+
+
+@value
+class LinkStanding:
+    """A link of a cluster."""
+
+    between: str
+    """Its ends, in words."""
+    described: Link
+    """As whoever stored the cluster described it, or the catalog."""
+    measured: Link | None
+    """As a check of the cluster measured it; null without one."""
+
+
+@value
+class ClusterLinks:
+    """The links of a stored cluster, described and measured."""
+
+    items: tuple[LinkStanding, ...]
+    measured_at: float | None
+    """When the newest check measured them, epoch seconds; null without one."""
+    num_nodes: int
+    """Nodes that measured at once; 0 without a check."""
+    one_by_one: tuple[LinkPoint, ...] = ()
+    """Every pair of nodes, of a single node every pair of accelerators, as they were last measured while neither talked
+    to anybody else; of more than 16 neighbours in a ring and a sample."""
+    one_by_one_at: float | None = None
+    """When that was, epoch seconds; null where nobody did."""
+    one_by_one_nodes: int = 0
+    """Nodes that were so measured; where these are fewer than the cluster has, nobody knows which."""
+    norm: LinkNorm | None = None
+    """What the healthy among those reach, and what would not be healthy; null of fewer than three."""
+    health: tuple[LinkHealth, ...] = ()
+    """Links that are not healthy by what was measured or is assumed: what predictions go by."""
+
+    @classmethod
+    def of(cls, cluster: Cluster, profile: DeviceProfile | None) -> Self:
+        """Return the links of a cluster as it was described, and as a profile of it says."""
+        if profile is None:
+            return cls(items=_standings(cluster, cluster), measured_at=None, num_nodes=0, health=cluster.link_health)
+        found, points = profiled(cluster, profile), profile.measurements.links
+        return cls(
+            items=_standings(cluster, found),
+            measured_at=profile.measured_at,
+            num_nodes=profile.num_nodes,
+            one_by_one=points,
+            one_by_one_at=profile.links_measured_at,
+            one_by_one_nodes=profile.links_num_nodes if profile.links_measured_at else 0,
+            norm=LinkNorm.of(points),
+            health=found.link_health,
+        )
+
+
+def _standings(described: Cluster, found: Cluster) -> tuple[LinkStanding, ...]:
+    pairs = (
+        ("ranks of a node", described.intra_node_link, found.intra_node_link),
+        ("nodes", described.inter_node_link, found.inter_node_link),
+    )
+    return tuple(
+        LinkStanding(between=between, described=old, measured=new if new.source else None)
+        for between, old, new in pairs
     )

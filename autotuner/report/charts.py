@@ -7,12 +7,14 @@ people read them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
 from markupsafe import Markup
+
+from autotuner.core.cluster import Cluster
 
 Look = Literal[
     "measured",
@@ -352,6 +354,18 @@ class Parallel:
     axes: Sequence[ChoiceAxis | NumberAxis]
 
 
+Limits = Mapping[str, Sequence[str]]
+"""Axes of a layout by the name of the link that limits them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The network between a cluster's nodes beside the wiring of one node, as far as the cluster describes them."""
+
+    cluster: Cluster
+    limits: Limits = field(default_factory=dict)
+
+
 class Drawing(ABC):
     """A picture that is drawn by hand from its own values, as wide as it needs."""
 
@@ -368,7 +382,7 @@ class Drawing(ABC):
         """Class of the box around it, which scrolls."""
 
 
-Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel
+Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel | Topology
 
 
 # ---------------------------------------------------------------- pictures in cells of a table

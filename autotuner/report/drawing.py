@@ -113,9 +113,10 @@ def rect(
     return element("rect", *said, x=x, y=y, width=max(0.0, width), height=height, class_=class_, rx=radius)
 
 
-def circle(x: float, y: float, radius: float, class_: str) -> Markup:
-    """Return a dot."""
-    return element("circle", cx=x, cy=y, r=radius, class_=class_)
+def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> Markup:
+    """Return a dot, with the words that a pointer on it shows."""
+    said = [element("title", title)] if title else []
+    return element("circle", *said, cx=x, cy=y, r=radius, class_=class_)
 
 
 def hatched(x: float, y: float, width: float, height: float, class_: str = "idle") -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from urllib.parse import quote, urlencode
@@ -11,7 +11,8 @@ from markupsafe import Markup, escape
 
 from autotuner.core.layout import Layout
 from autotuner.report.cells import draw_bar, draw_shares, key
-from autotuner.report.charts import BarCell, Drawing, Intervals, Parallel, Plot, Shares, Stacks
+from autotuner.report.charts import BarCell, Drawing, Intervals, Parallel, Plot, Shares, Stacks, Topology
+from autotuner.report.cluster_pictures import draw_topology
 from autotuner.report.drawing import draw, element
 from autotuner.report.layouts import chips, degrees
 from autotuner.report.parallel import draw_parallel
@@ -29,6 +30,7 @@ from autotuner.report.report import (
     Folded,
     Lines,
     Link,
+    Matrix,
     Moment,
     Notice,
     Pager,
@@ -105,7 +107,8 @@ class Html:
             case Notice():
                 return self._notice(block)
             case Folded():
-                inside = (element("summary", block.summary), *(self._block(one, section) for one in block.blocks))
+                summary = _joined([self.cell(one) for one in _every(block.summary)], " ")
+                inside = (element("summary", summary), *(self._block(one, section) for one in block.blocks))
                 return element("details", *inside, id=block.id or None, open="" if block.is_open else None)
             case Calendar():
                 return self._calendar(block)
@@ -113,16 +116,14 @@ class Html:
                 return self._choices(block)
             case Pager():
                 return self._pager(block)
-            case Plot() | Intervals() | Stacks():
-                return draw(block)
             case Drawing():
                 named = {"role": "region", "aria_label": f"{section.title}, picture", "data_zoomed": ""}
                 drawn = element("div", block.drawn, class_=block.look)
                 return element("div", drawn, class_="scroll", tabindex="0", **named)
-            case Shares():
-                return draw_shares(block)
-            case Parallel():
-                return draw_parallel(block)
+            case Matrix():
+                return self._matrix(block, section)
+            case Plot() | Intervals() | Stacks() | Shares() | Parallel() | Topology():
+                return _drawn(block)
         return self._figures(block)
 
     def _figures(self, figures: Sequence[Figure]) -> Markup:
@@ -168,24 +169,39 @@ class Html:
         if not table.rows:
             return element("p", _prose(table.if_empty), class_="quiet") if table.if_empty else Markup()
         by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
-        heads = map(self._head, table.columns)
         rows = (self._row(row, table.columns, by_ends=by_ends) for row in table.rows)
         caption = [element("caption", _prose(table.caption))] if table.caption else []
-        head = element("thead", element("tr", *heads))
-        whole = element(
-            "table", *caption, head, element("tbody", *rows), class_="compact low" if table.is_compact else "cards"
-        )
+        head, body = element("thead", *self._heads(table.columns)), element("tbody", *rows)
+        is_facing = any(one.group for one in table.columns)
+        look = "facing" if is_facing else "compact low" if table.is_compact else "cards"
+        whole = element("table", *caption, head, body, class_=look)
         name = table.name or ("" if section.title else table.caption or "Table")
         named = {"aria_label": name} if name else {"aria_labelledby": section.key}
         role = "region" if name else "group"  # two landmarks of one name would say the same
         return element("div", whole, class_="scroll", role=role, **named, tabindex="0")
 
-    def _head(self, column: Column) -> Markup:
+    def _heads(self, columns: Sequence[Column]) -> Iterator[Markup]:
+        """Yield the row of heads, below a row of the heads of groups where there are some."""
+        if not any(one.group for one in columns):
+            yield element("tr", *map(self._head, columns))
+            return
+        first: list[Markup] = []
+        for group, those in groupby(columns, key=lambda one: one.group):
+            if group:
+                first.append(element("th", group, scope="colgroup", colspan=len(list(those)), class_="group"))
+            else:
+                first += [self._head(one, rows=2) for one in those]
+        yield element("tr", *first)
+        yield element("tr", *(self._head(one) for one in columns if one.group))
+
+    def _head(self, column: Column, rows: int | None = None) -> Markup:
         if not column.name:
             return element("td")
         words: str = with_unit(column)
         words = element("span", words, class_="sr") if column.is_drawn else words
-        return element("th", words, scope="col", class_=_look(column))
+        if column.group and column.name in ("measured", "described"):
+            words = element("span", words, class_="measured-tag" if column.name == "measured" else "predicted-tag")
+        return element("th", words, scope="col", class_=_look(column), rowspan=rows)
 
     def _row(self, row: Sequence[Cells], columns: Sequence[Column], *, by_ends: bool) -> Markup:
         shown = []
@@ -200,6 +216,29 @@ class Html:
                 shown.append(element("th", inside, scope="row", class_=look))
         is_sum = bool(row) and isinstance(row[0], Strong)
         return element("tr", *shown, class_="whole" if is_sum else None)
+
+    def _matrix(self, matrix: Matrix, section: Section) -> Markup:
+        ends = range(len(matrix.cells))
+        heads = (element("th", str(end), scope="col", class_="number") for end in ends)
+        rows = (
+            element(
+                "tr",
+                element("th", str(row), scope="row", class_="number"),
+                *(self._pair(matrix.cells[row][column], is_bad=(row, column) in matrix.bad) for column in ends),
+            )
+            for row in ends
+        )
+        head = element("thead", element("tr", element("td"), *heads))
+        whole = element(
+            "table", element("caption", matrix.caption), head, element("tbody", *rows), class_="facing pairs"
+        )
+        return element("div", whole, class_="scroll", role="region", aria_labelledby=section.key, tabindex="0")
+
+    def _pair(self, cell: Cell, *, is_bad: bool) -> Markup:
+        source = cell.source if isinstance(cell, Quantity) else None if cell else "quiet"
+        looks = " ".join(filter(None, ("number", source, "ailing" if is_bad else None)))
+        mark = Markup(" ") + element("span", "!", aria_label="unhealthy", role="img") if is_bad else Markup()
+        return element("td", self.cell(cell) + mark, class_=looks)
 
     # ------------------------------------------------------------------ cells
     def cells(
@@ -261,7 +300,7 @@ class Html:
 
     def _address(self, link: Link) -> str:
         path = "/".join([link.kind, *([quote(link.id, safe="")] if link.id else [])])
-        return f"{self._root}/{path}{'?' * bool(link.query)}{urlencode(link.query)}"
+        return f"{self._root}/{path}{'?' * bool(link.query)}{urlencode(link.query)}{'#' * bool(link.part)}{link.part}"
 
     # ------------------------------------------------------------------ the same, otherwise
     def _choices(self, choices: Choices) -> Markup:
@@ -312,6 +351,17 @@ class Html:
         if link is None:
             return element("span", inside, class_=look, title=said)
         return element("a", inside, class_=look, href=self._address(link), title=said, id=f"night-{day}")
+
+
+def _drawn(chart: Plot | Intervals | Stacks | Shares | Parallel | Topology) -> Markup:
+    match chart:
+        case Shares():
+            return draw_shares(chart)
+        case Parallel():
+            return draw_parallel(chart)
+        case Topology():
+            return draw_topology(chart)
+    return draw(chart)
 
 
 def _day(day: date) -> str:

@@ -20,7 +20,7 @@ from autotuner.report.report import (
 )
 from autotuner.report.scale import Scale
 from autotuner.report.terminal import line_of, text_of
-from autotuner.report.words import plain, sentence, with_unit
+from autotuner.report.words import plain, sentence, with_group
 
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 """Characters that Markdown or the HTML in it would read as more than themselves."""
@@ -75,7 +75,7 @@ def _block(block: Block) -> Iterator[str]:
             yield from (f"**{_plain(title)}**" for title in filter(None, [block.title]))
             yield from map(_line, (block.words, *block.more))
         case Folded():
-            yield f"**{_plain(block.summary)}**"
+            yield f"**{_summary(block.summary)}**"
             for inner in block.blocks:
                 yield from _block(inner)
         case [Figure(), *_]:
@@ -89,7 +89,7 @@ def _figures(block: Block) -> Sequence[Figure]:
 
 def _table(table: Table) -> Iterator[str]:
     shown = table.told
-    yield f"| {' | '.join(_plain(' '.join(with_unit(one).split())) for _, one in shown)} |"
+    yield f"| {' | '.join(_plain(' '.join(with_group(one).split())) for _, one in shown)} |"
     yield f"| {' | '.join('--:' if one.is_number else '---' for _, one in shown)} |"
     for row in table.rows:
         yield f"| {' | '.join(_cells(row[place], scale=one.scale, named=one.name) for place, one in shown)} |"
@@ -98,6 +98,10 @@ def _table(table: Table) -> Iterator[str]:
 def _cells(cells: Cells, *, scale: Scale | None = None, named: str = "") -> str:
     every = cells if isinstance(cells, tuple) else (cells,)
     return " · ".join(_plain(text_of(one, scale=scale, named=named)) for one in every)
+
+
+def _summary(cells: Cells) -> str:
+    return _plain(line_of(cells if isinstance(cells, tuple) else (cells,)))
 
 
 def _line(cells: Cells) -> str:

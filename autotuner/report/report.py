@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -98,6 +98,8 @@ class Link:
     """Id of the link itself, by which a page finds the focus again after it is drawn anew."""
     query: Mapping[str, str | int] = field(default_factory=dict)
     """What the page is asked for: ``{"state": "dead"}``."""
+    part: str = ""
+    """Key of the section that it leads to; empty: the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,8 @@ class Column:
     """One unit, which the head names, and one number of digits for all its numbers; None: each number has its own."""
     in_words: bool = False
     """A page writes its layouts in words, since there is little room for degrees and chips."""
+    group: str = ""
+    """Head above this column and its neighbours of the same group; a table with groups is as wide as its cells."""
     is_drawn: bool = False
     """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
     is_action: bool = False
@@ -246,7 +250,8 @@ class Notice:
 class Folded:
     """Blocks that a reader of a page opens; a terminal shows them below their summary."""
 
-    summary: str
+    summary: Cells
+    """Cells stand behind each other."""
     blocks: Sequence[Block]
     id: str = ""
     is_open: bool = False
@@ -260,6 +265,17 @@ class Calendar:
     """When, in epoch seconds; what word; where it leads."""
     words: Sequence[str]
     """Every word that there can be, for the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A cell for each pair of ends, which are numbered from 0."""
+
+    cells: Sequence[Sequence[Cell]]
+    """Rows of as many cells."""
+    bad: Collection[tuple[int, int]] = ()
+    """Rows and columns of the cells that are not as they should be."""
+    caption: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +313,7 @@ class Pager:
         )
 
 
-Picture = Calendar | Chart | Choices | Pager
+Picture = Calendar | Matrix | Chart | Choices | Pager
 """What terminals and Markdown leave out; numbers of pictures stand beside them as text, too."""
 
 Block: TypeAlias = "Sequence[Figure] | Table | Lines | Code | Notice | Folded | Picture"

@@ -40,7 +40,7 @@ from autotuner.report.report import (
     Words,
 )
 from autotuner.report.scale import Scale
-from autotuner.report.words import DASH, has_wide_interval, moment, plain, quantity, sentence, with_unit
+from autotuner.report.words import DASH, has_wide_interval, moment, plain, quantity, sentence, with_group
 
 _UNBOUNDED_COLUMNS = 10_000
 
@@ -91,7 +91,7 @@ def _block(block: Block) -> Iterator[RenderableType]:
             yield from (Text(title, style="bold") for title in filter(None, [block.title]))
             yield from (Text(_sentence(one)) for one in (block.words, *block.more))
         case Folded():
-            yield Text(block.summary)
+            yield Text(statement(block.summary))
             for inner in block.blocks:
                 yield from _block(inner)
         case [Figure(), *_]:
@@ -168,7 +168,7 @@ def _table(table: Table) -> RenderableType:
     at = next((place for place, cells in enumerate(table.rows[0]) if isinstance(every(cells)[0], Layout)), None)
     if at is None:
         shown = table.told
-        grid = plain_table(*(replace(column, name=with_unit(column)) for _, column in shown))
+        grid = plain_table(*(replace(column, name=with_group(column)) for _, column in shown))
         for row in table.rows:
             grid.add_row(
                 *(beside(row[at], by_ends=by_ends, scale=column.scale, named=column.name) for at, column in shown)

@@ -105,6 +105,11 @@ def with_unit(column: Column) -> str:
     return ", ".join(filter(None, (column.name, column.scale.unit if column.scale else "")))
 
 
+def with_group(column: Column) -> str:
+    """Return the head of a column below that of its group, where there is no row for groups."""
+    return "\n".join(filter(None, (column.group, with_unit(column))))
+
+
 def three_digits(value: float) -> str:
     """Three digits, all of them before the point where there are more: ``22.6``, ``41,800``."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

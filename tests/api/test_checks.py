@@ -93,9 +93,10 @@ def test_a_running_check_shows_what_it_found_by_now(client: httpx.Client, store:
     found = CheckFindings(engine="emulated", trial=measurement(), jobs=(engine_job(),)).said("trial: 5 steps", NOW)
     runs.report(store, runs.claimed(store, "check", now=NOW), found)
     check = client.get(f"/checks/{check_id}").json()
-    assert (check["state"], check["answer"], check["jobs"][0]["handle"]) == ("running", "emulated", "17")
-    assert check["lines"] == [{"at": NOW, "text": "trial: 5 steps"}]
-    assert check["measured"]["step_time_s"] == 0.5
+    found = check["progress"]
+    assert (check["state"], found["engine"], found["jobs"][0]["handle"]) == ("running", "emulated", "17")
+    assert found["lines"] == [{"at": NOW, "text": "trial: 5 steps"}]
+    assert (found["trial"]["step_time_s"], check["lease"]) == (0.5, None)
 
 
 def test_a_second_check_while_one_runs_is_a_conflict(client: httpx.Client) -> None:
@@ -113,7 +114,7 @@ def test_a_check_is_cancelled_and_a_finished_one_stays(client: httpx.Client, sto
     running = client.post("/clusters/pair/checks", json={}).json()["id"]
     taken = runs.claimed(store, "check", now=NOW)
     asked = client.post(f"/checks/{running}/cancel").json()
-    assert (asked["state"], asked["cancel_requested"]) == ("running", True)
+    assert (asked["state"], asked["wanted"]) == ("running", "cancel")
     runs.end(store, taken, RunState.COMPLETE, now=NOW)
     assert client.post(f"/checks/{running}/cancel").json()["state"] == "complete"
 

@@ -83,7 +83,9 @@ def test_a_service_that_asks_nobody_says_that_nothing_need_be_shown(operations: 
 def test_fields_are_described_where_they_are_declared(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert schemas["Layout"]["properties"]["sequence_parallel"]["description"].startswith("Norms")  # behind the field
-    assert schemas["CheckView"]["properties"]["num_points"]["description"] == "Collectives that were timed."  # listed
+    assert (
+        schemas["CheckFindings"]["properties"]["num_points"]["description"] == "Collectives that were timed."
+    )  # listed
 
 
 def test_no_two_types_of_a_description_share_a_name(document: dict[str, Any]) -> None:

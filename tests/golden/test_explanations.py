@@ -28,6 +28,7 @@ from autotuner.core.space import default_space
 from autotuner.core.stack import Stack
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
+from autotuner.report.topologies import described_said
 from autotuner.report.trial_parts import overlap_sentence
 from autotuner.search.asides import Inline
 from autotuner.search.explain.bandwidth import bandwidth_curve
@@ -42,7 +43,6 @@ from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.preview import Question, best_of_space
 from autotuner.search.text.links import event_in_words, link_in_words, trace_in_words
-from autotuner.search.text.topologies import described_said
 from autotuner.search.text.trials import complexity_in_words, engine_in_words, job_in_words
 from tests.builders import engine_job
 from tests.golden.golden import Golden

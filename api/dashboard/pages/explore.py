@@ -12,7 +12,6 @@ from fastapi import APIRouter, Query, Request, Response
 from api.dashboard.charts.stage_memory import stage_memory
 from api.dashboard.render import page
 from api.dashboard.views.address import DEFAULT, Permalink
-from api.dashboard.views.clusters import TopologyShown
 from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
 from api.dashboard.views.explore_results import Broken, MemoryTable, Verdict
@@ -28,6 +27,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import default_space
 from autotuner.core.units import format_bytes, format_count, format_rate
+from autotuner.report.cluster import topology_section
 from autotuner.report.explanation import bandwidth_section, explanation_report
 from autotuner.report.html import Html
 from autotuner.report.lanes import Window
@@ -35,6 +35,7 @@ from autotuner.report.report import Link
 from autotuner.report.timelines import link_timelines_section, timeline_section
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import WhatIf, what_if
+from autotuner.search.explain.communication import routes
 from autotuner.search.explain.links import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.preview import Question, best_of_space
@@ -165,10 +166,11 @@ def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[s
     shown |= {"answer": answer, "broken": [Broken.of(reason, answer.layout, job, link) for reason in answer.reasons]}
     if answer.legal is None:
         return shown | {"nearest": answer.nearest and link.with_layout(answer.nearest).to("/explore")}
+    topology = topology_section(job.cluster, routes(answer.layout, job))
     explanation, memory = answer.legal.explanation, MemoryTable.of(answer.legal.explanation.stages, answer.layout, job)
     return shown | {
         "verdict": Verdict.of(explanation.prediction, job),
-        "topology": TopologyShown.under(answer.layout, job),
+        "topology": "" if topology is None else Html().section(topology),
         "memory": memory,
         "memory_picture": stage_memory(memory.bars, explanation.limit_bytes),
         "report": explanation_report(

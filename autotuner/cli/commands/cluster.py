@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -11,7 +11,8 @@ from autotuner.cli.options import SELDOM, Json, Server
 if TYPE_CHECKING:
     from typing import Any
 
-    from autotuner.cli.client import Client
+    from autotuner.core.cluster_check import CheckRun
+    from autotuner.remote import Remote
 
 cluster = typer.Typer(no_args_is_help=True, help="Store clusters by name, and check that trials can run on them.")
 
@@ -75,9 +76,10 @@ def add(
     Example: autotuner cluster add ours --accelerator h100 --nodes 16 --per-node 8
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
     from autotuner.cli.inputs import read_document
     from autotuner.core.errors import InvalidInput
+    from autotuner.report.cluster import cluster_added
 
     if file is None and accelerator is None:
         raise InvalidInput("--accelerator", None, "is required, or --from with a file", "h100")
@@ -94,12 +96,9 @@ def add(
     }
     document = {} if file is None else read_document(file, "cluster")
     document |= {key: value for key, value in said.items() if value is not None}
-    with connect(server) as client:
-        saved = client.put(f"/clusters/{name}", _with_topology(client, document, topology or []))
-    if as_json:
-        return print_json(saved)
-    console().print(_stored(saved))
-    return None
+    with connect(server) as service:
+        saved = service.save_cluster(name, _with_topology(service, document, topology or []))
+        show(saved, cluster_added, as_json=as_json)
 
 
 @cluster.command("topology")
@@ -126,19 +125,17 @@ def topology_(
 
     Example: autotuner cluster topology topology.conf --cluster h100:128
     """
+    from autotuner.catalog.topology.reading import TopologyRequest
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
     from autotuner.cli.inputs import for_service, read_text
-    from autotuner.cli.views.clusters import topology_view
+    from autotuner.core.documents import read
+    from autotuner.report.cluster import topology_report
 
     body = {"files": [read_text(each, "topology") for each in files]}
-    with connect(server, keep=False) as client:
+    with connect(server, keep=False) as service:
         asked = body if cluster_ is None else body | {"cluster": for_service(cluster_, kind="cluster")}
-        found = client.post("/topologies", asked)
-    if as_json:
-        return print_json(found)
-    console().print(topology_view(found))
-    return None
+        show(service.read_topology(read(TopologyRequest, asked)), topology_report, as_json=as_json)
 
 
 @cluster.command("networks")
@@ -162,16 +159,15 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner cluster list
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.clusters import cluster_table
+    from autotuner.cli.console import show
+    from autotuner.report.cluster import clusters_report
 
-    with connect(server) as client:
-        found = client.get("/clusters")
-        checks = {each["name"]: _last_check(client, each["name"]) for each in found["items"]}
-    if as_json:
-        return print_json(found)
-    console().print(cluster_table(found["items"], checks))
-    return None
+    with connect(server) as service:
+        found = service.list_clusters()
+        names = [] if as_json else [each.name for each in found.items]
+        checks = {name: last for name in names if (last := _last_check(service, name))}
+        links = {name: service.list_links(name) for name in names}
+    show(found, lambda clusters: clusters_report(clusters, checks, links, server or ""), as_json=as_json)
 
 
 @cluster.command("show")
@@ -183,16 +179,15 @@ def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
     Example: autotuner cluster show ours
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
-    from autotuner.cli.views.clusters import cluster_view
+    from autotuner.cli.console import show
+    from autotuner.report.cluster import cluster_report
 
-    with connect(server) as client:
-        links = client.get(f"/clusters/{name}/links")  # first: it knows stored clusters alone
-        found = {"cluster": client.get(f"/clusters/{name}"), "links": links, "check": _last_check(client, name)}
-    if as_json:
-        return print_json(found)
-    console().print(cluster_view(found["cluster"], found["links"], found["check"]))
-    return None
+    with connect(server) as service:
+        links = service.list_links(name)  # first: it knows stored clusters alone
+        found, check = service.read_cluster(name), _last_check(service, name)
+    answer = {"cluster": found, "links": links, "check": check}
+    report = cluster_report(found, found.accelerator, links, [check] if check else [], server=server or "")
+    show(answer, lambda _: report, as_json=as_json)
 
 
 @cluster.command("remove")
@@ -204,14 +199,12 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
     Example: autotuner cluster remove ours
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import show
+    from autotuner.report.report import Report
 
-    with connect(server) as client:
-        removed = client.delete(f"/clusters/{name}")
-    if as_json:
-        return print_json(removed)
-    console().print(f"{name} is forgotten, with its checks and what they measured")
-    return None
+    gone = Report(headline=f"{name} is removed, with its checks and their measurements.", sections=())
+    with connect(server) as service:
+        show(service.remove_cluster(name), lambda _: gone, as_json=as_json)
 
 
 @cluster.command("check")
@@ -238,35 +231,40 @@ def check(
     Example: autotuner cluster check ours
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import PlainConsole, console, print_json
+    from autotuner.cli.console import PlainConsole, console, print_json, show
     from autotuner.cli.follow import follow_check
+    from autotuner.core.cluster_check import CheckRequest
+    from autotuner.core.documents import write
+    from autotuner.report.cluster import check_queued
 
-    body = {"num_nodes": nodes, "max_queued_s": 60 * max_minutes_queued, "quick": quick, "links": links}
-    with connect(server, runs_checks=wait or cancel) as client:
-        found = _running(client, name)
+    asked = CheckRequest(num_nodes=nodes, max_queued_s=60 * max_minutes_queued, quick=quick, links=links)
+    with connect(server, runs_checks=wait or cancel) as service:
+        found = _running(service, name)
         if cancel and found is None:
             console().print(f"no check of {name} is running")
             return
         if found is None:
-            found = client.post(f"/clusters/{name}/checks", body)
+            found = service.create_check(name, asked)
         if cancel:
-            found = client.post(f"/checks/{found['id']}/cancel")
+            found = service.cancel_check(found.id)
         if wait or cancel:
-            found = follow_check(client, found["id"], PlainConsole(stderr=True, quiet=as_json))
-    if as_json:
-        print_json(found)
-    elif not wait and not cancel:
-        console().print(f"{found['id']} is {found['state']}; a service or `autotuner worker` runs it")
-    if found["state"] in ("failed", "cancelled") and not cancel:
+            found = follow_check(service, found.id, PlainConsole(stderr=True, quiet=as_json))
+    if not wait and not cancel:
+        show(found, check_queued, as_json=as_json)
+    elif as_json:
+        print_json(write(found))
+    if found.state in ("failed", "cancelled") and not cancel:
         raise typer.Exit(_NOTHING_MEASURED)
-    return
 
 
-def _with_topology(client: Client, document: dict[str, Any], topology: list[str]) -> dict[str, Any]:
+def _with_topology(service: Remote, document: dict[str, Any], topology: list[str]) -> dict[str, Any]:
     """The cluster's description with a network that the catalog names, and with what files say."""
     from os.path import isfile
 
+    from autotuner.catalog.topology.reading import TopologyRequest
     from autotuner.cli.inputs import read_text
+    from autotuner.core.codec import to_plain
+    from autotuner.core.documents import read
 
     files = [each for each in topology if isfile(each)]
     for name in topology:
@@ -275,22 +273,16 @@ def _with_topology(client: Client, document: dict[str, Any], topology: list[str]
     if not files:
         return document
     texts = [read_text(each, "topology") for each in files]
-    described: dict[str, Any] = client.post("/topologies", {"files": texts, "cluster": document})["cluster"]
-    return described
+    described = service.read_topology(read(TopologyRequest, {"files": texts, "cluster": document})).cluster
+    return cast("dict[str, Any]", to_plain(described))
 
 
-def _last_check(client: Client, name: str) -> dict[str, Any] | None:
-    items: list[dict[str, Any]] = client.get(f"/clusters/{name}/checks", limit=1)["items"]
+def _last_check(service: Remote, name: str) -> CheckRun | None:
+    items = service.list_checks(name, limit=1).items
     return items[0] if items else None
 
 
-def _running(client: Client, name: str) -> dict[str, Any] | None:
+def _running(service: Remote, name: str) -> CheckRun | None:
     """The check of that cluster that is not finished."""
-    last = _last_check(client, name)
-    return last if last and last["state"] in ("queued", "running") else None
-
-
-def _stored(saved: dict[str, Any]) -> str:
-    size = f"{saved['num_nodes']} nodes of {saved['accelerators_per_node']} {saved['accelerator']['name']}"
-    where = f"engine {saved['engine']}" + (f", queue {saved['queue']}" if saved["queue"] else "")
-    return f"{saved['name']} is stored: {size}, {where}"
+    last = _last_check(service, name)
+    return None if last is None or last.state.is_finished else last

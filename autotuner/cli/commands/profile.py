@@ -38,11 +38,12 @@ def profile(
     """
     from autotuner.cli.console import console
     from autotuner.cli.console import show as print_answer
-    from autotuner.cli.views.clusters import links_view
     from autotuner.core.listed import Listed
     from autotuner.core.profile import profiled
     from autotuner.launch.this_machine import detect_cluster
+    from autotuner.report.cluster import links_report
     from autotuner.report.machine import profiles_report
+    from autotuner.report.terminal import render
     from autotuner.service.build import build
     from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
@@ -67,7 +68,7 @@ def profile(
         application.close()
     if links and not as_json:
         found = [(one, profiled(detect_cluster(), one)) for one in profiles if not one.cluster]
-        console().print(links_view(found))
+        console().print(render(links_report(found)))
     else:
         report = profiles_report(profiles, details=not keep)
         print_answer(Listed.whole(profiles), lambda _: report, as_json=as_json)

@@ -84,7 +84,7 @@ def test_a_check_of_an_engine_whose_nodes_lack_torch_says_so_and_ends_with_6(
     cli.run("cluster", "check", "pair", "--quick", code=6)
     assert "the engine two answers: 2 emulated nodes on this machine" in cli.error
     assert "a node of two has no torch, or not our package trials" in cli.error
-    assert "last check: failed" in cli.run("cluster", "show", "pair")
+    assert "failed" in cli.run("cluster", "show", "pair")
 
 
 def test_a_check_that_nobody_runs_waits_and_is_cancelled(registered: CommandLine) -> None:
@@ -110,7 +110,7 @@ def test_a_checked_cluster_shows_its_links_measured_beside_described(registered:
     application.close()
     shown = registered.run("cluster", "show", "pair")
     assert "500 MB/s" in shown
-    assert "last check: complete, 1970-01-01" in shown
+    assert "complete 1970-01-01" in shown
     assert "the profile of pair is stored" in shown
     registered.run("profile", "--name", "pair", code=2)
     assert "cluster check pair" in registered.error
@@ -121,7 +121,7 @@ def test_a_topology_is_read_from_files_and_said_but_not_of_nodes_that_are_not_na
     (cli.directory / "smi.txt").write_text(published.DGX_H100)
     files = [str(cli.directory / name) for name in ("topology.conf", "smi.txt")]
     text = cli.run("cluster", "topology", *files, "--cluster", "h100:64")
-    assert "read: Slurm's topology.conf, nvidia-smi topo -m" in text
+    assert "Read: Slurm's topology.conf, nvidia-smi topo -m" in text
     assert "leaf: 6 nodes below a switch" in text
     assert "groups of 2 to 8 neighbours in a node are limited by nvlink4" in text
     assert "note: how much a switch passes up is not told" in text

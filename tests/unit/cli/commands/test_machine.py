@@ -45,7 +45,7 @@ def test_a_profile_of_another_host_is_replaced(cli: CommandLine) -> None:
 
 def test_stored_links_are_shown_with_those_that_are_not_healthy_or_said_to_be_none(cli: CommandLine) -> None:
     stored(profile())
-    assert "no links were measured; `autotuner profile --links` measures them" in cli.run(
+    assert "No links were measured; `autotuner profile --links` measures them" in cli.run(
         "profile", "--links", "--show"
     )
     points = tuple(link_point(*ends, delay=0.03 if ends == (0, 1) else 50e-6) for ends in combinations(range(4), 2))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from operator import mul
 
-from autotuner.catalog.topology.topology import Topology
 from autotuner.core.cluster import Cluster
 from autotuner.core.network import Groups, Network, Wiring
 from autotuner.core.units import format_rate, format_seconds
@@ -21,12 +20,6 @@ _IN_WORDS = {
     "numa_node": "several PCIe host bridges",
     "sockets": "the link between sockets",
 }
-
-
-def topology_said(topology: Topology, cluster: Cluster | None) -> tuple[str, ...]:
-    """What was read, and what it means for the cluster that it describes, in sentences without full stops."""
-    found = [*network_said(topology.network), *wiring_said(topology.wiring)]
-    return (*found, *(cluster_said(cluster) if cluster is not None else ()))
 
 
 def described_said(cluster: Cluster) -> tuple[str, ...]:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, groupby, pairwise, product
 from math import ceil, prod
 from operator import mul
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import WIDE, circle, line, picture, rect, text
 from autotuner.core.cluster import Cluster
 from autotuner.core.network import Groups, Network, PathKind, Wiring
 from autotuner.core.units import format_rate
+from autotuner.report.charts import Limits, Topology
+from autotuner.report.drawing import circle, element, for_both, line, picture, rect, text
 from autotuner.search.text.sentences import listed
 
 # The switches above a cluster's nodes, tier by tier, or its torus; what limits a layout stands out.
 #
 # A bar is a switch and spans what is shown below it; the lines into it are what leaves the tier below. Of many
 # switches and nodes the first are drawn, and the words above each row say how many there are.
-
-Limits = Mapping[str, Sequence[str]]
-"""Axes of a layout by the name of the link that limits them."""
 
 _LABEL, _BAR, _LINKS = 18.0, 22.0, 20.0
 """Pixels of a row's words, of its bars, and of the lines below them."""
@@ -32,6 +31,9 @@ _LETTER = 6.6
 
 _LEAST = 3.0
 """Pixels of a piece of a line that is seen as one."""
+
+_HALF = 560
+"""Pixels of each picture on a desk, where both stand side by side."""
 
 _NODE_GAP, _SWITCH_GAP = 5.0, 14.0
 _NARROW = 500
@@ -64,7 +66,7 @@ class _Words:
     """Where they begin, or end."""
     y: float
     """Of their base line."""
-    look: str | None
+    look: str = ""
     is_at_end: bool = False
 
     @property
@@ -83,15 +85,28 @@ class _Words:
         return self.x - width < x if self.is_at_end else x < self.x + width
 
 
-def network_picture(cluster: Cluster, limits: Limits | None = None, *, width: int = WIDE) -> Markup:
+def draw_topology(topology: Topology) -> Markup:
+    """Return the network between the nodes beside one node, as far as the cluster describes them."""
+    cluster, limits, shown = topology.cluster, topology.limits, []
+    if cluster.network is not None and cluster.num_nodes > 1:
+        shown.append((partial(_network, cluster, limits), "The network between the nodes"))
+    if cluster.wiring is not None:
+        shown.append((partial(_node, cluster, cluster.wiring, limits), "Inside a node"))
+    figures = (
+        element("figure", for_both(draw, _HALF), element("figcaption", words, class_="quiet")) for draw, words in shown
+    )
+    return element("div", *figures, class_="topology")
+
+
+def _network(cluster: Cluster, limits: Limits, width: int) -> Markup:
     """The picture of a cluster that describes its network, which its own words name."""
     network = cluster.network or Network(name="one switch")
     if network.torus:
-        return _torus(cluster, network, limits or {}, width)
+        return _torus(cluster, network, limits, width)
     rows = list(_rows(cluster, network, width))
     height = len(rows) * (_LABEL + _BAR) + (len(rows) - 1) * _LINKS + 2
     label = f"The network {network.name}: {'; '.join(row.words for row in rows)}."
-    return picture(width, height, _drawn(rows, limits or {}, width), label)
+    return picture(width, height, _drawn(rows, limits, width), label)
 
 
 # ---------------------------------------------------------------- tiers of switches
@@ -185,7 +200,7 @@ def _lines(
 def _rate(row: _Row, limited: Sequence[str], y: float, width: float) -> _Words:
     """What leaves the row, to its right, or a line higher where there is no room; who is limited by it."""
     said = row.rate if not limited else f"{row.rate}, limits {listed(limited)}"
-    look = "bad-text" if limited else None
+    look = "bad-text" if limited else ""
     return _Words(words=said, x=width, y=y - (_LABEL - 2 if width < _NARROW else 0), look=look, is_at_end=True)
 
 
@@ -236,32 +251,26 @@ class _Joined:
     """Axes of a layout that it limits."""
 
 
-def node_wiring_picture(cluster: Cluster, limits: Limits | None = None, *, width: int = WIDE) -> Markup:
+def _node(cluster: Cluster, wiring: Wiring, limits: Limits, width: int) -> Markup:
     """The picture of one node: all are alike."""
-    wiring = cluster.wiring or _joined_by_one(cluster)
     size = cluster.accelerators_per_node
     step = min(_WIDEST, (width + _GAP) / size)
     middles = [(place + 0.5) * step - _GAP / 2 for place in range(size)]
     shown: list[Markup] = []
     y = 0.0
-    for row in _above(cluster, wiring, limits or {}):
+    for row in _above(cluster, wiring, limits):
         shown.extend(_node_drawn(row, middles, y))
         y += _NODE_LABEL + _MARKS
     for place, middle in enumerate(middles):
         shown.append(rect(middle - (step - _GAP) / 2, y, step - _GAP, _BOX, "node", radius=4))
         shown.append(text(middle, y + 17, str(place), "ink-text", "middle"))
     y += _BOX + 4
-    for row in _below(cluster, wiring, limits or {}):
+    for row in _below(cluster, wiring, limits):
         shown.extend(_node_drawn(row, middles, y))
         y += _NODE_LABEL + _MARKS
     shown.extend(_ports(cluster, wiring, middles, y))
     label = f"A node of {size} accelerators: {'; '.join(row.words for row in _all(cluster, wiring))}."
     return picture(width, y + (_NODE_LABEL + _MARKS if wiring.ports else 2), shown, label)
-
-
-def _joined_by_one(cluster: Cluster) -> Wiring:
-    """Return the wiring that is taken if none is described: the cluster's link joins all."""
-    return Wiring(name="as described", nvlink_groups=(tuple(range(cluster.accelerators_per_node)),))
 
 
 def _all(cluster: Cluster, wiring: Wiring) -> Iterator[_Joined]:
@@ -301,7 +310,7 @@ def _node_rate(cluster: Cluster, path: PathKind) -> str:
 def _node_drawn(row: _Joined, middles: Sequence[float], y: float) -> Iterator[Markup]:
     """Its words, and a line through the members of each group with a dot at each."""
     said = f"{row.words}, limits {listed(row.limited)}" if row.limited else row.words
-    yield text(0, y + 12, said, "bad-text" if row.limited else None)
+    yield text(0, y + 12, said, "bad-text" if row.limited else "")
     at = y + _NODE_LABEL + 4
     for group in row.groups:
         places = [middles[each] for each in group]

@@ -1,0 +1,73 @@
+"""A reading: what files say together of a network or a node, and a cluster with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from autotuner.catalog.topology.read import MAX_CHARACTERS
+from autotuner.catalog.topology.topology import Topology, merged, on_cluster
+from autotuner.core.cluster import Cluster
+from autotuner.core.documents import Named
+from autotuner.core.network import Network, Wiring
+from autotuner.core.value import value
+
+_MOST_FILES = 4
+
+_NODES_SHOWN = 64
+
+
+@value
+class TopologyRequest:
+    """Files that describe a network or a node, as text."""
+
+    files: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_CHARACTERS)], ...], Field(min_length=1, max_length=_MOST_FILES)
+    ]
+    """What `nvidia-smi topo -m` prints, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or JSON; each of
+    another part."""
+    cluster: Named[Cluster] | None = None
+    """What they describe; its name, or all of it; null: they are read alone."""
+
+
+@value
+class TopologyReading:
+    """What was read of a network or a node."""
+
+    read: tuple[str, ...]
+    """The kinds of the files, in words."""
+    network: Network | None
+    """What joins nodes; null where no file says it."""
+    wiring: Wiring | None
+    """What joins the accelerators of a node; null where no file says it."""
+    num_accelerators: int | None
+    """Of a node; null where no file says it."""
+    num_nodes: int
+    """Nodes that the files name; 0 where they name none."""
+    nodes: tuple[str, ...]
+    """The first of these, in the order in which those below one switch follow each other."""
+    notes: tuple[str, ...]
+    """What was assumed, evened out or left out."""
+    cluster: Cluster | None
+    """The given cluster with all of it; null where none was given."""
+
+    @classmethod
+    def of(cls, files: Sequence[Topology], cluster: Cluster | None) -> Self:
+        """Return what files say together, of a cluster where one is given.
+
+        Raises:
+            InvalidInput: Two of the files say the same part, or the cluster has other nodes.
+        """
+        found = merged(files)
+        return cls(
+            read=tuple(each.kind.value for each in files),
+            network=found.network,
+            wiring=found.wiring,
+            num_accelerators=found.num_accelerators,
+            num_nodes=len(found.nodes),
+            nodes=found.nodes[:_NODES_SHOWN],
+            notes=found.notes,
+            cluster=None if cluster is None else on_cluster(found, cluster),
+        )
