@@ -135,7 +135,7 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 def show(study_id: _StudyId, server: Server = None, as_json: Json = False) -> None:
     """Print the candidates of a study, with the time and accelerator-hours that each one took.
 
-    It marks the candidates that no other one beats in both.
+    It lists first those that no other one beats in both.
 
     Example: autotuner optimizer show os-k3v7q2mxn5
     """
