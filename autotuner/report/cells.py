@@ -63,6 +63,7 @@ def key(entries: Sequence[tuple[Glyph, str]]) -> Markup:
 def _glyph(glyph: Glyph) -> Markup:
     marks: dict[str, Markup] = {
         "measured": line(1, 7, 17, 7, "m-line") + circle(9, 7, 3.6, "m-dot"),
+        "simulated": line(1, 7, 17, 7, "m-line simulated") + circle(9, 7, 3.6, "m-dot simulated"),
         "soft": circle(9, 7, 2.8, "m-dot soft"),
         "predicted": rect(0, 3, 18, 8, "p-band", radius=2) + circle(9, 7, 3.4, "p-dot"),
         "best": line(9, 0, 9, 14, "winner-rule"),

@@ -122,7 +122,10 @@ class Html:
                 return element("div", drawn, class_="scroll", tabindex="0", **named)
             case Matrix():
                 return self._matrix(block, section)
-            case Plot() | Intervals() | Stacks() | Shares() | Parallel() | Topology():
+            case Parallel():
+                drawn = element("div", draw_parallel(block), class_="parallel")
+                return element("div", drawn, class_="scroll", role="group", aria_labelledby=section.key, tabindex="0")
+            case Plot() | Intervals() | Stacks() | Shares() | Topology():
                 return _drawn(block)
         return self._figures(block)
 
@@ -353,12 +356,10 @@ class Html:
         return element("a", inside, class_=look, href=self._address(link), title=said, id=f"night-{day}")
 
 
-def _drawn(chart: Plot | Intervals | Stacks | Shares | Parallel | Topology) -> Markup:
+def _drawn(chart: Plot | Intervals | Stacks | Shares | Topology) -> Markup:
     match chart:
         case Shares():
             return draw_shares(chart)
-        case Parallel():
-            return draw_parallel(chart)
         case Topology():
             return draw_topology(chart)
     return draw(chart)

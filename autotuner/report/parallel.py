@@ -35,6 +35,14 @@ _INSET, _SPREAD, _SHEETS, _CURVED, _LETTERS = 14, 16.0, 20, 200, 17
 to which each is a curve; letters of a line of an axis's name."""
 
 
+def brushes(chart: Parallel) -> list[tuple[str, str, Sequence[str]]]:
+    """Return the name and label of each axis, and the words of a choice, for inputs that keep trials by value."""
+    return [
+        (axis.name, axis.label, axis.words) if isinstance(axis, ChoiceAxis) else (axis.name, title_of(axis.axis), ())
+        for axis in chart.axes
+    ]
+
+
 def draw_parallel(chart: Parallel) -> Markup:
     """Return the picture; a narrow screen scrolls it."""
     return picture(_WIDTH, _HEIGHT, _Drawn(chart).parts(), chart.says, has_links=True)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from markupsafe import Markup
+
 from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.choice_grid import HeatView
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.metric_front import MetricFrontView
 from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
-from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.words import engine, source
 from api.schemas.sweeps import SweepDetail
 from api.schemas.trials import TrialDetail, TrialView
@@ -21,10 +22,14 @@ from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
+from autotuner.report.charts import Parallel
 from autotuner.report.html import Html
+from autotuner.report.parallel import brushes
 from autotuner.report.report import Report
+from autotuner.report.sweep import charts_report
 from autotuner.report.sweep_answer import answer_report, foreseen_report
 from autotuner.report.sweep_charts import CloudPoint
+from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.results.sensitivity import Choices, Grid, grid, mattered, two_that_matter
@@ -71,7 +76,15 @@ class SweepLook:
 
     def of_pictures(self, *, with_predicted: bool = False) -> Mapping[str, Any]:
         """For pictures alone."""
-        return {"sweep": self.sweep, "pictures": self._pictures(with_predicted=with_predicted)}
+        report, drawn = self._pictures(with_predicted=with_predicted)
+        lines = report["parallel"]
+        charts = [one for one in (lines.blocks if lines else ()) if isinstance(one, Parallel)]
+        return {
+            "sweep": self.sweep,
+            "charts": report,
+            "drawn": drawn,
+            "brushes": [brush for chart in charts for brush in brushes(chart)],
+        }
 
     def of_pairs(self) -> Mapping[str, Any]:
         """For two choices at a time."""
@@ -267,21 +280,25 @@ class SweepLook:
         row, column = (down if down in AXES else first), (across if across in AXES else second)
         return grid(self.sweep.request, self._trials, row, column)
 
-    def _pictures(self, *, with_predicted: bool) -> Pictures:
-        """The pictures; drawn once until a trial changes."""
+    def _pictures(self, *, with_predicted: bool) -> tuple[Report, Mapping[str, Markup]]:
+        """What the trials show, and its sections as HTML; drawn once until a trial changes."""
         cloud = self._cloud(with_predicted=with_predicted)
         return self._kept.once(("pictures", len(cloud), self.root), lambda: self._drawn(cloud))
 
-    def _drawn(self, cloud: Sequence[CloudPoint]) -> Pictures:
-        return Pictures.of(
+    def _drawn(self, cloud: Sequence[CloudPoint]) -> tuple[Report, Mapping[str, Markup]]:
+        report = charts_report(
             self.sweep.request,
             self._trials,
-            kind=self._kind,
-            root=self.root,
-            predicted=cloud,
+            source=self._kind,
             choices=self._choices,
+            accuracy=accuracy(self.sweep.request, self._trials),
+            predicted=cloud,
             remaining_gain=self._remaining_gain,
+            root=self.root,
         )
+        html, every = Html(self.root), dict.fromkeys(("calibration",), Markup())
+        drawn = {one.key: html.blocks(one) if one.key == "parallel" else html.section(one) for one in report.sections}
+        return report, every | drawn
 
     @property
     def _remaining_gain(self) -> float | None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Objective
 from autotuner.core.trial import Trial, TrialState
 from autotuner.report.charts import Dots, Failures
+from autotuner.report.html import Html
 from autotuner.report.layouts import in_short
+from autotuner.report.markdown import markdown
+from autotuner.report.sweep import charts_report
 from autotuner.report.sweep_charts import agreement, best_so_far, memory_front, on_front, rises, trial_points
-from tests.builders import cpu_layout, estimate, failure, measurement, prediction, small_trial
+from autotuner.report.terminal import render
+from autotuner.search.results.accuracy import accuracy
+from autotuner.search.results.sensitivity import choices
+from tests.builders import cpu_layout, estimate, failure, measurement, prediction, small_trial, sweep_request
 
 _LIMIT_BYTES = 80e9
 
@@ -88,3 +95,30 @@ def test_what_was_simulated_is_told_apart_in_every_chart(is_simulated: bool) -> 
     charts = [best_so_far(points), memory_front(points, _LIMIT_BYTES), agreement(points)]
     dots = [dot for chart in charts if chart for mark in chart.marks if isinstance(mark, Dots) for dot in mark.dots]
     assert {dot.is_simulated for dot in dots} == {is_simulated}
+
+
+def test_what_trials_show_has_the_same_figures_on_every_surface() -> None:
+    request, trials = sweep_request(), [trial(0, measurement=measurement(mfu=0.4)), trial(1)]
+    found = charts_report(
+        request,
+        trials,
+        source="measured",
+        choices=choices(request, trials),
+        accuracy=accuracy(request, trials),
+    )
+    assert [one.key for one in found.sections] == ["history", "front", "parallel", "mattered", "calibration"]
+    console = Console(width=200)
+    with console.capture() as printed:
+        console.print(render(found))
+    for text in (printed.get(), str(Html().sections(found)), markdown(found)):
+        assert "40.0 %" in text
+        assert "1 trial raised the best" in text
+        assert "1 layout that none beats with no more memory" in text
+
+
+def test_trials_without_a_result_show_nothing() -> None:
+    request, trials = sweep_request(), [trial(0, TrialState.FAILED, failure=failure())]
+    found = charts_report(
+        request, trials, source="measured", choices=choices(request, trials), accuracy=accuracy(request, trials)
+    )
+    assert found.sections == ()
