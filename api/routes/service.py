@@ -149,7 +149,7 @@ def revoke_token(app: AppOf, token_id: TokenId) -> Document[Token]:
 
 webhooks_router = APIRouter(tags=["webhooks and feed"])
 
-_DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["dl-4f9c2kq7xz"])]
+DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["dl-4f9c2kq7xz"])]
 _WebhookOf = Annotated[
     str | None, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$", description="Only deliveries to this one.")
 ]
@@ -210,7 +210,7 @@ def list_deliveries(
 @webhooks_router.post(
     "/deliveries/{delivery_id}/send-again", responses=problems(404, 409, 422), openapi_extra=needs(Scope.ADMIN)
 )
-def send_again(app: AppOf, delivery_id: _DeliveryId) -> Document[Delivery]:
+def send_again(app: AppOf, delivery_id: DeliveryId) -> Document[Delivery]:
     """Make a delivery anew, whether it arrived or was given up; one that is still pending is refused with 409."""
     return app.store.announcements.send_again(delivery_id, now=app.clock.now())
 

@@ -49,6 +49,8 @@ def announcing_report(
     found: Listed[Delivery],
     state: DeliveryState | None = None,
     server: str = "",
+    *,
+    has_buttons: bool = False,
 ) -> Report:
     """Return all webhooks, and below them one page of their deliveries.
 
@@ -57,10 +59,11 @@ def announcing_report(
         found: Deliveries in one state, or all, newest first.
         state: The state; None: any.
         server: Address that commands shall name; empty: none.
+        has_buttons: The reader may make a delivery anew.
     """
     feeds = (Link("JSON", "api/v1/feed.json"), ",", Link("Atom", "api/v1/feed.atom"))
     facts = ("Where outcomes are announced.", Quiet("· also as a feed:"), *feeds)
-    deliveries = [_deliveries(found, state)] if webhooks else []
+    deliveries = [_deliveries(found, state, has_buttons=has_buttons)] if webhooks else []
     return Report(headline="Webhooks", facts=facts, sections=(_webhooks(webhooks, server), *deliveries))
 
 
@@ -127,7 +130,7 @@ def delivery_report(pending: Delivery) -> Report:
     return Report(headline=told, sections=())
 
 
-def _deliveries(found: Listed[Delivery], state: DeliveryState | None) -> Section:
+def _deliveries(found: Listed[Delivery], state: DeliveryState | None, *, has_buttons: bool) -> Section:
     states = [(Link("all", "webhooks", key="state-all"), state is None)]
     for one in DeliveryState:
         words = "given up" if one is DeliveryState.DEAD else one.value
@@ -136,27 +139,41 @@ def _deliveries(found: Listed[Delivery], state: DeliveryState | None) -> Section
     number = found.offset // found.limit + 1
     is_last = found.offset + found.limit >= found.total
     pager = Pager.of("webhooks", number, is_last=is_last, state=state.value if state else "")
-    blocks: list[Block] = [Choices(name="Which deliveries", links=states), _table_of(found), pager]
+    blocks: list[Block] = [
+        Choices(name="Which deliveries", links=states),
+        _table_of(found, has_buttons=has_buttons),
+        pager,
+    ]
     return Section(title="Deliveries", blocks=blocks)
 
 
-def _table_of(found: Listed[Delivery]) -> Table:
-    columns = (
+def _table_of(found: Listed[Delivery], *, has_buttons: bool = False) -> Table:
+    columns = [
         Column("delivery", is_number=False),
         Column("what", is_number=False, may_wrap=True),
         Column("to", is_number=False),
         Column("state", is_number=False),
         Column("attempts"),
         Column("last answer", is_number=False, may_wrap=True),
-    )
-    is_again = any(one.state is DeliveryState.DEAD for one in found.items)
+    ]
+    rows = [list(_cells_of_delivery(one)) for one in found.items]
+    if has_buttons:
+        columns.append(Column("", is_number=False, is_action=True))
+        for row, one in zip(rows, found.items, strict=True):
+            row.append("" if one.state is DeliveryState.PENDING else _send_again(one))
+    is_again = not has_buttons and any(one.state is DeliveryState.DEAD for one in found.items)
     again = "; `autotuner webhook send-again ID` makes one anew" if is_again else ""
     return Table(
         columns=columns,
-        rows=[_cells_of_delivery(one) for one in found.items],
+        rows=rows,
         caption=f"{num_in_all(found.total, 'delivery', 'deliveries')}, newest first{again}",
         if_empty="None.",
     )
+
+
+def _send_again(one: Delivery) -> Button:
+    says = f"Send the delivery {one.id} to {one.webhook} again"
+    return Button(words="Send again", path=f"webhooks/deliveries/{one.id}/send-again", says=says)
 
 
 def _cells_of_delivery(one: Delivery) -> tuple[Cells, ...]:

@@ -27,9 +27,10 @@ from autotuner.report.report import Cells, Column, Quantity, Strong
 from autotuner.report.scale import Scale
 from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
 
-_S_PER_DAY = 86_400.0
 if TYPE_CHECKING:
     from autotuner.core.comparison import EnvironmentChange
+
+_S_PER_DAY = 86_400.0
 
 DASH = "–"
 """Stands for what is not known."""

@@ -156,8 +156,10 @@ def test_deliveries_are_shown_with_what_they_tell_and_by_their_state(page: Page,
     page.get_by_role("link", name="given up").click()
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("HTTP 404 Not Found")
-    expect(page.locator("#deliveries ~ div caption")).to_contain_text("autotuner webhook send-again ID")
     expect(rows.get_by_role("link")).to_have_attribute("href", "/retunes/nightly")
+    rows.get_by_role("button", name="Send the delivery").click()
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="nightly")).to_contain_text("pending")
 
 
 def test_many_deliveries_are_turned_over_by_pages(page: Page, driver: StoreDriver) -> None:

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse
 from api.dashboard.render import report_page, service_of
 from api.dependencies import AppOf, CallerOf
 from api.edge.auth import needs
-from api.routes.service import CallerName, TokenId
+from api.routes.service import CallerName, DeliveryId, TokenId
 from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
 from autotuner.core.documents import MAX_INTEGER
@@ -65,14 +65,27 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _DELIVERIES_PER_PAGE)]
 
 @router.get("/webhooks")
 def webhooks_page(
-    request: Request, app: AppOf, part: _Part = None, state: DeliveryState | None = None, number: _Number = 1
+    request: Request,
+    app: AppOf,
+    caller: CallerOf,
+    part: _Part = None,
+    state: DeliveryState | None = None,
+    number: _Number = 1,
 ) -> Response:
     """All webhooks, and their deliveries, newest first."""
     window = Page(limit=_DELIVERIES_PER_PAGE, offset=(number - 1) * _DELIVERIES_PER_PAGE)
     found, total = app.store.announcements.deliveries(state=state, page=window)
     listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)
-    report = announcing_report(app.webhooks.standings(), listed, state, service_of(request))
+    may_send = caller.scope.covers(Scope.ADMIN)
+    report = announcing_report(app.webhooks.standings(), listed, state, service_of(request), has_buttons=may_send)
     return report_page(request, report, part=part, every_s=3)
+
+
+@router.post("/webhooks/deliveries/{delivery_id}/send-again", openapi_extra=needs(Scope.ADMIN))
+def send_again(request: Request, app: AppOf, delivery_id: DeliveryId) -> Response:
+    """Make a delivery anew, and lead back to the page."""
+    app.store.announcements.send_again(delivery_id, now=app.clock.now())
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/webhooks", 303)
 
 
 # The page of tokens: who has one, a form for another, and a button that takes one back.

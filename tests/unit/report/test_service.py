@@ -70,6 +70,15 @@ def test_deliveries_are_told_with_their_attempts_and_the_last_answer() -> None:
     assert 'aria-current="true"' in page
 
 
+def test_a_delivery_that_was_given_up_can_be_sent_again_by_who_may() -> None:
+    found = Listed(items=(delivery(state=DeliveryState.DEAD), delivery(id="dl-2")), total=2, limit=25)
+    shown = announcing_report([WEBHOOK], found, has_buttons=True)
+    page = Html().sections(shown)
+    assert page.count("send-again") == page.count('action="/webhooks/deliveries/dl-1/send-again"') == 1
+    assert "Send again" not in "".join(surfaces(shown)[::2])
+    told(announcing_report([WEBHOOK], found), "autotuner webhook send-again ID")
+
+
 def test_without_a_webhook_it_says_how_to_add_one() -> None:
     told(webhooks_report([], "http://here"), "autotuner webhook add ours", "--server http://here")
 
