@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeVar, cast
 import httpx
 
 from api.previews import SweepPreview
-from api.schemas.layouts import LayoutComparison
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, TablePage
 from api.schemas.sweeps import SweepDetail, SweepPage
 from api.schemas.trials import RankingPage, TrialDetail, TrialPage
@@ -76,6 +75,7 @@ from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanView
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
+from autotuner.search.results.comparison import LayoutComparison
 from autotuner.search.results.pairs import MeasuredRules
 from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.sampler.calibration import Lesson

@@ -10,7 +10,6 @@ from api.contenders import asked_about
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas.layouts import LayoutComparison
 from autotuner.core.access import Scope
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import Document
@@ -37,7 +36,7 @@ from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanView
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
-from autotuner.search.results.comparison import side_by_side
+from autotuner.search.results.comparison import LayoutComparison, side_by_side
 from autotuner.search.results.pairs import MeasuredRules
 
 # Predictions without a sweep.

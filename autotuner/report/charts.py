@@ -32,10 +32,12 @@ Look = Literal[
     "way",
     "lossy",
     "own",
+    "gain",
+    "loss",
 ]
 """How a mark looks: measured is ink, simulated is amber, predicted is pencil, the best is green, limits and failures
 are red. A regression is a square, so that who sees no colours finds it. Predicted lines of ways to share gradients are
-``way``, ``lossy`` or the layout's ``own``."""
+``way``, ``lossy`` or the layout's ``own``; what a change takes away or adds is ``gain`` or ``loss``."""
 
 
 Unit = Literal[
@@ -237,6 +239,8 @@ class Interval:
     told: str = ""
     """At the end of the row."""
     look: Look = "measured"
+    is_quiet: bool = False
+    """Its name stands out less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +252,7 @@ class Intervals:
     rows: Sequence[Interval]
     is_banded: bool = False
     """Ranges are bands, as of something estimated; else lines."""
+    wide: int = 700
 
 
 @dataclass(frozen=True, slots=True)

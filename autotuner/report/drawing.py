@@ -57,6 +57,15 @@ _DOT_CLASSES = {
     "regression": ("m-dot bad", 4.5),
     "best_predicted": ("p-dot win", 4.6),
 }
+_END_CLASSES = {
+    "best": "m-dot win",
+    "limit": "m-dot bad",
+    "predicted": "p-dot",
+    "best_predicted": "p-dot win",
+    "simulated": "m-dot simulated",
+}
+"""Dots of intervals; any other is one that was measured."""
+
 _LINE_CLASSES = {
     "event": "event",
     "measured": "m-line",
@@ -246,7 +255,7 @@ def draw(chart: Plot | Intervals | Stacks) -> Markup:
         case Plot():
             return for_both(lambda width: _Plot(chart, width).drawn, chart.wide)
         case Intervals():
-            return for_both(lambda width: _intervals(chart, width))
+            return for_both(lambda width: _intervals(chart, width), chart.wide)
         case Stacks():
             return for_both(lambda width: _Stacks(chart, width).drawn, chart.wide)
 
@@ -445,16 +454,20 @@ def _intervals(chart: Intervals, width: int) -> Markup:
     def parts() -> Iterator[Markup]:
         for at, label in x.ticks(6 if is_wide else 4):
             yield line(x(at), 4, x(at), height - _BELOW + 4, "axis" if not at else "rule")
-            sign = " %" if chart.x.unit == "share" else ""
+            sign = f" {divisor(chart.x)[1]}" if chart.x.unit in ("share", "s") else ""
             yield text(x(at), height - 10, f"{label}{sign}", anchor="middle")
         for number, row in enumerate(chart.rows):
-            y, look = 4 + _ROW * (number + 0.5), {"best": " win", "limit": " bad"}.get(row.look, "")
-            yield text(left - 12, y + 4, row.name, "ink-text" if row.look != "soft" else "", "end")
-            if chart.is_banded:
+            y, look = 4 + _ROW * (number + 0.5), _END_CLASSES.get(row.look, "m-dot")
+            is_quiet = row.is_quiet or row.look == "soft"
+            yield text(left - 12, y + 4, row.name, "" if is_quiet else "ink-text", "end")
+            if row.look in ("gain", "loss"):
+                yield rect(x(row.low), y - 8, max(1.0, x(row.high) - x(row.low)), 16, row.look)
+            elif chart.is_banded:
                 yield rect(x(row.low), y - 4, x(row.high) - x(row.low), 8, "p-band", radius=2)
             else:
                 yield line(x(row.low), y, x(row.high), y, "m-line")
-            yield circle(x(row.value), y, 4, f"m-dot{look}")
+            if row.look not in ("gain", "loss"):
+                yield circle(x(row.value), y, 4, look)
             yield text(width, y + 4, row.told, anchor="end")
 
     return picture(width, height, parts(), chart.says)

@@ -73,7 +73,7 @@ def test_stored_trials_shift_the_next_prediction_which_says_so(client: httpx.Cli
 def test_an_explanation_knows_what_a_prediction_knows(client: httpx.Client) -> None:
     known, _ = predicted(client, ONE)
     explained = client.post("/explanations", json=ONE).json()
-    assert explained["predicted"]["step_time_s"] == pytest.approx(known["step_time_s"])
+    assert explained["prediction"]["step_time_s"] == pytest.approx(known["step_time_s"])
     assert any("calibrated on 2 trials" in caveat for caveat in explained["caveats"])
 
 

@@ -185,7 +185,7 @@ def test_what_a_published_launch_runs_is_predicted_explained_and_compared_with_t
     today = client.post("/predictions", json=job | {"layout": read["layout"]}).json()["items"][0]
     assert today["label"] == read["label"]
     explained = client.post("/explanations", json=job | {"layout": read["layout"]}).json()
-    assert explained["predicted"]["step_time_s"] == today["predicted"]["step_time_s"]
+    assert explained["prediction"]["step_time_s"] == today["predicted"]["step_time_s"]
     asked = {"current": read["layout"], "format": read["format"], "limit": 3}
     compared = client.post("/predictions", json=job | asked).json()
     assert compared["current"]["candidate"]["predicted"] == today["predicted"]

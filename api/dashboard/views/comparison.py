@@ -12,15 +12,14 @@ from markupsafe import Markup
 from api.contenders import Asked
 from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
 from api.dashboard.charts.spread import Spread
-from api.dashboard.charts.stage_memory import StageBar, stage_memory
-from api.dashboard.charts.step_bars import StepBar, step_rows
-from api.dashboard.charts.waterfall import Fall, waterfall
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import short
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.report.comparison import comparison_report
 from autotuner.report.layouts import chips, degrees
+from autotuner.report.report import Report
 from autotuner.search.results.comparison import LETTERS, Beside, Figures, SideBySide
 from autotuner.search.text.sentences import value_in_words
 
@@ -33,10 +32,6 @@ _DEGREES: Mapping[str, str] = {
     "micro_batch_size": "mb",
 }
 """Fields by the letters that columns have, in their order."""
-
-_WORTH_SAYING = 0.005
-_WORTH_DRAWING = 5e-4
-_MOST_FALLS = 9
 
 
 def address_of(asked: Sequence[str]) -> str:
@@ -108,12 +103,8 @@ class Comparison:
     """Rows in which the layouts differ."""
     same: tuple[str, ...]
     """What all of them have."""
-    bars: Markup
+    report: Report
     """Where the time of each goes."""
-    shifts: Markup | None
-    """The waterfall; None where nothing shifts."""
-    memory: Markup | None
-    """By part of the fullest stage; None where the limits differ."""
     permalink: str
     """Address of this very comparison."""
 
@@ -137,28 +128,14 @@ class Comparison:
             jobs=tuple(_jobs([one.contender.job for one in asked])),
             options=tuple(_options(found.options, layouts)),
             same=tuple(_same(found.options, layouts)),
-            bars=step_rows(_bars(found)),
-            shifts=_shifts(found),
-            memory=_memory(found),
+            report=comparison_report(found),
             permalink=address_of([one.of for one in asked]),
         )
-
-    @property
-    def slowest(self) -> str:
-        """Letter of the one that the waterfall begins at."""
-        return LETTERS[self.found.slowest or 0]
 
     @property
     def fastest(self) -> str:
         """Letter of the one that it ends at."""
         return LETTERS[self.found.fastest]
-
-    @property
-    def parts(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each part of a step with its time in every layout, as the bars show it."""
-        for row in zip(*self.found.parts, strict=True):
-            if any(part.seconds for part in row):
-                yield row[0].name, tuple(format_seconds(part.seconds) for part in row)
 
 
 # ---------------------------------------------------------------- columns
@@ -268,46 +245,3 @@ def _same(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[str]:
             yield f"{degree.letters} {degree.value}"
     others = [frozenset(chips(layout)) for layout in layouts[1:]]
     yield from (chip for chip in chips(layouts[0]) if all(chip in other for other in others))
-
-
-# ---------------------------------------------------------------- pictures
-def _bars(found: SideBySide) -> list[StepBar]:
-    is_predicted = found.parts_are == "predicted"
-    return [
-        StepBar(
-            name=LETTERS[number],
-            parts=[(part.name, part.kind, part.seconds) for part in parts],
-            whole=None,
-            is_predicted=is_predicted,
-        )
-        for number, parts in enumerate(found.parts)
-    ]
-
-
-def _shifts(found: SideBySide) -> Markup | None:
-    if found.slowest is None or not found.is_one_job or not any(one.seconds for one in found.shifts):
-        return None
-    before, after = found.steps_s[found.slowest], found.steps_s[found.fastest]
-    shown = [one for one in found.shifts if abs(one.seconds) >= _WORTH_DRAWING * before][:_MOST_FALLS]
-    rest = after - before - sum(one.seconds for one in shown)
-    falls = [
-        Fall(name=one.name, seconds=one.seconds, is_worth_saying=abs(one.seconds) >= _WORTH_SAYING * before)
-        for one in shown
-    ]
-    if abs(rest) >= _WORTH_DRAWING * before:
-        falls.append(Fall(name="everything else", seconds=rest, is_worth_saying=False))
-    return waterfall((LETTERS[found.slowest], before), falls, (LETTERS[found.fastest], after))
-
-
-def _memory(found: SideBySide) -> Markup | None:
-    if len(set(found.limit_bytes)) > 1:
-        return None
-    bars = [
-        StageBar.of(LETTERS[number], memory, _measured_peak(found.figures[number]))
-        for number, memory in enumerate(found.memory)
-    ]
-    return stage_memory(bars, found.limit_bytes[0])
-
-
-def _measured_peak(figures: Figures) -> float | None:
-    return None if figures.source == "predicted" else figures.peak_bytes
