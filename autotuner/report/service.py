@@ -150,7 +150,7 @@ def _deliveries(found: Listed[Delivery], state: DeliveryState | None, *, has_but
 def _table_of(found: Listed[Delivery], *, has_buttons: bool = False) -> Table:
     columns = [
         Column("delivery", is_number=False),
-        Column("what", is_number=False, may_wrap=True),
+        Column("what", is_number=False),
         Column("to", is_number=False),
         Column("state", is_number=False),
         Column("attempts"),
@@ -181,7 +181,7 @@ def _cells_of_delivery(one: Delivery) -> tuple[Cells, ...]:
     kind, _, subject = told.path.strip("/").partition("/")
     due = one.next_attempt_at if one.attempts else None
     return (
-        (one.id, Quiet(moment(told.at))),
+        (one.id, Moment(told.at)),
         (Link(told.title, kind, subject, key=f"link-{one.id}"), Quiet(told.kind.value)),
         one.webhook,
         (State(one.state.value), Quiet(f"next {moment(due)}")) if due else State(one.state.value),
