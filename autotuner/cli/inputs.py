@@ -188,22 +188,6 @@ def read_sequence_lengths(text: str) -> dict[str, Any]:
     return lengths
 
 
-def read_phases_of(text: str) -> list[dict[str, Any]]:
-    """Phases of a job, from the file that holds their lines or JSON, or from the text itself.
-
-    Raises:
-        InvalidInput: A line says no phase, with the line; nothing is said; or the file cannot be read.
-    """
-    from autotuner.core.lines import read_phases
-
-    phases = read_phases(read_text(text, "phases") if isfile(text) else text)
-    if not phases:
-        raise InvalidInput(
-            "--phases", text[:60], "must say one phase or more", "main: 95 % | long: 5 %; seq_len 131072"
-        )
-    return [without_defaults(phase) for phase in phases]
-
-
 def the_cluster(cluster: str | None, for_cluster: str | None) -> str:
     """The cluster of a sweep's job, which has two spellings.
 

@@ -172,10 +172,12 @@ class Html:
         if not table.rows:
             return element("p", _prose(table.if_empty), class_="quiet") if table.if_empty else Markup()
         by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
-        rows = (self._row(row, table.columns, by_ends=by_ends) for row in table.rows)
+        places = [place for place, column in enumerate(table.columns) if not column.is_long]
+        columns = [table.columns[place] for place in places]
+        rows = (self._row([row[place] for place in places], columns, by_ends=by_ends) for row in table.rows)
         caption = [element("caption", _prose(table.caption))] if table.caption else []
-        head, body = element("thead", *self._heads(table.columns)), element("tbody", *rows)
-        is_facing = any(one.group for one in table.columns)
+        head, body = element("thead", *self._heads(columns)), element("tbody", *rows)
+        is_facing = any(one.group for one in columns)
         look = "facing" if is_facing else "compact low" if table.is_compact else "cards"
         whole = element("table", *caption, head, body, class_=look)
         name = table.name or ("" if section.title else table.caption or "Table")
@@ -209,7 +211,6 @@ class Html:
     def _row(self, row: Sequence[Cells], columns: Sequence[Column], *, by_ends: bool) -> Markup:
         shown = []
         for place, (cells, column) in enumerate(zip(row, columns, strict=True)):
-            cells = _in_words(cells) if column.in_words else cells  # noqa: PLW2901  # the same, to be shown
             inside = self.cells(cells, by_ends=by_ends, scale=column.scale, named=column.name)
             source = next((one.source for one in _every(cells) if isinstance(one, Quantity)), None)
             look = " ".join(filter(None, (_look(column), source))) or None
@@ -383,10 +384,6 @@ def _look(column: Column) -> str | None:
         "hide-narrow": column.is_minor,
     }
     return " ".join(look for look, is_so in looks.items() if is_so) or None
-
-
-def _in_words(cells: Cells) -> Cells:
-    return tuple(Words(str(one)) if isinstance(one, Layout) else one for one in _every(cells))
 
 
 def _every(cells: Cells) -> tuple[Cell, ...]:

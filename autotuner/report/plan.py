@@ -213,13 +213,14 @@ def _candidates(plan: Plan, limit: int, *, has_limits: bool) -> Table:
     return Table(
         columns=(
             Column("cluster", is_number=False),
-            Column("layout", is_number=False, may_wrap=True, in_words=True),
+            Column("layout", is_number=False, may_wrap=True, is_long=True),
             Column("takes", scale=days),
             *map(Column, ("cost", "energy", "MFU", "goodput")),
             *keeps,
             *map(Column, ("is best", "per hour each")),
         ),
         rows=[_cells_of(one, has_limits=has_limits) for one in shown],
+        is_compact=True,
     )
 
 
@@ -266,7 +267,7 @@ _NOTHING = 0.005
 
 
 def _upgrades(upgrades: Sequence[Upgrade]) -> Table:
-    return Table(columns=_UPGRADE, rows=[_cells_of_upgrade(one) for one in upgrades])
+    return Table(columns=_UPGRADE, rows=[_cells_of_upgrade(one) for one in upgrades], is_compact=True)
 
 
 def _cells_of_upgrade(one: Upgrade) -> tuple[Cells, ...]:
@@ -301,7 +302,11 @@ def _pilots(pilots: Sequence[PilotSweep]) -> Section:
     """The small sweeps to run first, or why there are none."""
     note = "Small sweeps that make the choice better by more than they cost, each once those before it were run."
     none = "No small sweep is worth its cost: whatever it said, the choice would hardly change."
-    table = Table(columns=_PILOT, rows=[(f"{stage}", *_cells_of_pilot(one)) for stage, one in enumerate(pilots, 1)])
+    table = Table(
+        columns=_PILOT,
+        rows=[(f"{stage}", *_cells_of_pilot(one)) for stage, one in enumerate(pilots, 1)],
+        is_compact=True,
+    )
     blocks = (table,) if pilots else (Lines(items=(none,)),)
     return Section(title="What to try first", note=note if pilots else "", blocks=blocks)
 

@@ -183,10 +183,10 @@ class Column:
     """Left out on a phone."""
     scale: Scale | None = None
     """One unit, which the head names, and one number of digits for all its numbers; None: each number has its own."""
-    in_words: bool = False
-    """A page writes its layouts in words, since there is little room for degrees and chips."""
     group: str = ""
     """Head above this column and its neighbours of the same group; a table with groups is as wide as its cells."""
+    is_long: bool = False
+    """A page leaves it out, since it would leave no room for the others."""
     is_drawn: bool = False
     """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
     is_action: bool = False
