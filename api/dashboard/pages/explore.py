@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.stage_memory import stage_memory
 from api.dashboard.render import page
 from api.dashboard.views.address import DEFAULT, Permalink
 from api.dashboard.views.explore_asked import Asked
@@ -28,6 +27,7 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.space import default_space
 from autotuner.core.units import format_bytes, format_count, format_rate
 from autotuner.report.cluster import topology_section
+from autotuner.report.drawing import draw
 from autotuner.report.explanation import bandwidth_section, explanation_report
 from autotuner.report.html import Html
 from autotuner.report.lanes import Window
@@ -172,7 +172,7 @@ def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[s
         "verdict": Verdict.of(explanation.prediction, job),
         "topology": "" if topology is None else Html().section(topology),
         "memory": memory,
-        "memory_picture": stage_memory(memory.bars, explanation.limit_bytes),
+        "memory_picture": draw(memory.picture),
         "report": explanation_report(
             explanation, lengths=job.workload.lengths, untried=answer.legal.untried, link_to=partial(_link_to, link)
         ),

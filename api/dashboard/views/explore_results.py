@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from api.dashboard import words
-from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar
 from api.dashboard.views.address import Permalink
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Memory, Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import GIGA, MEGA, TERA
+from autotuner.report.charts import Block, Stack, Stacks
+from autotuner.report.trial_parts import MEMORY_PARTS
 from autotuner.search.explain.limits import limit_of
 from autotuner.search.space.moves import arranged, with_choice
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
@@ -146,8 +147,8 @@ class MemoryTable:
     """Sums of the columns."""
     free: str
     """What the fullest stage leaves of the limit, in words."""
-    bars: tuple[StageBar, ...]
-    """The same as a picture takes it."""
+    picture: Stacks
+    """The same as bars."""
 
     @property
     def is_wide(self) -> bool:
@@ -177,9 +178,30 @@ class MemoryTable:
                 if any(_part(stages[rank], part) for rank in shown)
             ),
             peaks=tuple(_three(stages[rank].total_bytes / unit) for rank in shown),
-            free=f"{words.num_bytes(left)} free" if left >= 0 else f"{words.num_bytes(-left)} too large",
-            bars=tuple(StageBar.of(f"{noun} {rank}", stages[rank]) for rank in shown),
+            free=_left(left),
+            picture=_picture(noun, {rank: stages[rank] for rank in shown}, job.cluster.accelerator.memory_bytes),
         )
+
+
+def _picture(noun: str, shown: Mapping[int, Memory], limit_bytes: float) -> Stacks:
+    fullest = max(memory.total_bytes for memory in shown.values())
+    stacks = [
+        Stack(
+            name=f"{noun} {rank}",
+            blocks=[Block(name=part, look=part, value=_part(memory, part)) for part in MEMORY_PARTS],
+            told=_left(limit_bytes - memory.total_bytes),
+            is_strong=memory.total_bytes == fullest,
+        )
+        for rank, memory in shown.items()
+    ]
+    says = f"Memory of {len(stacks)} pipeline stage(s) by part, the fullest {words.num_bytes(fullest)} of "
+    return Stacks(
+        says=f"{says}{words.num_bytes(limit_bytes)}", unit="bytes", rows=stacks, limit=float(limit_bytes), wide=896
+    )
+
+
+def _left(free_bytes: float) -> str:
+    return f"{words.num_bytes(free_bytes)} free" if free_bytes >= 0 else f"{words.num_bytes(-free_bytes)} too large"
 
 
 def _part(memory: Memory, part: str) -> float:
