@@ -144,13 +144,6 @@ def in_percent(shares: Sequence[float]) -> tuple[str, ...]:
     return tuple(f"{100 * share:.{digits}f}" for share in shares)
 
 
-def signed_percent(share: float) -> str:
-    """A gain or a loss: ``+5 %``, ``−2.5 %``, ``0``."""
-    if round(share, 9) == 0:
-        return "0"
-    return f"{'+' if share > 0 else '−'}{abs(100 * share):.3g} %"
-
-
 # Scales: from values to pixels.
 
 
@@ -293,35 +286,3 @@ def _mark(glyph: Glyph) -> Markup:
 
 
 # The unit that a whole picture or column is read in, so that its numbers can be compared at a glance.
-
-
-@dataclass(frozen=True, slots=True)
-class SecondsUnit:
-    """Seconds, milliseconds or microseconds, by the longest of what is told."""
-
-    name: str
-    """``ms``."""
-    seconds: float
-    """How long one is."""
-    digits: int
-    """Behind the point, so that the longest has three digits or more and the shortest is still seen."""
-
-    @classmethod
-    def of(cls, longest_s: float) -> SecondsUnit:
-        """The unit in which the longest is 1 or more, as far as there is one."""
-        name, size = next((unit for unit in _UNITS if longest_s >= unit[1]), _UNITS[-1])
-        return cls(name=name, seconds=size, digits=2 if longest_s >= 10 * size else 3)
-
-    def told(self, seconds: float) -> str:
-        """``42.10``, without the unit, which stands in the head."""
-        return f"{seconds / self.seconds:,.{self.digits}f}"
-
-    def signed(self, seconds: float) -> str:
-        """``−1.80`` or ``+0.48``, with a true minus; what rounds to nothing has no sign."""
-        text = self.told(abs(seconds))
-        if not any(character in "123456789" for character in text):
-            return text
-        return f"{'−' if seconds < 0 else '+'}{text}"
-
-
-_UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
