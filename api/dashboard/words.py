@@ -18,11 +18,9 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
-from autotuner.core.units import format_long_duration as long_duration
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.report.layouts import phrase
 from autotuner.report.words import plain
-from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_seconds,
@@ -30,7 +28,6 @@ from autotuner.search.text.sentences import (
     listed,
     seconds_interval,
     size_in_words,
-    with_interval,
 )
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
@@ -40,13 +37,11 @@ from autotuner.search.text.trials import job_in_words as job
 from autotuner.search.text.trials import waiting_in_words as waiting
 
 __all__ = [
-    "byte_rate",
     "certainty",
     "compared_by",
     "date",
     "duration",
     "engine",
-    "expected_factor",
     "fit",
     "gain",
     "gate",
@@ -56,17 +51,14 @@ __all__ = [
     "in_words",
     "job",
     "latest",
-    "long_duration",
     "more",
     "num_bytes",
-    "part_name",
     "percent",
     "phases",
     "phrase",
     "plain",
     "predicted_mfu",
     "predicted_seconds",
-    "rounded",
     "seconds",
     "seconds_interval",
     "sentence",
@@ -142,11 +134,6 @@ def size(model: ModelSize | TransformerSpec) -> str:
     return size_in_words(model.num_parameters, model.num_active_parameters)
 
 
-def byte_rate(per_s: float | None) -> str:
-    """``450 GB/s``."""
-    return format_rate(per_s, "B/s") if _known(per_s) else _UNKNOWN
-
-
 def token_rate(per_s: float | None) -> str:
     """``104 ktoken/s``."""
     return format_rate(per_s, "token/s") if _known(per_s) else _UNKNOWN
@@ -175,11 +162,6 @@ def sentence(text: str) -> str:
     first, *_ = text.split(" ")
     begins_with_layout = any(character.isdigit() for character in first)
     return f"{text if begins_with_layout else text[:1].upper() + text[1:]}."
-
-
-def expected_factor(factor: float, relative_error: float) -> str:
-    """Return a factor of a time with its interval: ``1.23 × ± 11 %``, or the ends of a wide one."""
-    return with_interval(factor, relative_error, "{:.2f} ×".format)
 
 
 def predicted_seconds(predicted: Prediction | Estimated) -> str:
@@ -213,11 +195,6 @@ def standing(trial: RankedTrial) -> str:
     if chance is None or not trial.tied_with_best or chance > 0.995:
         return ""
     return f"{'' if trial.rank == 1 else 'tied with the first, '}{rounded(chance)} likely the fastest"
-
-
-def part_name(part: str) -> str:
-    """A part of ``StepTime`` or ``Memory`` as people say it."""
-    return PART_WORDS[part]
 
 
 def source(request: SweepRequest) -> Literal["measured", "simulated"]:
