@@ -23,6 +23,7 @@ from autotuner.core.profile import ClusterLinks, DeviceProfile, LinkStanding
 from autotuner.report.charts import Topology
 from autotuner.report.report import (
     Block,
+    Button,
     Cell,
     Cells,
     Code,
@@ -122,6 +123,8 @@ def cluster_report(
     checks: Sequence[CheckRun],
     created_by: str = "",
     server: str = "",
+    *,
+    has_buttons: bool = False,
 ) -> Report:
     """Return one cluster: where its trials run, its links described and measured, and its checks.
 
@@ -132,6 +135,7 @@ def cluster_report(
         checks: The newest first.
         created_by: Who stored it; empty: nobody was asked.
         server: Address that commands shall name; empty: none.
+        has_buttons: The reader may check it, or end the check that is under way.
     """
     nodes = f"{counted(cluster.num_nodes, 'node')} of {cluster.accelerators_per_node} ×"
     facts: list[Cell] = [nodes, Strong(cluster.accelerator.name), ". Trials run on", Strong(cluster.engine)]
@@ -141,7 +145,7 @@ def cluster_report(
         Section(title="Links", blocks=tuple(_links(cluster, accelerator, links)), note=_measured_when(links)),
         topology_section(cluster),
         _one_by_one(cluster, links),
-        Section(title="Checks", blocks=tuple(_checks(cluster, checks, server))),
+        Section(title="Checks", blocks=tuple(_checks(cluster, checks, server, has_buttons=has_buttons))),
     ]
     return Report(headline=cluster.name, facts=facts, sections=[one for one in sections if one is not None])
 
@@ -372,7 +376,7 @@ def _own_links(points: Sequence[LinkPoint], cluster: Cluster) -> Iterator[Block]
 
 
 # ------------------------------------------------------------------ its checks
-def _checks(cluster: Cluster, checks: Sequence[CheckRun], server: str) -> Iterator[Block]:
+def _checks(cluster: Cluster, checks: Sequence[CheckRun], server: str, *, has_buttons: bool) -> Iterator[Block]:
     if cluster.engine in (LOCAL, SIMULATED):
         yield Lines(items=("Only clusters behind a registered engine are checked.",), is_quiet=True)
     elif not checks:
@@ -382,8 +386,16 @@ def _checks(cluster: Cluster, checks: Sequence[CheckRun], server: str) -> Iterat
         )
         yield Lines(items=(asks,), is_list=False)
         yield Code(f"autotuner cluster check {cluster.name}" + (f" --server {server}" if server else ""))
+    if has_buttons and cluster.engine not in (LOCAL, SIMULATED):
+        yield (Figure("by hand", _button(cluster, checks)),)
     for place, check in enumerate(checks):
         yield Folded(summary=tuple(_check(check)), blocks=tuple(_happened(check)), id=check.id, is_open=place == 0)
+
+
+def _button(cluster: Cluster, checks: Sequence[CheckRun]) -> Button:
+    if checks and not checks[0].state.is_finished:
+        return Button(words="Cancel", path=f"clusters/{cluster.name}/cancel", says=f"Cancel the check {checks[0].id}")
+    return Button(words="Check now", path=f"clusters/{cluster.name}/check", says=f"Check {cluster.name} now")
 
 
 def _check(check: CheckRun) -> Iterator[Cell]:

@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
 from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, Name
-from autotuner.core.cluster_check import CheckRun
+from api.dependencies import AppOf, CallerOf, Name
+from autotuner.core.access import Scope
+from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck
 from autotuner.core.listed import Stored
 from autotuner.core.profile import ClusterLinks
 from autotuner.report.cluster import cluster_report, clusters_report
@@ -33,17 +35,39 @@ def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 
 
 @router.get("/clusters/{name}")
-def cluster_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
+def cluster_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part: _Part = None) -> Response:
     """One stored cluster: where its trials run, its links described and measured, and its checks."""
     cluster, used = app.store.get_cluster(name), app.cluster(name)
-    checks = app.store.runs.list("check", subject=name, page=Page(limit=_CHECKS_SHOWN))[0]
+    checks = [CheckRun.of(one) for one in app.store.runs.list("check", subject=name, page=Page(limit=_CHECKS_SHOWN))[0]]
+    is_open = bool(checks) and not checks[0].state.is_finished
     report = cluster_report(
         cluster,
         used.accelerator,
         ClusterLinks.of(cluster, app.cluster_profile(name)),
-        [CheckRun.of(one) for one in checks],
+        checks,
         created_by=app.store.cluster_owners().get(name, ""),
         server=service_of(request),
+        has_buttons=caller.may_change(checks[0].created_by) if is_open else caller.scope.covers(Scope.RUN),
     )
     own = f"/api/v1/clusters/{quote(name)}"
     return report_page(request, report, part=part, every_s=3, parent=("All clusters", "/clusters"), json=own)
+
+
+@router.post("/clusters/{name}/check")
+def check_cluster(request: Request, app: AppOf, caller: CallerOf, name: Name) -> Response:
+    """Queue a check of a stored cluster, and lead back to its page."""
+    app.start(ClusterCheck(cluster=app.store.get_cluster(name), request=CheckRequest()), caller=caller)
+    return _back(request, name)
+
+
+@router.post("/clusters/{name}/cancel")
+def cancel_check(request: Request, app: AppOf, caller: CallerOf, name: Name) -> Response:
+    """Ask for the end of the newest check of a cluster, and lead back to its page."""
+    newest, _ = app.store.runs.list("check", subject=name, page=Page(limit=1))
+    for check in newest:
+        app.stop("check", check.id, caller=caller)
+    return _back(request, name)
+
+
+def _back(request: Request, name: str) -> Response:
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/clusters/{quote(name)}", 303)

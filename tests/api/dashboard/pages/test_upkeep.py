@@ -1,8 +1,9 @@
-"""Buttons of the pages of gates, studies and retunes."""
+"""Buttons of the pages of gates, studies, retunes and clusters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from autotuner.core.run import RunState
 from autotuner.store.sql import Store
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import queued_gate, retune
+from tests.builders import cpu_cluster
 from tests.studies import study_request
 
 
@@ -48,3 +50,19 @@ def test_a_retune_is_paused_resumed_and_run_by_hand(browser: httpx.Client, drive
     assert not store.retunes.get("nightly").is_paused
     assert browser.post("/retunes/nightly/run").status_code == 303
     assert len(store.retunes.runs("nightly")[0]) == 1
+
+
+def test_a_cluster_is_checked_and_its_check_cancelled(browser: httpx.Client, store: Store) -> None:
+    store.save_cluster(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
+    assert 'action="/clusters/pair/check"' in browser.get("/clusters/pair").text
+    asked = browser.post("/clusters/pair/check")
+    assert (asked.status_code, asked.headers["Location"]) == (303, "/clusters/pair")
+    assert 'action="/clusters/pair/cancel"' in browser.get("/clusters/pair").text
+    assert browser.post("/clusters/pair/cancel").status_code == 303
+    (check,), _ = store.runs.list("check", subject="pair")
+    assert check.state is RunState.CANCELLED
+
+
+def test_a_cluster_without_an_engine_has_no_button(browser: httpx.Client, store: Store) -> None:
+    store.save_cluster(replace(cpu_cluster(2), name="here"))
+    assert "Check now" not in browser.get("/clusters/here").text
