@@ -306,7 +306,7 @@ def test_a_sweep_that_challenges_a_layout_shows_what_it_compared_and_lists_the_r
     expect(page.get_by_role("heading", name="Ended without a rank")).to_have_count(0)
     expect(page.locator(".ranking")).to_contain_text("in use")
     page.goto(f"/trials/{repeats[0].id}")
-    expect(page.locator("#live")).to_contain_text("Runs the layout of trial 0 again")
+    expect(page.locator("#live")).to_contain_text("repeats the layout of trial 0")
 
 
 def test_what_a_caller_wrote_is_shown_and_never_run(page: Page, driver: StoreDriver) -> None:

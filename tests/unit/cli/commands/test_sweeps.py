@@ -58,7 +58,7 @@ def test_a_sweep_that_is_waited_for_runs_its_trials_and_prints_their_ranking(cli
     assert answer["sweep"]["state"] == "complete"
     assert [item["rank"] for item in answer["ranking"]["items"]] == [1]
     assert answer["ranking"]["items"][0]["measured"]["mfu"] > 0
-    assert "limited by" in cli.run("explain", answer["trials"]["items"][0]["id"])
+    assert "what limits it" in cli.run("explain", answer["trials"]["items"][0]["id"])
 
 
 def test_a_sweep_on_a_simulated_cluster_runs_at_any_size_and_says_that_nothing_was_measured(cli: CommandLine) -> None:
