@@ -222,7 +222,7 @@ def divisor(axis: Axis) -> tuple[float, str]:
     scales = {
         "share": ((0.01, "%"),),
         "signed_share": ((0.01, "%"),),
-        "bytes": ((GIGA, "GB"), (MEGA, "MB"), (KILO, "kB")),
+        "bytes": ((GIGA, "GB"), (MEGA, "MB"), (KILO, "kB"), (1, "B")),
         "tokens/s": ((GIGA, "Gtokens/s"), (MEGA, "Mtokens/s"), (KILO, "ktokens/s"), (1, "tokens/s")),
         "s": ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs")),
         "long_duration": ((86_400, "days"), (3600, "h"), (60, "min"), (1, "s")),
@@ -230,7 +230,8 @@ def divisor(axis: Axis) -> tuple[float, str]:
     }
     known = scales.get(axis.unit, ((1.0, ""),))
     high = axis.high / 10 if axis.unit == "s" and 60 <= axis.high < 3600 else axis.high  # 155 s are said so
-    return next(((float(scale), name) for scale, name in known if high >= scale), (1.0, ""))
+    scale, name = next((one for one in known if high >= one[0]), known[-1])
+    return float(scale), name
 
 
 def title_of(axis: Axis) -> str:
