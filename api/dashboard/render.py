@@ -12,11 +12,11 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
-from api.dashboard.charts.drawing import key
 from api.edge.caller import caller_in, csrf_in
 from autotuner.core.access import Scope
 from autotuner.core.sweep import EVENT_KINDS
 from autotuner.report import layouts
+from autotuner.report.cells import key
 from autotuner.report.html import Html
 from autotuner.report.report import Report
 
@@ -52,7 +52,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {name: getattr(words, name) for name in words.__all__}
-    environment.globals |= {"key": key, "event_kinds": " ".join(EVENT_KINDS)}
+    environment.globals |= {"key": lambda *entries: key(entries, "span"), "event_kinds": " ".join(EVENT_KINDS)}
     environment.filters |= {"degrees": layouts.degrees, "chips": layouts.chips, "in_short": layouts.in_short}
     return environment
 

@@ -13,7 +13,7 @@ _BAR, _BAR_HEIGHT = 110, 28
 """Pixels of a bar's cell."""
 
 
-def _silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
+def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
     """Return a picture that screen readers pass over."""
     view = f"0 0 {width} {height}"
     return element("svg", *parts, class_="cell", width=width, height=height, viewBox=view, aria_hidden="true")
@@ -21,7 +21,7 @@ def _silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
 
 def draw_bar(cell: BarCell) -> Markup:
     """Return a number as a bar from the left, or from the middle where it has a sign."""
-    return _silent(_BAR, _BAR_HEIGHT, _bar(cell))
+    return silent(_BAR, _BAR_HEIGHT, _bar(cell))
 
 
 def _bar(cell: BarCell) -> Iterator[Markup]:
@@ -54,10 +54,10 @@ def draw_shares(shares: Shares) -> Markup:
 
 
 # ---------------------------------------------------------------- keys
-def key(entries: Sequence[tuple[Glyph, str]]) -> Markup:
+def key(entries: Sequence[tuple[Glyph, str]], tag: str = "p") -> Markup:
     """Return marks with their meaning, to stand beside a heading; nothing for none."""
     shown = (element("span", _glyph(glyph), meaning) for glyph, meaning in entries)
-    return element("p", *shown, class_="key") if entries else Markup()
+    return element(tag, *shown, class_="key") if entries else Markup()
 
 
 def _glyph(glyph: Glyph) -> Markup:

@@ -9,8 +9,9 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import Scale, cell, circle, in_percent, line, path, rect, text
-from api.dashboard.charts.spread import Spread, best_so_far, staircase
+from autotuner.report.cells import silent
+from autotuner.report.charts import Axis, Spread, stairs
+from autotuner.report.drawing import Scale, circle, line, path, rect, text
 
 # Pictures in the cells of a table, a column of which shares one axis; the numbers stand in the cells beside them.
 
@@ -51,21 +52,21 @@ class RangeAxis:
     @property
     def scale(self) -> Scale:
         """From shares to pixels of the cell."""
-        return Scale(self.low, self.high, _EDGE, _RANGE_WIDTH - _EDGE)
+        axis = Axis(title="", unit="share", low=self.low, high=self.high)
+        return Scale(axis, _EDGE, _RANGE_WIDTH - _EDGE)
 
     @property
-    def marks(self) -> tuple[float, ...]:
-        """Where rules run through all rows."""
-        return self.scale.marks(_MOST_MARKS)
+    def ticks(self) -> list[tuple[float, str]]:
+        """Where rules run through all rows, with what is said of them in the head."""
+        return self.scale.ticks(_MOST_MARKS)
 
 
 def range_head(axis: RangeAxis) -> Markup:
     """The marks of the axis, for the head of the column."""
     x = axis.scale
-    labels = zip(axis.marks, in_percent(axis.marks), strict=True)
-    parts = [line(x(at), 15, x(at), 20, "tick") for at in axis.marks]
-    parts += [text(x(at), 11, f"{label} %", anchor="middle") for at, label in labels if _has_room(x(at))]
-    return cell(_RANGE_WIDTH, 20, parts)
+    parts = [line(x(at), 15, x(at), 20, "tick") for at, _ in axis.ticks]
+    parts += [text(x(at), 11, f"{label} %", anchor="middle") for at, label in axis.ticks if _has_room(x(at))]
+    return silent(_RANGE_WIDTH, 20, parts)
 
 
 def _has_room(x: float) -> bool:
@@ -81,12 +82,12 @@ def range_cell(axis: RangeAxis, *, predicted: Spread | None, reached: Spread | N
         predicted: Pencil; None where the cell shows a measurement alone.
         reached: Ink: measured, simulated or estimated; None where nothing ran.
     """
-    return cell(_RANGE_WIDTH, ROW, _range_parts(axis, predicted, reached))
+    return silent(_RANGE_WIDTH, ROW, _range_parts(axis, predicted, reached))
 
 
 def _range_parts(axis: RangeAxis, predicted: Spread | None, reached: Spread | None) -> Iterator[Markup]:
     x, middle = axis.scale, ROW / 2
-    yield from (line(x(at), -ROW, x(at), 2 * ROW, "rule") for at in axis.marks)
+    yield from (line(x(at), -ROW, x(at), 2 * ROW, "rule") for at, _ in axis.ticks)
     if axis.best is not None:
         yield line(x(axis.best), -ROW, x(axis.best), 2 * ROW, "winner-rule")
     if predicted is not None:
@@ -110,7 +111,7 @@ class MemoryAxis:
     def scale(self) -> Scale:
         """From bytes to pixels of the cell; what is far beyond the limit lies at the edge."""
         high = self.limit_bytes * 1.12 if self.limit_bytes else self.most_bytes * 1.06 or 1.0
-        return Scale(0, high, 0, _MEMORY_WIDTH)
+        return Scale(Axis(title="", low=0.0, high=high), 0, _MEMORY_WIDTH)
 
     @property
     def says_something(self) -> bool:
@@ -120,7 +121,7 @@ class MemoryAxis:
 
 def memory_cell(axis: MemoryAxis, *, predicted_bytes: float | None, reached_bytes: float | None) -> Markup:
     """The peak as a bar on its track, the prediction as a ring, the limit as a red rule."""
-    return cell(_MEMORY_WIDTH, ROW, _memory_parts(axis, predicted_bytes, reached_bytes))
+    return silent(_MEMORY_WIDTH, ROW, _memory_parts(axis, predicted_bytes, reached_bytes))
 
 
 def is_tight(axis: MemoryAxis, num_bytes: float | None) -> bool:
@@ -152,14 +153,23 @@ _MOST_STEPS = 48
 
 def sparkline(values: Sequence[float | None]) -> Markup:
     """The best so far after each trial, in the order they ran; nothing where none had a result."""
-    best = best_so_far(values)
-    grown = [(number, value) for number, value in enumerate(best) if value is not None]
+    grown = list(_best_so_far(values))
     if not grown:
         return Markup("")
-    x = Scale(0, max(1, len(best) - 1), 3, _WIDTH - 5)
-    y = Scale(grown[0][1], grown[-1][1], _HEIGHT - 4, 4)
+    x = Scale(Axis(title="", low=0.0, high=max(1, len(values) - 1)), 3, _WIDTH - 5)
+    y = Scale(Axis(title="", low=grown[0][1], high=grown[-1][1]), _HEIGHT - 4, 4)
     points = [(x(number), y(value)) for number, value in _steps(grown)]
-    return cell(_WIDTH, _HEIGHT, [path(staircase(points), "m-step"), circle(*points[-1], 3, "m-dot win")])
+    return silent(_WIDTH, _HEIGHT, [path(stairs(points), "m-step"), circle(*points[-1], 3, "m-dot win")])
+
+
+def _best_so_far(values: Sequence[float | None]) -> Iterator[tuple[int, float]]:
+    """The highest value up to each place, from the first that there is on."""
+    best: float | None = None
+    for number, value in enumerate(values):
+        if value is not None and (best is None or value > best):
+            best = value
+        if best is not None:
+            yield number, best
 
 
 def _steps(grown: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""What befalls links in the course of a run: steps across, a lane per link, late and dead stretches marked."""
+"""A picture of what befalls links in the course of a run: steps across, a lane per link, late and dead stretches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import Scale, hatched, line, picture, rect, text
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkEnds, LinkHealth
+from autotuner.report.charts import Axis
+from autotuner.report.drawing import Scale, hatched, line, picture, rect, text
 from autotuner.report.words import link_state
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 10.0, 4.0, 34.0
@@ -20,7 +21,7 @@ _MOST_LANES = 12
 def fault_strip(trace: FaultTrace, width: int) -> Markup:
     """The trace, so wide."""
     ends = trace.ends[:_MOST_LANES]
-    x = Scale(0, trace.num_steps, _LEFT, width - _RIGHT)
+    x = Scale(Axis(title="", low=0.0, high=trace.num_steps), _LEFT, width - _RIGHT)
     height = _TOP + len(ends) * (_LANE + _GAP) + _BOTTOM
     parts = [*_axis(x, height)]
     for number, link in enumerate(ends):
@@ -56,11 +57,11 @@ def _piece(health: LinkHealth, left: float, right: float, y: float) -> Iterator[
 
 def _axis(x: Scale, height: float) -> Iterator[Markup]:
     floor = height - _BOTTOM
-    for mark in x.marks(max(2, int((x.end - x.start) / 70))):
+    for mark, _ in x.ticks(max(2, int((x.end - x.start) / 70))):
         if mark == int(mark):
             yield line(x(mark), _TOP, x(mark), floor, "rule")
-            yield text(x(mark), floor + 13, f"{mark:g}", None, "middle" if mark else None)
-    yield text((x.start + x.end) / 2, height - 4, "step under the trace", None, "middle")
+            yield text(x(mark), floor + 13, f"{mark:g}", anchor="middle" if mark else None)
+    yield text((x.start + x.end) / 2, height - 4, "step under the trace", anchor="middle")
 
 
 def _label(trace: FaultTrace) -> str:

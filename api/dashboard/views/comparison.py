@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from api.contenders import Asked
 from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
-from api.dashboard.charts.spread import Spread
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import short
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.report.charts import Spread
 from autotuner.report.comparison import comparison_report
 from autotuner.report.layouts import chips, degrees
 from autotuner.report.report import Report

@@ -8,11 +8,11 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.drawing import for_both
 from api.dashboard.charts.fault_strip import fault_strip
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth, latest
 from autotuner.core.units import format_rate, format_seconds
+from autotuner.report.drawing import for_both
 from autotuner.search.text.links import trace_in_words
 
 # Links that are not healthy, and what befalls links in the course of a run, as pages show them.

@@ -9,8 +9,8 @@ from typing import Literal
 from markupsafe import Markup
 
 from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
-from api.dashboard.charts.spread import Spread
 from api.dashboard.views.figures import Scaled
+from autotuner.report.charts import Spread
 from autotuner.search.results.trial_table import Column, TableRow
 
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
