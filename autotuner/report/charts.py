@@ -392,53 +392,6 @@ Chart = Drawing | Plot | Intervals | Stacks | Shares | Parallel | Topology
 
 # ---------------------------------------------------------------- pictures in cells of a table
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RangeAxis:
-    """The MFU axis of a column, with the best of the whole ranking, whatever page of it is shown."""
-
-    low: float
-    high: float
-    best: float | None
-
-    @classmethod
-    def around(cls, spreads: Iterable[Spread], best: float | None) -> RangeAxis:
-        """Return an axis with room for all spreads and the best; 0 to 1 for none.
-
-        An end that reaches further than half past all values is cut off: it would squeeze what was measured.
-        """
-        shown = [*spreads, *([Spread.within(best, None)] if best is not None else [])]
-        if not shown:
-            return cls(low=0.0, high=1.0, best=None)
-        values = [one.value for one in shown]
-        low, high = max(min(one.low for one in shown), min(values) / 1.5), max(values) * 1.5
-        high = min(max(one.high for one in shown), high)
-        margin = 0.03 * (high - low) or 0.05 * high
-        return cls(low=max(0.0, low - margin), high=high + margin, best=best)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeCell:
-    """A prediction with its interval, what was reached with its interval, and the best of all as a rule."""
-
-    axis: RangeAxis
-    predicted: Spread
-    reached: Spread | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryCell:
-    """A peak as a bar on its track, the prediction as a ring, the limit as a red rule."""
-
-    limit_bytes: float
-    predicted_bytes: float
-    reached_bytes: float | None
-
-    @property
-    def is_tight(self) -> bool:
-        """Whether the peak lies within 5 % of the limit, or past it."""
-        return (self.reached_bytes or self.predicted_bytes) > 0.95 * self.limit_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BarCell:
     """A number as a bar from the left, or from the middle where ``is_signed``."""
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from itertools import accumulate
 
-from autotuner.core.prediction import Memory
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.charts import Axis, Interval, Intervals, Look, Stack, Stacks
 from autotuner.report.charts import Block as Part
 from autotuner.report.report import Column, Folded, Quantity, Report, Section, Source, Table
+from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
 from autotuner.report.words import sentence
 from autotuner.search.results.comparison import LETTERS, SideBySide
 
@@ -26,8 +25,6 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
     "predicted": ("predicted", "best_predicted"),
 }
 """How a step looks, and the fastest, by what is known of both."""
-
-_MEMORY_PARTS = tuple(one.name.removesuffix("_bytes") for one in fields(Memory) if one.name.endswith("_bytes"))
 
 
 def comparison_report(found: SideBySide) -> Report:
@@ -129,15 +126,15 @@ def _memory(found: SideBySide) -> Iterator[Section]:
     """Yield what the fullest stage of each holds; nothing where limits differ."""
     if len(set(found.limit_bytes)) > 1:
         return
-    shown = [part for part in _MEMORY_PARTS if any(_size(memory, part) for memory in found.memory)]
+    shown = [part for part in MEMORY_PARTS if any(size_of(memory, part) for memory in found.memory)]
     measured = [None if one.source == "predicted" else one.peak_bytes for one in found.figures]
     peaks = [memory.total_bytes if peak is None else peak for memory, peak in zip(found.memory, measured, strict=True)]
     stacks = [
         Stack(
             name=LETTERS[place],
-            blocks=[Part(name=part, look=part, value=_size(memory, part)) for part in shown],
+            blocks=memory_blocks(memory, shown),
             mark=measured[place],
-            told=_free(found.limit_bytes[0] - peaks[place]),
+            told=free_in_words(found.limit_bytes[0] - peaks[place]),
             is_strong=peaks[place] == max(peaks),
         )
         for place, memory in enumerate(found.memory)
@@ -155,9 +152,6 @@ def _memory(found: SideBySide) -> Iterator[Section]:
     yield Section(title="Fullest stage", note=note, blocks=(picture,), glyphs=glyphs, id="memory")
 
 
-def _free(free_bytes: float) -> str:
+def free_in_words(free_bytes: float) -> str:
+    """Return what is free of a memory, or by how much something is too large for it."""
     return f"{format_bytes(free_bytes)} free" if free_bytes >= 0 else f"{format_bytes(-free_bytes)} too large"
-
-
-def _size(memory: Memory, part: str) -> float:
-    return float(getattr(memory, f"{part}_bytes"))

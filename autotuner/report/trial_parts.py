@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from autotuner.core.convergence_gate import GateResult
@@ -204,13 +204,13 @@ def memory_section(of: Ran) -> Section:
     """Return what the memory of each pipeline rank holds, beside the limit."""
     stages, limit_bytes, source = of.parts.stages, of.parts.limit_bytes, of.source
     names = ["each rank"] if len(stages) == 1 else [f"stage {peak.stage}" for peak in stages]
-    shown = [part for part in MEMORY_PARTS if any(_size(peak, part) > 0 for peak in stages)]
+    shown = [part for part in MEMORY_PARTS if any(size_of(peak.predicted, part) > 0 for peak in stages)]
     is_measured = any(peak.measured_bytes is not None for peak in stages)
     fullest = max(stages, key=_peak_bytes)
     stacks = [
         Stack(
             name=name,
-            blocks=[Part(name=part, look=part, value=_size(peak, part)) for part in shown],
+            blocks=memory_blocks(peak.predicted, shown),
             mark=peak.measured_bytes,
             told=_free(limit_bytes - _peak_bytes(peak)),
             is_strong=peak is fullest,
@@ -246,7 +246,9 @@ def _memory_table(of: Ran, names: Sequence[str], shown: Sequence[str], *, is_mea
     rows = []
     for name, peak in zip(names, of.parts.stages, strict=True):
         cells: list[Cells] = [name]
-        cells += [Quantity(value=_size(peak, part) or None, unit="bytes", source="predicted") for part in shown]
+        cells += [
+            Quantity(value=size_of(peak.predicted, part) or None, unit="bytes", source="predicted") for part in shown
+        ]
         cells.append(Quantity(value=peak.predicted_bytes, unit="bytes", source="predicted"))
         if is_measured:
             beside = "" if peak.rank is None else f"rank {peak.rank}"
@@ -258,8 +260,14 @@ def _memory_table(of: Ran, names: Sequence[str], shown: Sequence[str], *, is_mea
     return Folded(summary="By part and stage, as a table", id="memory-parts", blocks=(table,))
 
 
-def _size(peak: StagePeak, part: str) -> float:
-    return float(getattr(peak.predicted, f"{part}_bytes"))
+def size_of(memory: Memory, part: str) -> float:
+    """Return the bytes of a part of ``MEMORY_PARTS``."""
+    return float(getattr(memory, f"{part}_bytes"))
+
+
+def memory_blocks(memory: Memory, parts: Iterable[str]) -> list[Part]:
+    """Return the parts of a memory as blocks of a stack."""
+    return [Part(name=part, look=part, value=size_of(memory, part)) for part in parts]
 
 
 def _peak_bytes(peak: StagePeak) -> float:

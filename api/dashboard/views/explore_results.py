@@ -13,8 +13,9 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Memory, Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import GIGA, MEGA, TERA
-from autotuner.report.charts import Block, Stack, Stacks
-from autotuner.report.trial_parts import MEMORY_PARTS
+from autotuner.report.charts import Stack, Stacks
+from autotuner.report.comparison import free_in_words
+from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
 from autotuner.search.explain.limits import limit_of
 from autotuner.search.space.moves import arranged, with_choice
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
@@ -171,14 +172,14 @@ class MemoryTable:
             rows=tuple(
                 MemoryRow(
                     part=part,
-                    sizes=tuple(_three(_part(stages[rank], part) / unit) for rank in shown),
+                    sizes=tuple(_three(size_of(stages[rank], part) / unit) for rank in shown),
                     source=limit_of(f"{part}_bytes", layout, job),
                 )
                 for part in MEMORY_PARTS
-                if any(_part(stages[rank], part) for rank in shown)
+                if any(size_of(stages[rank], part) for rank in shown)
             ),
             peaks=tuple(_three(stages[rank].total_bytes / unit) for rank in shown),
-            free=_left(left),
+            free=free_in_words(left),
             picture=_picture(noun, {rank: stages[rank] for rank in shown}, job.cluster.accelerator.memory_bytes),
         )
 
@@ -188,8 +189,8 @@ def _picture(noun: str, shown: Mapping[int, Memory], limit_bytes: float) -> Stac
     stacks = [
         Stack(
             name=f"{noun} {rank}",
-            blocks=[Block(name=part, look=part, value=_part(memory, part)) for part in MEMORY_PARTS],
-            told=_left(limit_bytes - memory.total_bytes),
+            blocks=memory_blocks(memory, MEMORY_PARTS),
+            told=free_in_words(limit_bytes - memory.total_bytes),
             is_strong=memory.total_bytes == fullest,
         )
         for rank, memory in shown.items()
@@ -198,15 +199,6 @@ def _picture(noun: str, shown: Mapping[int, Memory], limit_bytes: float) -> Stac
     return Stacks(
         says=f"{says}{words.num_bytes(limit_bytes)}", unit="bytes", rows=stacks, limit=float(limit_bytes), wide=896
     )
-
-
-def _left(free_bytes: float) -> str:
-    return f"{words.num_bytes(free_bytes)} free" if free_bytes >= 0 else f"{words.num_bytes(-free_bytes)} too large"
-
-
-def _part(memory: Memory, part: str) -> float:
-    size: float = getattr(memory, f"{part}_bytes")
-    return size
 
 
 def _shown(stages: Sequence[Memory]) -> tuple[int, ...]:
