@@ -43,7 +43,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
             said("deadline_s", goal={"num_tokens": 1e11, "deadline_s": -1}),
             said("prices.h100", prices={"h100": 0}),
             said("network_factors", network_factors=[0]),
-            said("cluster", sizes=[12]),
+            field("sizes", sizes=[12]),
             missing(None, "h100", accelerators=["h10"]),
         ],
     ),
