@@ -52,7 +52,7 @@ class Question(Generic[R, A]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What stands in a form, what is wrong with it, and the answer."""
+    """A form as it was sent: its texts, the errors in them, and the answer."""
 
     texts: Mapping[str, str]
     """By the name of the input."""

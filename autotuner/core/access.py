@@ -209,7 +209,7 @@ class Token:
 
 @value
 class TokenCreate:
-    """Who or what shall be let in."""
+    """A request for a token: the person or program that shall be let in."""
 
     name: Annotated[str, MinLen(1), MaxLen(MAX_NAME)]
     """Of the person or program; a name may have several tokens, and owns what they make."""
@@ -232,7 +232,7 @@ class TokenCreated:
 
 @value
 class CallerUsage:
-    """Who the service takes you for."""
+    """The caller that the service sees in a request, with what they may do."""
 
     name: str
     """What you make belongs to it; empty where the service asks nobody."""

@@ -33,7 +33,7 @@ def read_amount(field: str, text: str) -> float:
 
 
 def written_amount(value: float) -> str:
-    """The same the other way: ``15.6T``."""
+    """Return an amount as people type it: ``15.6T``."""
     letter, scale = next(((letter, one) for letter, one in reversed(_SCALES.items()) if value >= one), ("", 1.0))
     return f"{value / scale:g}{letter}"
 
@@ -53,7 +53,7 @@ def read_duration_s(field: str, text: str) -> float:
 
 
 def written_duration(seconds: float) -> str:
-    """The same the other way: ``60d``, or ``36h`` where that is no number of days."""
+    """Return a duration as people type it: ``60d``, or ``36h`` where that is no number of days."""
     days = seconds / _UNITS_S["d"]
     return f"{days:g}d" if days.is_integer() else f"{seconds / _UNITS_S['h']:g}h"
 
@@ -82,7 +82,7 @@ def read_prices(field: str, text: str) -> dict[str, float]:
 
 
 def written_prices(prices: Mapping[str, float]) -> str:
-    """The same the other way."""
+    """Return prices as people type them."""
     return ", ".join(f"{name}={price:g}" for name, price in prices.items())
 
 

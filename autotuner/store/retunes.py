@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Text, delete, insert, select, type_coerce, update
@@ -38,7 +38,7 @@ from autotuner.store.tables import read_document, retunes, runs
 _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
 
 _RETUNES: AnySelect = select(
-    _REQUEST_TEXT, *(retunes.c[field.name] for field in fields(Retune) if field.name not in ("request", "last_run"))
+    _REQUEST_TEXT, *(column for column in retunes.c if column.name not in ("name", "request"))
 ).select_from(retunes)
 """Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
 
@@ -69,8 +69,8 @@ class RetuneStore:
         )
         try:
             with writing(self._engine) as connection:
-                row = {name: own for name, own in values_of(retune).items() if name != "last_run"}
-                connection.execute(insert(retunes).values(name=request.name, **row))
+                stored = {name: own for name, own in values_of(retune).items() if name in retunes.c}
+                connection.execute(insert(retunes).values(name=request.name, **stored))
         except IntegrityError:
             raise name_taken("retune", request.name) from None
         return retune

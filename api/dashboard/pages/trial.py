@@ -48,7 +48,7 @@ _WHOLE_PAGE = 1296
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LookedAt:
-    """What an address of the page asks for beside the trial."""
+    """Choices of a reader that stand in the address of a trial's page."""
 
     format: ExportFormat | None
     """The trainer whose words the flags are in; None: that of the sweep, or the usual one."""
@@ -183,7 +183,7 @@ def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
 
 
 def _links(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
-    """What ran with healthy links beside it with slow ones; None where no link is known to be slow.
+    """Return the steps with healthy links beside those with slow ones; None where no link is known to be slow.
 
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.

@@ -281,7 +281,7 @@ class SweepLook:
         return grid(self.sweep.request, self._trials, row, column)
 
     def _pictures(self, *, with_predicted: bool) -> tuple[Report, Mapping[str, Markup]]:
-        """What the trials show, and its sections as HTML; drawn once until a trial changes."""
+        """Return what the trials show, with its sections as HTML; they are drawn once until a trial changes."""
         cloud = self._cloud(with_predicted=with_predicted)
         return self._kept.once(("pictures", len(cloud), self.root), lambda: self._drawn(cloud))
 

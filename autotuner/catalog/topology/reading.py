@@ -34,7 +34,7 @@ class TopologyRequest:
 
 @value
 class TopologyReading:
-    """What was read of a network or a node."""
+    """A network or a node as a file describes it."""
 
     read: tuple[str, ...]
     """The kinds of the files, in words."""

@@ -265,7 +265,7 @@ def _ran(item: TrialView) -> Measurement:
 
 
 def _reached(item: TrialView) -> Measurement | Estimated:
-    """What the trial is ranked by."""
+    """Return the value that the trial is ranked by."""
     reached = item.estimated or item.measured
     assert reached is not None, "it has a result"
     return reached
