@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TypeGuard
 
@@ -20,7 +19,8 @@ from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.report.layouts import phrase
-from autotuner.report.words import plain
+from autotuner.report.words import moment as date
+from autotuner.report.words import plain, sentence
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_seconds,
@@ -154,16 +154,6 @@ def _three_digits(value: float) -> str:
     return f"{value:.{max(0, min(digits, 3))}f}"
 
 
-def sentence(text: str) -> str:
-    """A sentence of ours, which begins small and ends without a full stop, by itself.
-
-    One that begins with a layout (``fsdp64 mb1 is faster``) does so as the layout is written.
-    """
-    first, *_ = text.split(" ")
-    begins_with_layout = any(character.isdigit() for character in first)
-    return f"{text if begins_with_layout else text[:1].upper() + text[1:]}."
-
-
 def predicted_seconds(predicted: Prediction | Estimated) -> str:
     """The predicted, or estimated, step time with its 80 % interval: ``1.23 s ± 11 %``."""
     value = predicted.step_time_s
@@ -210,11 +200,6 @@ def engine(name: str, queue: str = "") -> str:
 def hours(value: float) -> str:
     """``0.0125``, ``37.4``, ``1,050``."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-
-
-def date(epoch_s: float) -> str:
-    """``2026-11-20 15:51 UTC``."""
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def in_all(total: int) -> str:
