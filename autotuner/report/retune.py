@@ -153,7 +153,7 @@ def _sections(retune: Retune, runs: Sequence[RetuneRun], total: int, server: str
         days = _days([run for run in runs if run.due_at > runs[0].due_at - _NIGHTS_S])
         yield Section(title="Night by night", blocks=(Calendar(days=days, words=_VERDICTS),), id="calendar")
     if runs:
-        yield Section(title="Runs", blocks=(_runs(runs, points, total, retune.request.time_zone),))
+        yield Section(title="Runs", blocks=(_runs(runs, points, total, _source(retune), retune.request.time_zone),))
     else:
         begin = f"autotuner retune run {retune.name}{_option(server)}"
         yield Section(title="Runs", blocks=(Lines(items=("None yet. This starts one now:",)), Code(begin)))
@@ -266,7 +266,7 @@ def _days(runs: Sequence[RetuneRun]) -> tuple[tuple[float, str, Link | None], ..
     )
 
 
-def _runs(runs: Sequence[RetuneRun], points: Sequence[TrendPoint], total: int, time_zone: str) -> Table:
+def _runs(runs: Sequence[RetuneRun], points: Sequence[TrendPoint], total: int, source: Source, time_zone: str) -> Table:
     by_run = {point.run_id: point for point in points}
     columns = (
         Column("due", is_number=False),
@@ -281,17 +281,17 @@ def _runs(runs: Sequence[RetuneRun], points: Sequence[TrendPoint], total: int, t
     every = f"{counted(total, 'run')}, newest first"
     return Table(
         columns=columns,
-        rows=[tuple(_cells_of_run(one, by_run.get(one.id), time_zone)) for one in runs],
+        rows=[tuple(_cells_of_run(one, by_run.get(one.id), source, time_zone)) for one in runs],
         caption=f"the newest {len(runs)} of {total} runs" if total > len(runs) else every,
     )
 
 
-def _cells_of_run(run: RetuneRun, point: TrendPoint | None, time_zone: str) -> Iterator[Cells]:
+def _cells_of_run(run: RetuneRun, point: TrendPoint | None, source: Source, time_zone: str) -> Iterator[Cells]:
     yield Moment(run.due_at, time_zone)
     why = _TRIGGERS[run.trigger]
     yield (why, Quiet(f"stands for {run.num_missed} more")) if run.num_missed else why
     yield State(_word(run))
-    yield measured(point.tokens_per_s if point else None, "tokens/s", is_exact=True)
+    yield measured(point.tokens_per_s if point else None, "tokens/s", source=source, is_exact=True)
     yield Quantity(value=point.reference if point else None, unit="tokens/s", is_exact=True)
     band = point.band_high / point.reference - 1 if point and point.band_high and point.reference else None
     yield Quantity(value=band, unit="share")
