@@ -1,12 +1,13 @@
-"""Pictures in cells of a table, and keys of pictures; the numbers stand beside them as text."""
+"""Pictures in cells of a table, a column of which shares one axis, and keys of pictures; numbers stand beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from markupsafe import Markup
 
-from autotuner.report.charts import Axis, BarCell, Glyph, Shares
+from autotuner.report.charts import Axis, BarCell, Glyph, MemoryCell, RangeAxis, RangeCell, Shares, stairs
 from autotuner.report.drawing import Scale, circle, element, line, path, picture, rect, text
 
 _BAR, _BAR_HEIGHT = 110, 28
@@ -31,6 +32,101 @@ def _bar(cell: BarCell) -> Iterator[Markup]:
     if cell.is_signed:
         yield line(start, 0, start, _BAR_HEIGHT, "axis")
     yield rect(min(start, end), 10, abs(end - start), 8, cell.look, radius=1)
+
+
+_ROW = 36
+"""Pixels of a row's height (``--row``); rules reach beyond, to join in rows of several lines, which cut them off."""
+
+_RANGE, _MEMORY = 160, 84
+"""Pixels of the width of these cells."""
+
+_EDGE = 5
+_MOST_MARKS = 5
+_LABEL = 36
+
+
+def draw_range_axis(axis: RangeAxis) -> Markup:
+    """Return the marks of an axis, for the head of its column."""
+    x = _range_scale(axis)
+    parts = [line(x(at), 15, x(at), 20, "tick") for at, _ in x.ticks(_MOST_MARKS)]
+    has_room = [(x(at), label) for at, label in x.ticks(_MOST_MARKS) if _LABEL / 2 <= x(at) <= _RANGE - _LABEL / 2]
+    parts += [text(at, 11, f"{label} %", anchor="middle") for at, label in has_room]
+    return silent(_RANGE, 20, parts)
+
+
+def _range_scale(axis: RangeAxis) -> Scale:
+    return Scale(Axis(title="", unit="share", low=axis.low, high=axis.high), _EDGE, _RANGE - _EDGE)
+
+
+def draw_range(cell: RangeCell) -> Markup:
+    """Return what was predicted and what was reached, on the axis of the column."""
+    return silent(_RANGE, _ROW, _range(cell))
+
+
+def _range(cell: RangeCell) -> Iterator[Markup]:
+    x, middle, best = _range_scale(cell.axis), _ROW / 2, cell.axis.best
+    yield from (line(x(at), -_ROW, x(at), 2 * _ROW, "rule") for at, _ in x.ticks(_MOST_MARKS))
+    if best is not None:
+        yield line(x(best), -_ROW, x(best), 2 * _ROW, "winner-rule")
+    if (one := cell.predicted) is not None:
+        left, right = x.clamped(one.low), x.clamped(one.high)
+        yield rect(left, middle - 4, right - left, 8, "p-band", radius=2)
+        yield circle(x.clamped(one.value), middle, 3.6, "p-dot")
+    if (one := cell.reached) is not None:
+        look = " win" if one.value == best else " simulated" if cell.is_simulated else ""
+        yield line(x.clamped(one.low), middle, x.clamped(one.high), middle, f"m-line{look}")
+        yield circle(x.clamped(one.value), middle, 4.2, f"m-dot{look}")
+
+
+def draw_memory(cell: MemoryCell) -> Markup:
+    """Return a peak on its track; what is far beyond the limit lies at the edge."""
+    return silent(_MEMORY, _ROW, _memory(cell))
+
+
+def _memory(cell: MemoryCell) -> Iterator[Markup]:
+    x, middle = Scale(Axis(title="", low=0.0, high=1.12 * cell.limit_bytes), 0, _MEMORY), _ROW / 2
+    limit, predicted, reached = x(cell.limit_bytes), cell.predicted_bytes, cell.reached_bytes
+    yield rect(0, middle - 4, limit, 8, "track", radius=1)
+    if reached is not None:
+        yield rect(0, middle - 4, x.clamped(reached), 8, f"mem{' tight' if cell.is_tight else ''}", radius=1)
+    elif predicted is not None:
+        yield rect(0, middle - 4, x.clamped(predicted), 8, "p-band", radius=1)
+    if predicted is not None:
+        yield circle(min(x.clamped(predicted), _MEMORY - 4.0), middle, 3.2, "p-dot")
+    yield line(limit, middle - 8, limit, middle + 8, "limit-tick")
+
+
+_SPARK, _SPARK_HEIGHT = 96, 24
+_MOST_STEPS = 48
+"""More than that no eye tells apart at this width."""
+
+
+def sparkline(values: Sequence[float | None]) -> Markup:
+    """Return the best so far after each trial, in the order they ran; nothing where none had a result."""
+    grown = list(_best_so_far(values))
+    if not grown:
+        return Markup()
+    x = Scale(Axis(title="", low=0.0, high=max(1, len(values) - 1)), 3, _SPARK - 5)
+    y = Scale(Axis(title="", low=grown[0][1], high=grown[-1][1]), _SPARK_HEIGHT - 4, 4)
+    points = [(x(number), y(value)) for number, value in _steps(grown)]
+    return silent(_SPARK, _SPARK_HEIGHT, [path(stairs(points), "m-step"), circle(*points[-1], 3, "m-dot win")])
+
+
+def _best_so_far(values: Sequence[float | None]) -> Iterator[tuple[int, float]]:
+    """Yield the highest value up to each place, from the first that there is on."""
+    best: float | None = None
+    for number, value in enumerate(values):
+        if value is not None and (best is None or value > best):
+            best = value
+        if best is not None:
+            yield number, best
+
+
+def _steps(grown: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return the first, those that rose, and the last; some of them where they are many."""
+    rises = [point for before, point in pairwise(grown) if point[1] > before[1]]
+    stride = -(-len(rises) // _MOST_STEPS) or 1
+    return [grown[0], *rises[::stride], grown[-1]]
 
 
 _SHARES, _SHARES_HEIGHT = 380.0, 18.0

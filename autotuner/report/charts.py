@@ -405,6 +405,62 @@ Glyph = Literal["measured", "soft", "predicted", "best", "limit", "cross", "fron
 """A mark in a key; any other word is the colour of a part."""
 
 
+_BEYOND = 1.5
+"""A band that reaches further than this factor past all values is cut off: it would squeeze what was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeAxis:
+    """The axis of shares that the cells of a column have in common, with the best of the whole table."""
+
+    low: float
+    high: float
+    best: float | None
+
+    @classmethod
+    def around(cls, values: Iterable[Spread], best: float | None) -> RangeAxis:
+        """Return an axis with room for all of these and for the best; 0 to 1 of nothing."""
+        shown = [*values, *([Spread.within(best, None)] if best is not None else [])]
+        if not shown:
+            return cls(low=0.0, high=1.0, best=None)
+        centres = [one.value for one in shown]
+        low = max(min(one.low for one in shown), min(centres) / _BEYOND)
+        high = min(max(one.high for one in shown), max(centres) * _BEYOND)
+        margin = 0.03 * (high - low) or 0.05 * high
+        return cls(low=max(0.0, low - margin), high=high + margin, best=best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeCell:
+    """A prediction as a band with a ring, and what was reached as a dot with its interval, over the best's rule."""
+
+    axis: RangeAxis
+    predicted: Spread | None = None
+    reached: Spread | None = None
+    """None where nothing ran."""
+    is_simulated: bool = False
+    """What was reached is amber, unless it is the best."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCell:
+    """A peak as a bar on its track, and its prediction as a ring, before the limit as a red rule."""
+
+    limit_bytes: float
+    predicted_bytes: float | None = None
+    reached_bytes: float | None = None
+
+    @property
+    def is_tight(self) -> bool:
+        """Return whether the peak is close to the limit, or past it."""
+        return is_tight(self.reached_bytes, self.limit_bytes)
+
+
+def is_tight(num_bytes: float | None, limit_bytes: float) -> bool:
+    """Return whether so much is close to the limit, or past it."""
+    return bool(limit_bytes and num_bytes and num_bytes > 0.95 * limit_bytes)
+
+
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the points with a corner between each two: every height holds until the next point."""
     out = list(points[:1])

@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from api.contenders import Asked
-from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import short
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.report.charts import Spread
+from autotuner.report.cells import draw_memory, draw_range, draw_range_axis
+from autotuner.report.charts import MemoryCell, RangeAxis, RangeCell, Spread
 from autotuner.report.comparison import comparison_report
 from autotuner.report.layouts import chips, degrees
 from autotuner.report.report import Report
@@ -118,13 +118,10 @@ class Comparison:
         """The page of what was asked and what was found."""
         layouts = [one.contender.layout for one in asked]
         axis = _axis(asked, found)
-        most_bytes = max(one.peak_bytes or 0.0 for one in found.figures)
-        memory_axis = MemoryAxis(limit_bytes=max(found.limit_bytes), most_bytes=most_bytes)
-
         return cls(
             found=found,
-            columns=tuple(_column(number, asked, found, axis, memory_axis) for number in range(len(asked))),
-            axis=range_head(axis),
+            columns=tuple(_column(number, asked, found, axis) for number in range(len(asked))),
+            axis=draw_range_axis(axis),
             jobs=tuple(_jobs([one.contender.job for one in asked])),
             options=tuple(_options(found.options, layouts)),
             same=tuple(_same(found.options, layouts)),
@@ -142,7 +139,7 @@ class Comparison:
 def _axis(asked: Sequence[Asked], found: SideBySide) -> RangeAxis:
     spreads = [_reached(one) for one in found.figures if one.source != "predicted"]
     spreads += [_predicted(one) for one in asked]
-    return RangeAxis.of(spreads, found.figures[found.fastest].mfu)
+    return RangeAxis.around(spreads, found.figures[found.fastest].mfu)
 
 
 def _reached(figures: Figures) -> Spread:
@@ -154,9 +151,10 @@ def _predicted(asked: Asked) -> Spread:
     return Spread.within_factor(prediction.mfu, prediction.relative_error)
 
 
-def _column(number: int, asked: Sequence[Asked], found: SideBySide, axis: RangeAxis, memory_axis: MemoryAxis) -> Column:
+def _column(number: int, asked: Sequence[Asked], found: SideBySide, axis: RangeAxis) -> Column:
     one, figures, beside = asked[number], found.figures[number], found.beside[number]
     is_predicted = figures.source == "predicted"
+    reached = None if is_predicted else _reached(figures)
     predicted_bytes = one.contender.prediction.memory.total_bytes
     return Column(
         letter=LETTERS[number],
@@ -169,11 +167,15 @@ def _column(number: int, asked: Sequence[Asked], found: SideBySide, axis: RangeA
         step=format_seconds(figures.step_time_s),
         tokens_per_s=short(figures.tokens_per_s),
         peak="–" if figures.peak_bytes is None else format_bytes(figures.peak_bytes),
-        mfu_picture=range_cell(axis, predicted=_predicted(one), reached=None if is_predicted else _reached(figures)),
-        memory_picture=memory_cell(
-            memory_axis,
-            predicted_bytes=predicted_bytes,
-            reached_bytes=None if is_predicted else figures.peak_bytes,
+        mfu_picture=draw_range(
+            RangeCell(axis=axis, predicted=_predicted(one), reached=reached, is_simulated=figures.source == "simulated")
+        ),
+        memory_picture=draw_memory(
+            MemoryCell(
+                limit_bytes=max(found.limit_bytes),
+                predicted_bytes=predicted_bytes,
+                reached_bytes=None if is_predicted else figures.peak_bytes,
+            )
         ),
         died=_died(one) or _too_large(figures, found.limit_bytes[number]),
         without=address_of([other.of for other in asked if other is not one]),

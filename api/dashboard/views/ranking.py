@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from api.dashboard.charts.cells import is_tight
 from api.dashboard.views.address import Address
 from api.dashboard.views.ranking_fields import DEGREES, Axes, Cell, Field, Head, fields_of
 from autotuner.core.convergence_gate import GateOutcome
@@ -15,6 +14,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
+from autotuner.report.charts import is_tight
 from autotuner.report.layouts import chips, shared_chips
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import COLUMNS, Column, TableRow
@@ -356,7 +356,7 @@ def _row(
 def _notes(row: TableRow, axes: Axes, request: SweepRequest) -> Iterator[Note]:
     if request.challenge is not None and request.challenge.incumbent == row.layout:
         yield Note(look="yours", text="in use")
-    if is_tight(axes.memory, row.peak_bytes or row.prediction.memory.total_bytes):
+    if is_tight(row.peak_bytes or row.prediction.memory.total_bytes, axes.limit_bytes):
         yield Note(look="tight", text="tight")
     if row.trial is not None:
         yield from _notes_of_trial(row.trial)

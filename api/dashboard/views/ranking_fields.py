@@ -8,9 +8,9 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
 from api.dashboard.views.figures import Scaled
-from autotuner.report.charts import Spread
+from autotuner.report.cells import draw_memory, draw_range, draw_range_axis
+from autotuner.report.charts import MemoryCell, RangeAxis, RangeCell, Spread
 from autotuner.search.results.trial_table import Column, TableRow
 
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
@@ -80,9 +80,9 @@ class Axes:
     """What the pictures of all rows share."""
 
     mfu: RangeAxis
-    memory: MemoryAxis
     limit_bytes: float
     """What a rank may use."""
+    most_bytes: float
 
     @classmethod
     def of(cls, rows: Sequence[TableRow], best: TableRow | None, limit_bytes: float) -> Axes:
@@ -90,8 +90,8 @@ class Axes:
         spreads = [each for row in rows for each in (_predicted(row), _reached(row)) if each is not None]
         best_mfu = best.reached.mfu if best and best.reached else None
         peaks = [row.peak_bytes or row.prediction.memory.total_bytes for row in rows]
-        memory = MemoryAxis(limit_bytes=limit_bytes, most_bytes=max(peaks, default=0.0))
-        return cls(mfu=RangeAxis.of(spreads, best_mfu), memory=memory, limit_bytes=limit_bytes)
+        mfu = RangeAxis.around(spreads, best_mfu)
+        return cls(mfu=mfu, limit_bytes=limit_bytes, most_bytes=max(peaks, default=0.0))
 
 
 def _predicted(row: TableRow) -> Spread:
@@ -143,7 +143,7 @@ def _fields(
     )
     if column.name == _first(_MFU, shown):
         yield _mfu_field(axes)
-    if column.name == _first(_PEAKS, shown) and (chosen or axes.memory.says_something):
+    if column.name == _first(_PEAKS, shown) and (chosen or axes.most_bytes >= 0.1 * axes.limit_bytes):
         yield _memory_field(axes)
 
 
@@ -153,11 +153,19 @@ def _first(names: Iterable[str], shown: Sequence[Column]) -> str | None:
 
 
 def _mfu_field(axes: Axes) -> Field:
-    head = Head(name="mfu_drawn", label="MFU, drawn", meaning="", kind="plot", drawn=range_head(axes.mfu))
+    head = Head(name="mfu_drawn", label="MFU, drawn", meaning="", kind="plot", drawn=draw_range_axis(axes.mfu))
     return Field(
         head=head,
         cell=lambda row: Cell(
-            kind="plot", drawn=range_cell(axes.mfu, predicted=_predicted(row), reached=_reached(row))
+            kind="plot",
+            drawn=draw_range(
+                RangeCell(
+                    axis=axes.mfu,
+                    predicted=_predicted(row),
+                    reached=_reached(row),
+                    is_simulated=row.source == "simulated",
+                )
+            ),
         ),
     )
 
@@ -176,8 +184,12 @@ def _memory_field(axes: Axes) -> Field:
         cell=lambda row: Cell(
             kind="plot",
             is_wide=True,
-            drawn=memory_cell(
-                axes.memory, predicted_bytes=row.prediction.memory.total_bytes, reached_bytes=row.peak_bytes
+            drawn=draw_memory(
+                MemoryCell(
+                    limit_bytes=axes.limit_bytes,
+                    predicted_bytes=row.prediction.memory.total_bytes,
+                    reached_bytes=row.peak_bytes,
+                )
             ),
         ),
     )

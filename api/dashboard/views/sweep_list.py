@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from api.dashboard.charts.cells import sparkline
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import hours
 from api.schemas.sweeps import SweepPage, SweepSummary
 from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState
+from autotuner.report.cells import sparkline
 from autotuner.store.options import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 
 # The list of sweeps as the first page shows it: its rows, what orders and filters it, and addresses of each.
