@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import update
 
+from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, EnvironmentChange, RunGroup
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import (
@@ -32,8 +33,9 @@ INCUMBENT = cpu_layout(tensor_parallel_degree=2)
 CHANGE = EnvironmentChange(name="OMP_NUM_THREADS", then="2", now="1")
 
 
-def runs(rate: float, at: float = NOW) -> RunGroup:
-    return RunGroup(rates=(0.998 * rate, rate, 1.002 * rate), mfu=rate / 4000, at=at)
+def runs(rate: float, at: float = NOW, *, simulated: bool = False) -> RunGroup:
+    environment = {"simulated": "nothing ran"} if simulated else {}
+    return RunGroup(rates=(0.998 * rate, rate, 1.002 * rate), mfu=rate / 4000, at=at, environment=environment)
 
 
 def compared(rate: float) -> Comparison:
@@ -50,8 +52,9 @@ def compared(rate: float) -> Comparison:
     )
 
 
-def found(rate: float) -> ChallengeFindings:
-    return ChallengeFindings(measured=INCUMBENT, runs=runs(rate), against_baseline=compared(rate))
+def found(rate: float, *, simulated: bool = False) -> ChallengeFindings:
+    measured = runs(rate, simulated=simulated)
+    return ChallengeFindings(measured=INCUMBENT, runs=measured, against_baseline=compared(rate))
 
 
 # ---------------------------------------------------------------- retunes
@@ -121,6 +124,7 @@ def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, det
     """A gate that ended so, and what it measured is the baseline from now on if it passed."""
     is_passed = outcome is MfuGateOutcome.PASSED
     gate = queued_gate(driver, sets_baseline=is_passed, **changes)
-    result = MfuGateResult(outcome=outcome, detail=detail, findings=found(rate), changes=() if is_passed else (CHANGE,))
+    findings = found(rate, simulated=gate.request.sweep.runs_on.engine == SIMULATED)
+    result = MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=() if is_passed else (CHANGE,))
     _free(driver, gate.id)
     return end_gate(driver.store, gate, result, now=NOW + 60)

@@ -261,10 +261,11 @@ def test_figures_that_were_not_measured_are_never_called_so(page: Page, driver: 
         expect(page.locator(".measured, .measured-tag"), path).to_have_count(0)
     page.goto(f"/trials/{small.id}-0000")
     expect(page.locator("#live")).to_contain_text("never measured at this size")
-    parts = page.locator("section").filter(has=page.get_by_role("heading", name="The small trial that stands for it"))
+    heading = page.get_by_role("heading", name="The proxy trial that ran in its place")
+    parts = page.locator("section").filter(has=heading)
     expect(parts).to_contain_text("2 of 8")
-    expect(parts.get_by_role("row").filter(has_text="matrix products")).to_contain_text("the small trial")
-    expect(parts.get_by_role("row").filter(has_text="data communication")).to_contain_text("the model")
+    expect(parts.get_by_role("row").filter(has_text="matrix products")).to_contain_text("the proxy trial")
+    expect(parts.get_by_role("row").filter(has_text="data communication")).to_contain_text("the cost model")
 
 
 def test_what_of_a_model_is_only_approximated_is_said_where_its_figures_are(page: Page, driver: StoreDriver) -> None:

@@ -88,14 +88,14 @@ def test_the_action_sets_a_baseline_passes_what_is_as_fast_and_fails_what_is_slo
 
     same = github.pull_request(TODAY, "main")
     assert (same.code, [child.tag for child in github.case]) == (0, ["system-out"]), same.output
-    assert github.summary.read_text().startswith("### ✅ MFU of llama-3-8b on ours: passed")
+    assert github.summary.read_text().startswith("## ✅ MFU of llama-3-8b on ours: passed")
 
     assert f"{service.address}/gates/mg-" in github.summary.read_text()
 
     slower = github.pull_request(SLOWER, "main")
     assert (slower.code, [child.tag for child in github.case]) == (8, ["failure"]), slower.output
-    assert github.summary.read_text().startswith("### ❌ MFU of llama-3-8b on ours: failed")
-    assert [one["outcome"] for one in service.get("/gates?baseline=main")["items"]] == [
+    assert github.summary.read_text().startswith("## ❌ MFU of llama-3-8b on ours: failed")
+    assert [one["result"]["outcome"] for one in service.get("/gates?baseline=main")["items"]] == [
         "failed",
         "passed",
         "no_baseline",
@@ -152,7 +152,8 @@ def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
         until("its trial", lambda: service.get(f"/sweeps/{gate['sweep_id']}/trials")["items"])
         waiting.send_signal(number)
         assert waiting.wait(timeout=60) == 130
-    assert until("its end", lambda: service.get(f"/gates/{gate['id']}")["outcome"]) == "cancelled"
+    ended = until("its end", lambda: service.get(f"/gates/{gate['id']}")["result"])
+    assert ended["outcome"] == "cancelled"
 
 
 def test_gitlab_is_told_the_codes_of_outcomes_that_are_no_failure() -> None:
