@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from autotuner.report.charts import Axis, BarCell, Glyph, MemoryCell, RangeAxis, RangeCell, Shares, stairs
+from autotuner.report.charts import Axis, BarCell, CellPicture, Glyph, MemoryCell, RangeAxis, RangeCell, Shares, stairs
 from autotuner.report.drawing import Scale, circle, element, line, path, picture, rect, text
 
 _BAR, _BAR_HEIGHT = 110, 28
@@ -20,9 +20,16 @@ def silent(width: float, height: float, parts: Iterable[Markup]) -> Markup:
     return element("svg", *parts, class_="cell", width=width, height=height, viewBox=view, aria_hidden="true")
 
 
-def draw_bar(cell: BarCell) -> Markup:
-    """Return a number as a bar from the left, or from the middle where it has a sign."""
-    return silent(_BAR, _BAR_HEIGHT, _bar(cell))
+def draw_cell(cell: CellPicture) -> Markup:
+    """Return the picture of a cell."""
+    match cell:
+        case BarCell():
+            return silent(_BAR, _BAR_HEIGHT, _bar(cell))
+        case RangeCell():
+            return draw_range(cell)
+        case MemoryCell():
+            return draw_memory(cell)
+    return sparkline(cell.values)
 
 
 def _bar(cell: BarCell) -> Iterator[Markup]:

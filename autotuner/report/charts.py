@@ -456,6 +456,16 @@ class MemoryCell:
         return is_tight(self.reached_bytes, self.limit_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class GrowthCell:
+    """How the best so far grew: a value after each trial, None for one without a result."""
+
+    values: Sequence[float | None]
+
+
+CellPicture = BarCell | RangeCell | MemoryCell | GrowthCell
+
+
 def is_tight(num_bytes: float | None, limit_bytes: float) -> bool:
     """Return whether so much is close to the limit, or past it."""
     return bool(limit_bytes and num_bytes and num_bytes > 0.95 * limit_bytes)

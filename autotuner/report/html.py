@@ -10,8 +10,20 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup, escape
 
 from autotuner.core.layout import Layout
-from autotuner.report.cells import draw_bar, draw_shares, key
-from autotuner.report.charts import BarCell, Drawing, Intervals, Parallel, Plot, Shares, Stacks, Topology
+from autotuner.report.cells import draw_cell, draw_range_axis, draw_shares, key
+from autotuner.report.charts import (
+    BarCell,
+    Drawing,
+    GrowthCell,
+    Intervals,
+    MemoryCell,
+    Parallel,
+    Plot,
+    RangeCell,
+    Shares,
+    Stacks,
+    Topology,
+)
 from autotuner.report.cluster_pictures import draw_topology
 from autotuner.report.drawing import draw, element
 from autotuner.report.layouts import chips, degrees
@@ -204,6 +216,7 @@ class Html:
             return element("td")
         words: str = with_unit(column)
         words = element("span", words, class_="sr") if column.is_drawn else words
+        words += draw_range_axis(column.axis) if column.axis else ""
         if column.group and column.name in ("measured", "described"):
             words = element("span", words, class_="measured-tag" if column.name == "measured" else "predicted-tag")
         return element("th", words, scope="col", class_=_look(column), rowspan=rows)
@@ -282,8 +295,8 @@ class Html:
                 return element("span", class_=f"swatch {cell.look}") + escape(cell.words)
             case Words():
                 return element("code", cell.text, class_="words", title="One click selects it for --layout")
-            case BarCell():
-                return draw_bar(cell)
+            case BarCell() | RangeCell() | MemoryCell() | GrowthCell():
+                return draw_cell(cell)
             case Layout():
                 return self.layout(cell)
             case Button():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from autotuner.core.layout import Layout
-from autotuner.report.charts import BarCell, Chart, Glyph, Unit
+from autotuner.report.charts import CellPicture, Chart, Glyph, RangeAxis, Unit
 from autotuner.report.scale import Scale
 
 Source = Literal["measured", "simulated", "estimated", "predicted"]
@@ -152,7 +152,20 @@ class Button:
 
 
 Cell: TypeAlias = (
-    str | Quantity | Moment | State | Link | Quiet | Strong | Chip | Swatch | Words | Layout | BarCell | Button | None
+    str
+    | Quantity
+    | Moment
+    | State
+    | Link
+    | Quiet
+    | Strong
+    | Chip
+    | Swatch
+    | Words
+    | Layout
+    | CellPicture
+    | Button
+    | None
 )
 Cells: TypeAlias = Cell | tuple[Cell, ...]
 """One cell; several stand under each other on a page and beside each other in a terminal."""
@@ -189,6 +202,8 @@ class Column:
     """A page leaves it out, since it would leave no room for the others."""
     is_drawn: bool = False
     """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
+    axis: RangeAxis | None = None
+    """What its pictures share; its marks stand in the head."""
     is_action: bool = False
     """Its cells are buttons; a terminal leaves it out."""
 

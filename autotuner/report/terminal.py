@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from autotuner.core.layout import Layout
-from autotuner.report.charts import BarCell
+from autotuner.report.charts import BarCell, GrowthCell, MemoryCell, RangeCell
 from autotuner.report.report import (
     Block,
     Button,
@@ -133,7 +133,7 @@ def text_of(
     match cell:
         case None:
             return DASH
-        case BarCell() | Button():
+        case BarCell() | RangeCell() | MemoryCell() | GrowthCell() | Button():
             return ""
         case Quantity():
             is_told = cell.source != "simulated" or cell.value is None or "simulated" in named.lower()
