@@ -175,7 +175,8 @@ def _describe(schema: dict[str, Any], cls: type[Any], schemas: dict[str, Any]) -
         shape = schema["properties"][field.name]
         if text := texts.get(field.name):
             shape["description"] = " ".join(text.split())
-        if (default := _default(field)) is not MISSING:
+        default = _default(field)
+        if default is not MISSING and default != {}:  # generators write "{}" where a text may stand in its place
             shape["default"] = to_plain(default)
     for name, one in derived_of(cls).items():  # type: ignore[arg-type]  # a class is hashable
         hint = get_type_hints(one.fget)["return"]
