@@ -12,7 +12,6 @@ from fastapi import Depends, Path, Query, Request
 
 from api.edge.caller import caller_in
 from api.events import LiveEvents
-from api.previews import Previews
 from autotuner.core.access import Caller
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
@@ -50,13 +49,6 @@ async def _live_events(request: Request) -> LiveEvents:
 
 
 LiveEventsOf = Annotated[LiveEvents, Depends(_live_events)]
-
-
-async def _previews(request: Request) -> Previews:
-    return cast("Previews", request.app.state.previews)
-
-
-PreviewsOf = Annotated[Previews, Depends(_previews)]
 
 
 async def _page(

@@ -17,7 +17,6 @@ from api.errors import add_error_handlers
 from api.events import LiveEvents
 from api.metrics import Metrics, RequestMetrics
 from api.openapi import install_openapi, operation_id
-from api.previews import Previews
 from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, service, sweeps
 from autotuner.runs.tracing import tracer_provider
 from autotuner.service.build import App, build
@@ -95,7 +94,6 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.autotuner = autotuner
     api.state.metrics = metrics
     api.state.live_events = LiveEvents(autotuner.open)
-    api.state.previews = Previews()
     api.state.entrance = entrance_of(autotuner)
     api.router.routes.extend(_routes())
     add_error_handlers(api)

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar, cast
 
 import httpx
 
-from api.previews import SweepPreview
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, TablePage
 from api.schemas.sweeps import SweepDetail, SweepPage
 from api.schemas.trials import RankingPage, TrialDetail, TrialPage
@@ -80,6 +79,7 @@ from autotuner.search.results.pairs import MeasuredRules
 from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.sampler.calibration import Lesson
 from autotuner.search.space.trainers import TrainerOffer
+from autotuner.search.sweep_preview import SweepPreview
 from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter
 

@@ -13,7 +13,6 @@ from api.dependencies import (
     CallerOf,
     LiveEventsOf,
     PageOf,
-    PreviewsOf,
     SweepFilterOf,
     SweepId,
     SweepOf,
@@ -23,13 +22,13 @@ from api.dependencies import (
 )
 from api.edge.auth import needs
 from api.openapi import problems
-from api.previews import SweepPreview
 from api.schemas.sweeps import SweepDetail, SweepPage
 from api.schemas.trials import RankingPage, TrialPage
 from autotuner.core.access import Scope
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.run import Run, Stop
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
+from autotuner.search.sweep_preview import SweepPreview
 from autotuner.service.build import App
 
 # Sweeps: create, list, read, cancel; their trials and their ranking.
@@ -80,14 +79,14 @@ def _detail(app: App, sweep_id: str) -> SweepDetail:
 
 
 @sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
-def preview_sweep(app: AppOf, previews: PreviewsOf, body: Document[SweepCreate]) -> Document[SweepPreview]:
+def preview_sweep(app: AppOf, body: Document[SweepCreate]) -> Document[SweepPreview]:
     """Say what a sweep would search, without starting it.
 
     How many layouts its space makes, what each rule takes out of these, how many a trial can run and how many are
     predicted to fit, the three best by prediction, and what would help where none fits. `refusal` says why this service
     would not start it as it is; quotas are asked once it is started.
     """
-    return previews.preview(app, app.sweep(body))
+    return app.preview(app.sweep(body))
 
 
 @sweeps_router.get("", responses=problems(422))

@@ -1,4 +1,4 @@
-"""Predictions whole: of a space, of a layout, of a sweep before it is asked for, and whether that can run at all."""
+"""Predictions whole: of a space, of a layout, and whether a sweep can run at all."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
-from autotuner.search.space.elimination import MOST_REASONS, Sieved, empty_space, sieved
+from autotuner.search.space.elimination import MOST_REASONS, empty_space
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.trainers import sayable_space, trial_rules
-from autotuner.search.suggestions import Advice, Current, Shortfall, advice, current_beside
+from autotuner.search.suggestions import Advice, Current, advice, current_beside
 from autotuner.search.text.caveats import caveats
 
 if TYPE_CHECKING:
@@ -93,14 +93,15 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
     if not num_legal:
         raise empty_space(request.job, request.space, rules, "holds no layout that a trial can run")
     if request.small_cluster:
-        trials = _small_trials(request, request.small_cluster, concatenate(chunks))
+        trials = trials_on(request, request.small_cluster, concatenate(chunks))
         if not len(trials):
             whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:MOST_REASONS])
             rule = f"holds no trial that stands for a layout of the job: {whys}"
             raise InvalidInput("trial_cluster", request.small_cluster.name, rule)
 
 
-def _small_trials(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> SmallTrials:
+def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> SmallTrials:
+    """Return the trials on a smaller cluster that stand for layouts of the sweep's job."""
     from autotuner.search.sampler.proxies import small_trials  # noqa: PLC0415  # predictions need none of it
 
     is_whole = request.trainer is not None
@@ -197,54 +198,3 @@ def _current(question: Question, best: PredictedLayout | None, unchanged: Predic
 def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[str, ...]:
     today = [] if current is None or current.predicted is None else [current.layout]
     return caveats(job, LayoutColumns.from_layouts([*shown, *today]))
-
-
-# ---------------------------------------------------------------- what a sweep would search
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandIns:
-    """How far trials on a smaller cluster reach."""
-
-    num_layouts: int
-    """Of the job, for which a trial stands."""
-    refused: tuple[tuple[str, int], ...]
-    """Why none stands for others, and for how many of them; the most frequent first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What a sweep would search; nothing of it was measured."""
-
-    sieved: Sieved | None
-    """Why other layouts are illegal; None of a space too large to say it."""
-    best: PredictedBest
-    """The best predicted layouts, and what would help where none fits."""
-    stand_ins: StandIns | None
-    """Where trials run on a smaller cluster."""
-
-
-def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True) -> Outlook:
-    """What the sweep would search, with the ``limit`` best layouts.
-
-    To look for what would help where nothing fits takes several times as long as all the rest.
-
-    Raises:
-        InvalidInput: It holds no layout that a trial can run, with why.
-        SpaceTooLarge: It cannot be looked through.
-    """
-    job, space, rules = request.legal_job, request.space, trial_rules(request.trainer)
-    compared = ComparedBy(objective=request.objective, trace=request.fault_trace)
-    table = best_predicted(request.trial_job, space, limit=limit, rules=rules, compared_by=compared)
-    if not table.num_legal:
-        raise empty_space(job, space, rules, "holds no layout that a trial can run")
-    if table.nearest is not None and not with_remedies:
-        lacks = max(0.0, table.nearest.prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes)
-        found = Advice(shortfall=Shortfall(nearest=table.nearest, missing_bytes=lacks, remedies=(), larger=None))
-    else:
-        found = advice(job, space, table, rules)
-    best = PredictedBest(table=table, advice=found, current=None, caveats=table.caveats)
-    stand_ins = None
-    if request.small_cluster is not None:
-        layouts = concatenate(list(legal_chunks(request.job, request.space, rules)))
-        trials = _small_trials(request, request.small_cluster, layouts)
-        stand_ins = StandIns(num_layouts=len(trials), refused=tuple(trials.refused))
-    return Outlook(sieved=sieved(job, space, rules), best=best, stand_ins=stand_ins)

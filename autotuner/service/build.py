@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.cluster_check import ClusterCheck, check_engine
-from autotuner.core.documents import extended
+from autotuner.core.documents import extended, violation
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.run import Run, Stop
@@ -43,8 +43,9 @@ from autotuner.runs.retuning import Retuning
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.planning.optimizer_study import starts_of
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.preview import require_layouts
+from autotuner.search.preview import require_layouts, require_modest
 from autotuner.search.space.trainers import TrainerOffer, offered_by
+from autotuner.search.sweep_preview import Previews, SweepPreview
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.access import Tokens
@@ -87,6 +88,7 @@ class App(Autotuner):
     _plans: list[Plans] = field(default_factory=list, init=False)
     _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)
     _sweep_tables: list[SweepTables] = field(default_factory=list, init=False)
+    _previews: list[Previews] = field(default_factory=list, init=False)
 
     # ------------------------------------------------------------------ names
     @property
@@ -153,6 +155,21 @@ class App(Autotuner):
     def informed(self, sweep: Sweep) -> Sweep:
         """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
         return self.recollection.informed(sweep)
+
+    def preview(self, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
+        """What the sweep would search; where nothing fits, what would help takes longest, and may be left out.
+
+        Raises:
+            InvalidInput: It holds no layout that a trial can run, or a number is beyond use.
+        """
+        require_modest(request)
+        known = request
+        if request.uses_history:
+            trainer = None if request.trainer is None else request.trainer.name
+            known = replace(request, job=self.calibrated(request.job, trainer))
+        found = self._once(self._previews, lambda: Previews(self.asides)).of(known, with_remedies=with_remedies)
+        refused = self.refusal(request)
+        return replace(found, refusal=None if refused is None else violation(refused))
 
     # ------------------------------------------------------------------ durable runs
     def start(self, request: Startable, *, key: str | None = None, caller: Caller = NOBODY_ASKED) -> tuple[Run, bool]:

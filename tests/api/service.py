@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 from api.edge.connections import Bounds, server_config
 from api.events import LiveEvents
 from api.main import create_app
-from api.previews import Previews
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.run import Lease, RunState, StopReason
@@ -97,7 +96,6 @@ class PlainService:
         state = self.api.state
         state.autotuner = app_on(store)
         state.live_events = LiveEvents(state.autotuner.open)
-        state.previews = Previews()
         return self.address
 
 

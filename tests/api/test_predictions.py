@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import pytest
 
-from api.previews import Previews
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core import documents
 from autotuner.core.codec import to_plain
@@ -15,9 +14,9 @@ from autotuner.core.requests import PredictionRequest
 from autotuner.core.sweep import SweepRequest
 from autotuner.door import Autotuner
 from autotuner.search.asides import Inline
-from autotuner.store.sql import memory_store
+from autotuner.search.sweep_preview import Previews
 from tests.api.bodies import CPU, EIGHT
-from tests.api.service import StoreDriver, app_on
+from tests.api.service import StoreDriver
 from tests.builders import sweep_request
 
 # ---------------------------------------------------------------- predictions
@@ -255,12 +254,11 @@ class _Counting(Inline):
 
 
 def test_previews_of_equal_jobs_and_spaces_are_computed_once() -> None:
-    app, previews, request = app_on(memory_store()), Previews(kept=1), sweep_request()
-    counting = _Counting()
-    object.__setattr__(app, "asides", counting)
+    counting, request = _Counting(), sweep_request()
+    previews = Previews(counting, kept=1)
 
     def ask(**changes: Any) -> int:
-        previews.preview(app, SweepRequest(**{name: getattr(request, name) for name in ("job", "space")} | changes))
+        previews.of(SweepRequest(**{name: getattr(request, name) for name in ("job", "space")} | changes))
         return counting.num_searches
 
     assert [ask(name="one"), ask(name="two", seed=3), ask(uses_history=False)] == [1, 1, 1]

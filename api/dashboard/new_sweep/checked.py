@@ -8,7 +8,6 @@ from typing import Any
 
 from api.dashboard.new_sweep.given import Given, body_of
 from api.dashboard.new_sweep.inputs import AXES, INPUTS, id_of
-from api.previews import Previews, SweepPreview
 from autotuner.core import documents
 from autotuner.core.errors import (
     AutotunerError,
@@ -22,6 +21,7 @@ from autotuner.core.errors import (
 )
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.sweep_requests import SweepCreate
+from autotuner.search.sweep_preview import SweepPreview
 from autotuner.service.build import App
 
 _PART_OF = {"accelerator": "cluster", "link": "cluster", "profile": "cluster"}
@@ -81,14 +81,14 @@ class Checked:
         return replace(self, complaints=(*self.complaints, *complaints))
 
 
-def checked(given: Given, app: App, previews: Previews, *, with_remedies: bool = True) -> Checked:
+def checked(given: Given, app: App, *, with_remedies: bool = True) -> Checked:
     """What comes of the form, without starting anything; what would help where nothing fits may be left for later."""
     found = read(given, app)
     shown = found.request or _searched(found, app)
     if shown is None:
         return found
     try:
-        preview = previews.preview(app, shown, with_remedies=with_remedies)
+        preview = app.preview(shown, with_remedies=with_remedies)
     except (InvalidInput, NotFound, TooCostly, Busy) as error:
         return replace(found, shown=shown).having(complaint_of(error))
     refusal = () if preview.refusal is None else (_elsewhere(_complaint(preview.refusal)),)

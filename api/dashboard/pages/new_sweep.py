@@ -19,7 +19,7 @@ from api.dashboard.new_sweep.said import Said, said
 from api.dashboard.render import page
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
-from api.dependencies import AppOf, CallerOf, PreviewsOf
+from api.dependencies import AppOf, CallerOf
 from api.edge.auth import needs
 from autotuner.core.access import Caller, Scope
 from autotuner.core.cluster import SIMULATED
@@ -56,17 +56,15 @@ _GivenOf = Annotated[Given, Depends(_given)]
 
 
 @router.get("/new")
-def new_sweep_page(
-    request: Request, app: AppOf, caller: CallerOf, previews: PreviewsOf, clone: str | None = None
-) -> Response:
+def new_sweep_page(request: Request, app: AppOf, caller: CallerOf, clone: str | None = None) -> Response:
     """The form: as another sweep was asked for, as an address says, or for a job that everybody knows."""
     notes: tuple[str, ...] = ()
     try:
         given, notes = _first(request, app, clone)
     except (InvalidInput, NotFound) as error:
         given, wrong = Given.of_query((), app), complaint_of(error)
-        return _page(request, app, caller, checked(given, app, previews).having(wrong))
-    return _page(request, app, caller, checked(given, app, previews), notes=notes)
+        return _page(request, app, caller, checked(given, app).having(wrong))
+    return _page(request, app, caller, checked(given, app), notes=notes)
 
 
 def _first(request: Request, app: App, clone: str | None) -> tuple[Given, tuple[str, ...]]:
@@ -118,30 +116,28 @@ def _not_cloned(original: SweepRequest) -> tuple[str, ...]:
 
 
 @router.post("/new/check", openapi_extra=needs(Scope.READ))
-def check_new_sweep(
-    request: Request, app: AppOf, caller: CallerOf, previews: PreviewsOf, given: _GivenOf, part: _Part = None
-) -> Response:
+def check_new_sweep(request: Request, app: AppOf, caller: CallerOf, given: _GivenOf, part: _Part = None) -> Response:
     """What comes of the form as it stands; as a part, only what changes of the page."""
-    found = checked(given, app, previews, with_remedies=part != "answer")
+    found = checked(given, app, with_remedies=part != "answer")
     if part is None:
         return _page(request, app, caller, found)
     return page(request, "new/_part.html", **_answer(request, caller, found, is_whole=part == "remedies"))
 
 
 @router.post("/new")
-def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, previews: PreviewsOf, given: _GivenOf) -> Response:
+def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, given: _GivenOf) -> Response:
     """Queue the sweep and show it; or the form again, with why not."""
     found = read(given, app)
     if found.request is None:
-        return _refused(request, app, caller, checked(given, app, previews))
+        return _refused(request, app, caller, checked(given, app))
     try:
         run, _ = app.start(found.request, key=_key(given, found.body), caller=caller)
     except QuotaExceeded as error:
-        answer = _refused(request, app, caller, checked(given, app, previews), error)
+        answer = _refused(request, app, caller, checked(given, app), error)
         answer.status_code = HTTPStatus.TOO_MANY_REQUESTS
         return answer
     except (InvalidInput, NotFound, Conflict, TooCostly, Busy) as error:
-        return _refused(request, app, caller, checked(given, app, previews), error)
+        return _refused(request, app, caller, checked(given, app), error)
     where = f"{request.scope.get('root_path', '')}/sweeps/{run.id}"
     return RedirectResponse(where, HTTPStatus.SEE_OTHER)
 

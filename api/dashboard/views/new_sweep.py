@@ -8,13 +8,13 @@ from typing import Self
 
 from api.dashboard.new_sweep.given import Given
 from api.dashboard.words import predicted_mfu
-from api.previews import SweepPreview
 from autotuner.catalog.hardware import accelerators
 from autotuner.catalog.models import models
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.layout import OPTIONS
 from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation import SCENARIOS
+from autotuner.search.sweep_preview import SweepPreview
 from autotuner.service.build import App
 
 _NUM_SHOWN = 6
@@ -75,7 +75,9 @@ class Outfall:
 
 def outfalls(preview: SweepPreview) -> tuple[Outfall, ...]:
     """Why layouts are illegal, the most frequent reasons alone; the others together at the end."""
-    total = preview.num_candidates or 1
+    if preview.sieved is None:
+        return ()
+    total, falls = preview.sieved.num_candidates or 1, preview.sieved.falls
     told = [
         Outfall(
             subject=OPTIONS[fall.field].label if fall.field in OPTIONS else fall.field,
@@ -83,9 +85,9 @@ def outfalls(preview: SweepPreview) -> tuple[Outfall, ...]:
             num_layouts=fall.num_layouts,
             share=fall.num_layouts / total,
         )
-        for fall in preview.falls[:_NUM_SHOWN]
+        for fall in falls[:_NUM_SHOWN]
     ]
-    if rest := preview.falls[_NUM_SHOWN:]:
+    if rest := falls[_NUM_SHOWN:]:
         count = sum(fall.num_layouts for fall in rest)
         noun = "rule" if len(rest) == 1 else "rules"
         told.append(Outfall(subject="", message=f"{len(rest)} other {noun}", num_layouts=count, share=count / total))
