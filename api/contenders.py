@@ -11,13 +11,11 @@ from api.dashboard.views.address import Permalink
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.lines import written_lengths
 from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict_one
 from autotuner.export.registry import read
-from autotuner.export.target import Note
 from autotuner.search.results.comparison import LETTERS, Contender
 from autotuner.search.results.reached import Standing, standings
 from autotuner.search.space.moves import arranged
@@ -32,28 +30,10 @@ _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One of the things that are compared."""
-
-    of: str
-    """What names it again: an id, an address of the page that explores, or words."""
-    name: str
-    """What people call it."""
-    path: str
-    """Of its page, below the service's address."""
-    contender: Contender
-    rank: int | None = None
-    """In its sweep's ranking; None of what has none."""
-    sweep: Sweep | None = None
-    notes: tuple[Note, ...] = ()
-    """What was assumed, changed and ignored of flags."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What was asked about, and what of it nobody understood."""
 
-    asked: tuple[Asked, ...]
+    asked: tuple[Contender, ...]
     problems: tuple[tuple[str, str], ...]
     """What was asked and why it cannot be compared."""
     errors: tuple[AutotunerError, ...] = ()
@@ -63,7 +43,7 @@ class Compared:
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
     """Everything that can be compared of what was asked; no more than four."""
     reader = _Reader(app)
-    found: list[Asked] = []
+    found: list[Contender] = []
     problems: list[tuple[str, AutotunerError]] = []
     for word in dict.fromkeys(one.strip() for one in of if one.strip()):
         try:
@@ -91,8 +71,9 @@ class _Reader:
     def __init__(self, app: App) -> None:
         self._app = app
         self._standings: dict[str, Mapping[str, Standing]] = {}
+        self._sweeps: dict[str, Sweep] = {}
 
-    def read(self, word: str, before: Sequence[Asked]) -> Asked:
+    def read(self, word: str, before: Sequence[Contender]) -> Contender:
         """What a word names.
 
         Raises:
@@ -105,12 +86,11 @@ class _Reader:
             return self._of_trial(self._trial(word))
         return self._in_words(word, before)
 
-    def imported(self, flags: str, before: Sequence[Asked]) -> Asked:
+    def imported(self, flags: str, before: Sequence[Contender]) -> Contender:
         """The layout of a trainer's configuration, in the job that came before it."""
         job = _job_before(before, "your flags")
         told = self._app.asides.ask(read, flags, None, job.cluster.world_size)
-        found = self._predicted(told.layout, job, "your flags", before[0].sweep)
-        return replace(found, notes=told.notes)
+        return replace(self._predicted(told.layout, job, "your flags", self._link(before[0])), notes=told.notes)
 
     def _trial(self, word: str) -> Trial:
         try:
@@ -122,63 +102,55 @@ class _Reader:
             raise InvalidInput("of", word, "names a sweep that has measured nothing yet")
         return ranked[0]
 
-    def _of_trial(self, trial: Trial) -> Asked:
+    def _of_trial(self, trial: Trial) -> Contender:
         sweep = self._app.informed(self._app.store.get_sweep(trial.sweep_id))
         standing = self._standing(self._app.store, trial)
         ids = list(self._standings[trial.sweep_id])
         request = sweep.request
-        contender = Contender(
+        self._sweeps[sweep.id] = sweep
+        return Contender(
             layout=trial.layout,
             job=request.trial_job,
             prediction=trial.prediction,
             trial=trial,
             standing=standing if trial.scaled is None else None,
+            of=trial.id,
+            name=f"trial {trial.number}",
+            rank=ids.index(trial.id) + 1 if standing else None,
         )
-        rank = ids.index(trial.id) + 1 if standing else None
-        name = f"trial {trial.number}"
-        return Asked(of=trial.id, name=name, path=f"/trials/{trial.id}", contender=contender, rank=rank, sweep=sweep)
 
     def _standing(self, store: Store, trial: Trial) -> Standing | None:
         if trial.sweep_id not in self._standings:
             self._standings[trial.sweep_id] = standings(store.ranked_times(trial.sweep_id))
         return self._standings[trial.sweep_id].get(trial.id)
 
-    def _explored(self, address: str) -> Asked:
+    def _explored(self, address: str) -> Contender:
         link = Permalink.read(address)
         if link.layout is None:
             raise InvalidInput("of", address, "names no layout")
-        return self._predicted(link.layout, link.job(self._app), "explored", link)
+        found = self._predicted(link.layout, link.job(self._app), "explored", link)
+        return replace(found, of=link.with_layout(found.layout).to("/explore"))
 
-    def _in_words(self, word: str, before: Sequence[Asked]) -> Asked:
+    def _in_words(self, word: str, before: Sequence[Contender]) -> Contender:
         job = _job_before(before, word)
-        return self._predicted(Layout.parse(word), job, "a layout", before[0].sweep)
+        return self._predicted(Layout.parse(word), job, "a layout", self._link(before[0]))
 
-    def _predicted(self, layout: Layout, job: Job, name: str, of: Sweep | Permalink | None) -> Asked:
+    def _link(self, of: Contender) -> Permalink:
+        """The job of what came before, by the names of its parts."""
+        if of.trial is not None:
+            return Permalink.of_sweep(self._sweeps[of.trial.sweep_id])
+        return Permalink.of_query(of.explored)
+
+    def _predicted(self, layout: Layout, job: Job, name: str, link: Permalink) -> Contender:
         layout = arranged(layout, job)
         require_legal(layout, job)
-        contender = Contender(layout=layout, job=job, prediction=predict_one(layout, job))
-        if isinstance(of, Permalink):
-            address = of.with_layout(layout).to("/explore")
-            return Asked(of=address, name=name, path=address, contender=contender)
-        link = _link(job) if of is None else Permalink.of_sweep(of)
-        return Asked(of=str(layout), name=name, path=link.with_layout(layout).to("/explore"), contender=contender)
+        prediction = predict_one(layout, job)
+        explored = link.with_layout(layout).asked
+        return Contender(layout=layout, job=job, prediction=prediction, of=str(layout), name=name, explored=explored)
 
 
-def _link(job: Job) -> Permalink:
-    """A job by the names of its parts."""
-    return Permalink(
-        model=job.model.name,
-        cluster=job.cluster.name,
-        seq_len=job.workload.seq_len,
-        global_batch_size=job.workload.global_batch_size,
-        stack=job.stack.name,
-        optimizer_state_precision=job.workload.optimizer_state_precision,
-        lengths="" if job.workload.lengths is None else written_lengths(job.workload.lengths),
-    )
-
-
-def _job_before(before: Sequence[Asked], word: str) -> Job:
+def _job_before(before: Sequence[Contender], word: str) -> Job:
     if not before:
         rule = "is a layout of a job that nothing says: name a trial, a sweep or an explored layout before it"
         raise InvalidInput("of", word[:60], rule)
-    return before[0].contender.job
+    return before[0].job

@@ -222,10 +222,7 @@ def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[L
         raise error
     if len(found.asked) < 2:
         raise InvalidInput("of", len(found.asked), "must name two to four different layouts, flags counted", 2)
-    contenders = [one.contender for one in found.asked]
-    compared = app.asides.ask(side_by_side, contenders)
-    named, notes = [one.of for one in found.asked], [one.notes for one in found.asked]
-    return LayoutComparison.of(compared, contenders, named, notes)
+    return LayoutComparison.of(app.asides.ask(side_by_side, found.asked), found.asked)
 
 
 # Layouts in the words of trainers, and trainers' configurations as layouts.

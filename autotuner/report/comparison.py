@@ -1,17 +1,51 @@
-"""The report of a comparison: where the steps of two to four layouts go, and through what the fastest is ahead."""
+"""The report of a comparison: in what two to four layouts differ, how they did, and where their steps go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.report.charts import Axis, Interval, Intervals, Look, Stack, Stacks
+from autotuner.export.target import Note
+from autotuner.report.charts import (
+    Axis,
+    Interval,
+    Intervals,
+    Look,
+    MemoryCell,
+    RangeAxis,
+    RangeCell,
+    Spread,
+    Stack,
+    Stacks,
+)
 from autotuner.report.charts import Block as Part
-from autotuner.report.report import Column, Folded, Quantity, Report, Section, Source, Table
+from autotuner.report.layouts import chips, degrees, shared_chips
+from autotuner.report.report import (
+    Cells,
+    Column,
+    Folded,
+    Lines,
+    Link,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    Source,
+    Strong,
+    Table,
+    Words,
+    measured,
+    predicted,
+)
 from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
-from autotuner.report.words import sentence
-from autotuner.search.results.comparison import LETTERS, SideBySide
+from autotuner.report.words import plain, sentence
+from autotuner.search.results.comparison import LETTERS, Contender, Figures, SideBySide
+from autotuner.search.text.sentences import value_in_words
 
 _WORTH_DRAWING = 5e-4
 _WORTH_SAYING = 0.005
@@ -27,12 +61,200 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
 """How a step looks, and the fastest, by what is known of both."""
 
 
-def comparison_report(found: SideBySide) -> Report:
-    """Return where the time of each layout goes, what shifts from the slowest to the fastest, and their memory."""
-    sections = (_time(found), *_shifts(found), *_memory(found))
+def comparison_report(found: SideBySide, of: Sequence[Contender]) -> Report:
+    """Return what differs, how each layout did, where its time goes, what shifts, and its memory.
+
+    Args:
+        found: The comparison.
+        of: The layouts, in their order.
+    """
+    sections = (
+        _differences(found, of),
+        _figures(found, of),
+        _time(found),
+        *_shifts(found),
+        *_memory(found),
+        *(_notes(one.notes) for one in of if one.notes),
+    )
     return Report(headline=found.heading, facts=tuple(map(sentence, found.said)), sections=sections)
 
 
+# ------------------------------------------------------------------ what differs
+_DEGREES: Mapping[str, str] = {
+    "tensor_parallel_degree": "tp",
+    "pipeline_parallel_degree": "pp",
+    "data_parallel_degree": "dp",
+    "context_parallel_degree": "cp",
+    "expert_parallel_degree": "ep",
+    "micro_batch_size": "mb",
+}
+"""Fields by the letters that columns have, in their order."""
+
+_NUM_SHOWN = 6
+"""What all layouts have; the rest is folded."""
+
+
+def _differences(found: SideBySide, of: Sequence[Contender]) -> Section:
+    layouts = [one.layout for one in of]
+    rows = [*_jobs([one.job for one in of]), *_options(found.options, layouts)]
+    table = Table(
+        columns=(Column("", is_number=False), *(Column(LETTERS[place], is_number=False) for place in range(len(of)))),
+        rows=[(label, *_beside_first(values)) for label, values in rows],
+        if_empty="Nothing: they are one layout of one job.",
+        is_compact=True,
+    )
+    same = tuple(_same(found.options, layouts))
+    more = f" ({len(same) - _NUM_SHOWN} more)" if len(same) > _NUM_SHOWN else ""
+    summary = f"Same in all: {', '.join(same[:_NUM_SHOWN])}{more}"
+    folded = Folded(summary=summary, blocks=(Lines(items=((", ".join(same),),), is_quiet=True),), id="same")
+    return Section(title="What differs", blocks=(table, *([folded] if same else [])), id="differs")
+
+
+def _beside_first(values: Sequence[str]) -> Iterator[Cells]:
+    """Yield the first value and those that are another in strong letters."""
+    first, *others = values
+    yield Strong(first)
+    yield from (Quiet(value) if value == first else Strong(value) for value in others)
+
+
+def _jobs(jobs: Sequence[Job]) -> Iterator[tuple[str, Sequence[str]]]:
+    said = {
+        "model": [job.model.name for job in jobs],
+        "cluster": [job.cluster.name for job in jobs],
+        "sequence length": [f"{job.workload.seq_len:,}" for job in jobs],
+        "global batch": [f"{job.workload.global_batch_size:,}" for job in jobs],
+        "software": [job.stack.name for job in jobs],
+    }
+    yield from ((label, values) for label, values in said.items() if len(set(values)) > 1)
+
+
+def _options(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[tuple[str, Sequence[str]]]:
+    for field, letters in _DEGREES.items():
+        if field in differing:
+            yield letters, [f"{getattr(layout, field):,}" for layout in layouts]
+    for field in differing:
+        if field in {"shard_level", "data_parallel_shard_degree"}:
+            yield "sharding", [_sharding(layout) for layout in layouts]
+        elif field not in _DEGREES:
+            yield OPTIONS[field].label, [_value(layout, field) for layout in layouts]
+
+
+def _sharding(layout: Layout) -> str:
+    return next((chip for chip in chips(layout) if chip.startswith(("ZeRO", "FSDP", "HSDP"))), "none")
+
+
+def _value(layout: Layout, field: str) -> str:
+    value: Any = getattr(layout, field)
+    return f"{value:,}" if type(value) is int else value_in_words(value)
+
+
+def _same(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[str]:
+    for field, degree in zip(_DEGREES, degrees(layouts[0]), strict=True):
+        if field not in differing:
+            yield f"{degree.letters} {degree.value}"
+    yield from shared_chips(layouts)
+
+
+# ------------------------------------------------------------------ how they did
+def _figures(found: SideBySide, of: Sequence[Contender]) -> Section:
+    reached = [None if one.source == "predicted" else Spread.within(one.mfu, _half(one)) for one in found.figures]
+    expected = [Spread.within_factor(one.prediction.mfu, one.prediction.relative_error) for one in of]
+    axis = RangeAxis.around([*filter(None, reached), *expected], found.figures[found.fastest].mfu)
+    rows = []
+    for place, (one, figures) in enumerate(zip(of, found.figures, strict=True)):
+        mfu = RangeCell(
+            axis=axis,
+            predicted=expected[place],
+            reached=reached[place],
+            is_simulated=figures.source == "simulated",
+        )
+        memory = MemoryCell(
+            limit_bytes=max(found.limit_bytes),
+            predicted_bytes=one.prediction.memory.total_bytes,
+            reached_bytes=None if figures.source == "predicted" else figures.peak_bytes,
+        )
+        note = _why_not(one) or _too_large(figures, found.limit_bytes[place])
+        called = _called(one)
+        rows.append((LETTERS[place], called, *_reached(figures), mfu, *_rest(found, place), memory, note))
+    is_robust = all(one.is_robust for one in found.figures)
+    columns = (
+        Column("", is_number=False),
+        Column("layout", is_number=False),
+        Column("robust MFU" if is_robust else "MFU"),
+        Column("MFU, drawn", is_drawn=True, axis=axis),
+        Column(f"against {LETTERS[found.fastest]}"),
+        Column("step"),
+        Column("throughput"),
+        Column("peak memory"),
+        Column("memory, drawn", is_drawn=True, is_minor=True),
+        *([Column("note", is_number=False, may_wrap=True)] if any(row[-1] for row in rows) else []),
+    )
+    table = Table(columns=columns, rows=[row[: len(columns)] for row in rows])
+    return Section(title="How they did", blocks=(table,), id="figures")
+
+
+def _called(one: Contender) -> Cells:
+    link = Link(one.name, "trials", one.trial.id) if one.trial else Link(one.name, "explore", query=one.explored)
+    return link if one.rank is None else (link, Quiet(f"rank {one.rank}"))
+
+
+def _half(figures: Figures) -> float | None:
+    return None if figures.relative_error is None else figures.mfu * figures.relative_error
+
+
+def _reached(figures: Figures) -> Iterator[Cells]:
+    if figures.source == "predicted":
+        mfu = predicted(figures.mfu, "share", figures.relative_error)
+    else:
+        mfu = measured(figures.mfu, "share", _half(figures), figures.source)
+    yield replace(mfu, beside=figures.source) if figures.source in ("predicted", "estimated") else mfu
+
+
+def _rest(found: SideBySide, place: int) -> Iterator[Cells]:
+    """Yield a layout beside the fastest: by how much it is slower, which is the gain seen from the other side."""
+    figures, beside = found.figures[place], found.beside[place]
+    if beside is None:
+        yield "the fastest"
+    else:
+        lost, error = beside.gain / (1 + beside.gain), beside.gain_error / (1 + beside.gain) ** 2
+        is_found = "predicted" not in (figures.source, found.figures[found.fastest].source)
+        behind = Quantity(
+            value=-lost,
+            unit="signed_share",
+            low=-lost - error,
+            high=-lost + error,
+            source=figures.source if is_found else "predicted",
+        )
+        yield behind, Quiet(f"{'beyond' if beside.is_beyond_noise else 'within'} the noise")
+    yield Quantity(value=figures.step_time_s, unit="s", source=figures.source)
+    yield Quantity(value=figures.tokens_per_s, unit="tokens/s", source=figures.source)
+    yield Quantity(value=figures.peak_bytes, unit="bytes", source=figures.source)
+
+
+def _why_not(one: Contender) -> str:
+    """Return why a layout has no figures of its own but predicted ones; empty where it ran, or nobody tried."""
+    trial = one.trial
+    if trial is None or trial.reached is not None:
+        return ""
+    if trial.failure is not None:
+        return f"its trial died of {plain(trial.failure.kind)}: {trial.failure.message}"
+    return f"its trial is {trial.state}, so this is predicted"
+
+
+def _too_large(figures: Figures, limit_bytes: float) -> str:
+    beyond = (figures.peak_bytes or 0.0) - limit_bytes
+    if figures.source == "measured" or beyond <= 0:
+        return ""
+    return f"it is {figures.source} not to fit: {format_bytes(beyond)} over the limit"
+
+
+def _notes(notes: Sequence[Note]) -> Section:
+    """Return how flags were read."""
+    items = [(Strong(str(note.kind)), Words(note.setting), Quiet(note.detail)) for note in notes]
+    return Section(title="How your flags were read", blocks=(Lines(items=items),), id="notes")
+
+
+# ------------------------------------------------------------------ where the time goes
 def _time(found: SideBySide) -> Section:
     source = _source(found)
     stacks = [

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from api.contenders import Asked, asked_about
+from api.contenders import asked_about
 from api.dashboard.render import page
-from api.dashboard.views.comparison import Comparison
 from api.dependencies import AppOf
 from api.edge.auth import needs
-from api.schemas.trials import TrialView
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
+from autotuner.core.trial import Trial
+from autotuner.report.comparison import comparison_report
 from autotuner.search.results.comparison import LETTERS, side_by_side
 from autotuner.service.build import App
 from autotuner.store.options import Page
@@ -49,22 +50,37 @@ def compare_with_flags(
 def _page(request: Request, app: App, of: Sequence[str], flags: str = "") -> Response:
     found = asked_about(app, of, flags)
     asked = found.asked
-    compared = (
-        side_by_side([one.contender for one in asked]) if len(asked) > 1 else None
-    )  # of four at most: milliseconds
+    report = comparison_report(side_by_side(asked), asked) if len(asked) > 1 else None  # of four: milliseconds
     sweeps = [] if asked else _sweeps(app)
+    first = asked[0].trial if asked else None
     return page(
         request,
-        "compare/compare.html",
+        "compare.html",
         contenders=asked,
+        sweep=app.store.get_sweep(first.sweep_id) if first else None,
         problems=found.problems,
         flags=flags,
-        comparison=None if compared is None else Comparison.of(asked, compared),
+        report=report,
+        address=_address([one.of for one in asked]),
+        without=_without([one.of for one in asked]),
         has_room=len(asked) < len(LETTERS),
         sweeps=sweeps,
         preselected=_of_one_model(sweeps),
-        trials=_trials(app, asked[0]) if len(asked) == 1 else [],
+        trials=_trials(app, first) if first and len(asked) == 1 else [],
     )
+
+
+def _address(of: Sequence[str]) -> str:
+    """Return the address of the page that compares these, below the service's address."""
+    return f"/compare?{urlencode([('of', one) for one in of])}"
+
+
+def _without(of: Sequence[str]) -> dict[str, str]:
+    """Return the address of the page without each, by its letter; of two none can go."""
+    without = {
+        letter: _address([one for one in of if one is not out]) for letter, out in zip(LETTERS, of, strict=False)
+    }
+    return without if len(of) > 2 else {}
 
 
 def _sweeps(app: App) -> list[SweepOverview]:
@@ -82,9 +98,7 @@ def _of_one_model(sweeps: Sequence[SweepOverview]) -> tuple[str, ...]:
     return ()
 
 
-def _trials(app: App, asked: Asked) -> list[TrialView]:
-    """The best of its sweep, but for itself."""
-    if asked.sweep is None:
-        return []
-    ranked, _ = app.store.ranking(asked.sweep.id, page=Page(limit=_NUM_OFFERED + 1))
-    return [TrialView.of(trial) for trial in ranked if trial.id != asked.of][:_NUM_OFFERED]
+def _trials(app: App, beside: Trial) -> list[Trial]:
+    """Return the best of a trial's sweep, but for itself."""
+    ranked, _ = app.store.ranking(beside.sweep_id, page=Page(limit=_NUM_OFFERED + 1))
+    return [trial for trial in ranked if trial.id != beside.id][:_NUM_OFFERED]

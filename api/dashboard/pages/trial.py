@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -99,7 +99,7 @@ def trial_page(
         name: draw(app, trial, looked_at) if is_explained else None for name, draw in pictures.items()
     }
     shown |= {
-        "report": trial_report(result, dict(parse_qsl(at.query))),
+        "report": trial_report(result, at.asked),
         "html": Html(request.scope.get("root_path", "")),
     }
     if part:

@@ -146,24 +146,24 @@ class Permalink:
         )
 
     @property
-    def query(self) -> str:
-        """As a query, without what every job has where nothing is said."""
+    def asked(self) -> Mapping[str, str]:
+        """The values of a query by name, without what every job has where nothing is said."""
         said = {
             "model": self.model,
             "cluster": self.cluster,
-            "seq_len": self.seq_len,
-            "global_batch_size": self.global_batch_size,
+            "seq_len": str(self.seq_len),
+            "global_batch_size": str(self.global_batch_size),
         }
         for name in ("stack", "optimizer_state_precision", "link_health", "lengths"):
             if getattr(self, name) != getattr(DEFAULT, name):
                 said[name] = getattr(self, name)
         if self.layout is not None:
             said["layout"] = str(self.layout)
-        return urlencode(said, safe=":")
+        return said
 
     def to(self, path: str) -> str:
         """The address of a page that is asked about it."""
-        return f"{path}?{self.query}"
+        return f"{path}?{urlencode(self.asked, safe=':')}"
 
     @property
     def compared(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from autotuner.core.job import Job
@@ -62,6 +62,16 @@ class Contender:
     """The one that ran it; None of a layout that only is predicted."""
     standing: Standing | None = None
     """What its sweep's ranking says of the trial; None where it has no rank."""
+    of: str = ""
+    """What names it again: an id, an address of the page that explores, or words."""
+    name: str = ""
+    """What people call it."""
+    rank: int | None = None
+    """In its sweep's ranking; None where it has none."""
+    explored: Mapping[str, str] = field(default_factory=dict)
+    """What the page that explores is asked, to show it; empty for a trial, which has a page of its own."""
+    notes: tuple[Note, ...] = ()
+    """What was assumed, changed and ignored of flags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,10 +410,8 @@ class LayoutComparison:
     items: tuple[ComparedLayout, ...]
 
     @classmethod
-    def of(
-        cls, found: SideBySide, contenders: Sequence[Contender], named: Sequence[str], notes: Sequence[tuple[Note, ...]]
-    ) -> Self:
-        """The comparison of these, with what named each and how its flags were read."""
+    def of(cls, found: SideBySide, contenders: Sequence[Contender]) -> Self:
+        """Return what was found of these."""
         return cls(
             heading=found.heading,
             said=found.said,
@@ -412,20 +420,18 @@ class LayoutComparison:
             differing=found.options,
             parts_are=found.parts_are,
             shifts=found.shifts,
-            items=tuple(_item(number, found, one, named, notes) for number, one in enumerate(contenders)),
+            items=tuple(_item(number, found, one) for number, one in enumerate(contenders)),
         )
 
 
-def _item(
-    number: int, found: SideBySide, one: Contender, named: Sequence[str], notes: Sequence[tuple[Note, ...]]
-) -> ComparedLayout:
+def _item(number: int, found: SideBySide, one: Contender) -> ComparedLayout:
     return ComparedLayout(
         letter=LETTERS[number],
-        of=named[number],
+        of=one.of,
         layout=one.layout,
         trial_id=one.trial.id if one.trial else None,
         figures=found.figures[number],
         beside=found.beside[number],
         parts=found.parts[number],
-        notes=notes[number],
+        notes=one.notes,
     )

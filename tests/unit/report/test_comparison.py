@@ -1,17 +1,23 @@
-"""A comparison says the same in a terminal, on a page and in Markdown."""
+"""A comparison says the same in a terminal, on a page, in Markdown and as JSON."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
+from autotuner.core import documents
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.units import format_seconds
+from autotuner.core.trial import TrialState
+from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.report.charts import Intervals
 from autotuner.report.comparison import comparison_report
-from autotuner.search.results.comparison import Contender, SideBySide, side_by_side
+from autotuner.report.report import Quantity, Report, Table
+from autotuner.search.results.comparison import Contender, LayoutComparison, side_by_side
+from tests.builders import failure, trial
 from tests.unit.report.surfaces import surfaces
 
 JOB = Job(
@@ -21,23 +27,70 @@ JOB = Job(
 )
 
 
-def compared(*words: str) -> SideBySide:
+FIRST, SECOND = "fsdp8 tp2 mb1 sp flash bf16", "fsdp16 mb1 recompute-full flash bf16"
+
+
+def contenders(*words: str) -> list[Contender]:
     layouts = [Layout.parse(one) for one in words]
-    return side_by_side([Contender(layout=one, job=JOB, prediction=predict_one(one, JOB)) for one in layouts])
+    return [
+        Contender(layout=one, job=JOB, prediction=predict_one(one, JOB), of=str(one), name="a layout")
+        for one in layouts
+    ]
 
 
-def test_a_comparison_shows_the_parts_of_each_step_and_what_shifts_on_every_surface() -> None:
-    found = compared("fsdp8 tp2 mb1 sp flash bf16", "fsdp16 mb1 recompute-full flash bf16")
-    report = comparison_report(found)
+def reported(*words: str) -> Report:
+    of = contenders(*words)
+    return comparison_report(side_by_side(of), of)
+
+
+def test_a_comparison_shows_figures_differences_and_parts_on_every_surface() -> None:
+    of = contenders(FIRST, SECOND)
+    found = side_by_side(of)
+    report = comparison_report(found, of)
     for shown in surfaces(report):
         assert found.heading in shown
         assert all(format_seconds(part.seconds) in shown for parts in found.parts for part in parts if part.seconds)
-    assert [section.key for section in report.sections] == ["time", "shifts", "memory"]
+        for one in found.figures:
+            assert format_rate(one.tokens_per_s, "tokens/s") in shown
+            assert format_seconds(one.step_time_s) in shown
+            assert format_bytes(one.peak_bytes or 0.0) in shown
+        assert "recompute" in shown
+    assert [section.key for section in report.sections] == ["differs", "figures", "time", "shifts", "memory"]
+
+
+def test_json_carries_the_figures_of_the_report() -> None:
+    of = contenders(FIRST, SECOND)
+    found = side_by_side(of)
+    written = documents.write(LayoutComparison.of(found, of))
+    shown = comparison_report(found, of)["figures"]
+    assert shown is not None
+    (table,) = shown.blocks
+    assert isinstance(table, Table)
+    numbers = [{cell.value for cell in row if isinstance(cell, Quantity)} for row in table.rows]
+    for item, row in zip(written["items"], numbers, strict=True):
+        assert {item["figures"][name] for name in ("mfu", "step_time_s", "tokens_per_s", "peak_bytes")} <= row
+
+
+def test_one_layout_of_one_job_differs_in_nothing() -> None:
+    report = reported(FIRST, FIRST)
+    for shown in surfaces(report):
+        assert "Nothing: they are one layout of one job." in shown
+        assert "Same in all: tp 2" in shown
+
+
+def test_a_failed_trial_has_predicted_figures_and_says_why() -> None:
+    of = contenders(FIRST, SECOND)
+    died = replace(
+        of[0], trial=trial(of[0].layout, state=TrialState.FAILED, failure=failure(message="no memory is left"))
+    )
+    (shown, *_) = surfaces(comparison_report(side_by_side([died, of[1]]), [died, of[1]]))
+    assert "no memory is left" in shown
+    assert "predicted" in shown
 
 
 def test_what_shifts_begins_at_the_slowest_and_ends_at_the_fastest() -> None:
-    found = compared("fsdp8 tp2 mb1 sp flash bf16", "fsdp16 mb1 recompute-full flash bf16")
-    section = comparison_report(found)["shifts"]
+    found = side_by_side(contenders(FIRST, SECOND))
+    section = reported(FIRST, SECOND)["shifts"]
     assert section is not None
     (picture,) = section.blocks
     assert isinstance(picture, Intervals)
