@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -13,7 +12,7 @@ from autotuner.core.documents import extended
 from autotuner.core.model import ModelSize
 from autotuner.core.objective import Objective
 from autotuner.core.run import RunState, StopReason
-from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepOverview, SweepRequest
+from autotuner.core.sweep import BestSoFar, Budget, Interventions, Progress, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import Waiting
 from autotuner.search.sweeps.challenge import findings
 from autotuner.search.text.caveats import approximations, calibrated_on
@@ -41,46 +40,6 @@ class TrialCounts:
     def ran(self) -> int:
         """Trials that came to an end, however."""
         return self.complete + self.pruned + self.failed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How much of each budget is spent."""
-
-    fraction: float
-    """The budget nearest its end, 0..1; 1 for a finished sweep."""
-    num_trials: int
-    """Trials that ran, but for repeats."""
-    elapsed_s: float
-    """Since the sweep started, until now or its end, but for when it was paused or finished before."""
-    accelerator_hours: float
-    """Sum over trials and loss gates of run time x ranks."""
-    remaining_s: float | None = None
-    """Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; null where the sweep
-    does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain."""
-
-    @classmethod
-    def of(cls, sweep: SweepOverview, num_trials: int, now: float) -> Self:
-        """What a sweep has spent."""
-        elapsed_s = sweep.worked_s(now)
-        spent = min(1.0, max(_spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)))
-        goes_on = sweep.state is RunState.RUNNING and spent > 0
-        return cls(
-            fraction=1.0 if sweep.state.is_finished else spent,
-            num_trials=num_trials,
-            elapsed_s=elapsed_s,
-            accelerator_hours=sweep.accelerator_hours,
-            remaining_s=elapsed_s * (1 - spent) / spent if goes_on else None,
-        )
-
-
-def _spent(budget: Budget, num_trials: int, elapsed_s: float, accelerator_hours: float) -> Iterator[float]:
-    """How much of each limit is spent, 0..1 or more."""
-    yield num_trials / budget.num_trials
-    if budget.wall_clock_s is not None:
-        yield elapsed_s / budget.wall_clock_s
-    if budget.accelerator_hours is not None:
-        yield accelerator_hours / budget.accelerator_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +107,7 @@ class SweepSummary:
         return extended(
             SweepSummary,
             overview,
-            progress=Progress.of(overview, overview.num_ran, now),
+            progress=Progress.of(overview, now),
             trials=counts,
             best_measured_mfu=overview.best_mfu if kind == "measured" else None,
             best_estimated_mfu=overview.best_mfu if kind == "estimated" else None,

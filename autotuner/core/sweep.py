@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Self
 
 from autotuner.core.choices import GradientClip
 from autotuner.core.cluster import Cluster
@@ -391,6 +391,46 @@ class SweepOverview:
     def worked_s(self, now: float) -> float:
         """Seconds since its start, until now or its end, in which it was neither paused nor finished."""
         return self.interventions.worked_s(self.started_at, self.finished_at or now)
+
+
+@value
+class Progress:
+    """How much of each budget is spent."""
+
+    fraction: float
+    """The budget nearest its end, 0..1; 1 for a finished sweep."""
+    num_trials: int
+    """Trials that ran, but for repeats."""
+    elapsed_s: float
+    """Since the sweep started, until now or its end, but for when it was paused or finished before."""
+    accelerator_hours: float
+    """Sum over trials and loss gates of run time x ranks."""
+    remaining_s: float | None = None
+    """Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; null where the sweep
+    does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain."""
+
+    @classmethod
+    def of(cls, sweep: SweepOverview, now: float) -> Self:
+        """Return what a sweep has spent."""
+        num_trials, elapsed_s = sweep.num_ran, sweep.worked_s(now)
+        spent = min(1.0, max(_spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)))
+        goes_on = sweep.state is RunState.RUNNING and spent > 0
+        return cls(
+            fraction=1.0 if sweep.state.is_finished else spent,
+            num_trials=num_trials,
+            elapsed_s=elapsed_s,
+            accelerator_hours=sweep.accelerator_hours,
+            remaining_s=elapsed_s * (1 - spent) / spent if goes_on else None,
+        )
+
+
+def _spent(budget: Budget, num_trials: int, elapsed_s: float, accelerator_hours: float) -> Iterator[float]:
+    """Yield how much of each limit is spent, 0..1 or more."""
+    yield num_trials / budget.num_trials
+    if budget.wall_clock_s is not None:
+        yield elapsed_s / budget.wall_clock_s
+    if budget.accelerator_hours is not None:
+        yield accelerator_hours / budget.accelerator_hours
 
 
 EVENT_KINDS = (

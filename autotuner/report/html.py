@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from urllib.parse import quote, urlencode
@@ -186,9 +187,13 @@ class Html:
         by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
         places = [place for place, column in enumerate(table.columns) if not column.is_long]
         columns = [table.columns[place] for place in places]
-        rows = (self._row([row[place] for place in places], columns, by_ends=by_ends) for row in table.rows)
+        rows = (
+            self._row([row[place] for place in places], columns, by_ends=by_ends, is_compact=table.is_compact)
+            for row in table.rows
+        )
         caption = [element("caption", _prose(table.caption))] if table.caption else []
-        head, body = element("thead", *self._heads(columns)), element("tbody", *rows)
+        head = element("thead", *self._heads(columns)) if any(one.name for one in columns) else Markup()
+        body = element("tbody", *rows)
         is_facing = any(one.group for one in columns)
         look = "facing" if is_facing else "compact low" if table.is_compact else "cards"
         whole = element("table", *caption, head, body, class_=look)
@@ -216,19 +221,21 @@ class Html:
             return element("td")
         words: str = with_unit(column)
         words = element("span", words, class_="sr") if column.is_drawn else words
-        words += draw_range_axis(column.axis) if column.axis else ""
+        words = words + draw_range_axis(column.axis) if column.axis else words
+        words = self.cell(replace(column.sort, words=words)) if column.sort else words
         if column.group and column.name in ("measured", "described"):
             words = element("span", words, class_="measured-tag" if column.name == "measured" else "predicted-tag")
-        return element("th", words, scope="col", class_=_look(column), rowspan=rows)
+        return element("th", words, scope="col", class_=_look(column), rowspan=rows, aria_sort=column.order or None)
 
-    def _row(self, row: Sequence[Cells], columns: Sequence[Column], *, by_ends: bool) -> Markup:
+    def _row(self, row: Sequence[Cells], columns: Sequence[Column], *, by_ends: bool, is_compact: bool) -> Markup:
         shown = []
         for place, (cells, column) in enumerate(zip(row, columns, strict=True)):
             inside = self.cells(cells, by_ends=by_ends, scale=column.scale, named=column.name)
             source = next((one.source for one in _every(cells) if isinstance(one, Quantity)), None)
             look = " ".join(filter(None, (_look(column), source))) or None
             if place:
-                shown.append(element("td", inside, class_=look, data_label=column.name or None))
+                is_labelled = column.name and not (is_compact or column.is_drawn or column.is_minor)  # on a phone
+                shown.append(element("td", inside, class_=look, data_label=column.name if is_labelled else None))
             else:
                 shown.append(element("th", inside, scope="row", class_=look))
         is_sum = bool(row) and isinstance(row[0], Strong)

@@ -202,6 +202,10 @@ class Column:
     """A page leaves it out, since it would leave no room for the others."""
     is_drawn: bool = False
     """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
+    sort: Link | None = None
+    """The same page sorted by it; None: it sorts nothing."""
+    order: Literal["", "ascending", "descending"] = ""
+    """In which its table is sorted by it."""
     axis: RangeAxis | None = None
     """What its pictures share; its marks stand in the head."""
     is_action: bool = False

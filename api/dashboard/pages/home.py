@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated, Literal
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.render import page
+from api.dashboard.render import page, service_of
 from api.dashboard.views.finding import Finding, exact_place, find
-from api.dashboard.views.sweep_list import Asked, SweepList, attention_lines
 from api.dependencies import AppOf, SweepOrderOf
-from api.schemas.sweeps import SweepPage
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.report.layouts import shared_chips
-from autotuner.service.build import App
+from autotuner.report.sweep_list import Asked, sweep_list_report
 from autotuner.store.options import Page, SweepFilter
 
 # The first page: what needs attention, and all sweeps, searched, filtered and ordered as the address says.
@@ -48,20 +47,20 @@ def sweeps_page(
     """What needs attention, and the sweeps that match."""
     asked = Asked(where=SweepFilter(text=q, state=state or None, owner=owner or None), order=order, number=number)
     now = app.clock.now()
+    window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
+    found, total = app.store.list_overviews(now=now, where=asked.where, order=order, page=window)
+    troubles = app.store.health.attention(now=now)
     return page(
         request,
-        "home/_home.html" if part else "home/home.html",
-        lines=attention_lines(app.store.health.attention(now=now), now),
-        sweeps=_sweeps(app, asked, now),
+        "_home.html" if part else "home.html",
+        report=sweep_list_report(found, total, asked, _SWEEPS_PER_PAGE, troubles, now),
+        listed=asked,
+        is_empty=not total and not asked.without and number == 1,
+        live=urlencode({**asked.query(), "part": "live"}),
         states=list(RunState),
         owners=app.store.sweep_owners(),
-        service=str(request.base_url).rstrip("/"),
+        service=service_of(request),
     )
-
-
-def _sweeps(app: App, asked: Asked, now: float) -> SweepList:
-    window = Page(limit=_SWEEPS_PER_PAGE, offset=(asked.number - 1) * _SWEEPS_PER_PAGE)
-    return SweepList.of(SweepPage.of(app.store, asked.where, asked.order, window, now), asked, now)
 
 
 # The page of a search over everything: sweeps, trials and layouts.

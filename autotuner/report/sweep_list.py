@@ -1,0 +1,270 @@
+"""The list of sweeps, and what needs attention: what the first page says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+from urllib.parse import parse_qsl
+
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.health import Trouble, TroubleKind
+from autotuner.core.run import RunState
+from autotuner.core.sweep import Progress, SweepOverview
+from autotuner.report.charts import BarCell, GrowthCell
+from autotuner.report.report import (
+    Block,
+    Cells,
+    Choices,
+    Column,
+    Folded,
+    Lines,
+    Link,
+    Pager,
+    Quantity,
+    Quiet,
+    Report,
+    Section,
+    Source,
+    State,
+    Table,
+    measured,
+)
+from autotuner.report.words import num_in_all, three_digits
+from autotuner.search.text.trials import engine_in_words
+from autotuner.store.options import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
+
+Direction = Literal["ascending", "descending"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the list is asked for: the same words in an address, in a form, and to the store."""
+
+    where: SweepFilter
+    order: SweepOrder = NEWEST_FIRST
+    number: int = 1
+    """Of the page."""
+
+    def query(self, **changed: str) -> dict[str, str]:
+        """Return the query of an address that asks for this, but for what is changed."""
+        said = {
+            "q": self.where.text.strip(),
+            "state": self.where.state.value if self.where.state else "",
+            "owner": self.where.owner or "",
+            **self.order_query,
+            "number": "" if self.number == 1 else str(self.number),
+        }
+        return {name: value for name, value in (said | changed).items() if value}
+
+    @property
+    def order_query(self) -> dict[str, str]:
+        """The order, beside everything else; nothing of the order that a list has by itself."""
+        if self.order == NEWEST_FIRST:
+            return {}
+        return {"sort": self.order.column.value, "order": _direction(self.order)}
+
+    @property
+    def without(self) -> Sequence[Link]:
+        """Links to the list without each filter, and to all sweeps; none where nothing filters."""
+        where = self.where
+        links = [
+            Link(f"without {words}", "", query=self.query(**{name: "", "number": ""}))
+            for name, words, is_asked in (
+                ("q", f"“{where.text.strip()}”", where.text.strip()),
+                ("state", f"state {where.state}", where.state),
+                ("owner", f"owner {where.owner}", where.owner),
+            )
+            if is_asked
+        ]
+        return [*links, Link("all sweeps", "")] if links else []
+
+
+def _direction(order: SweepOrder) -> Direction:
+    return "descending" if order.is_descending else "ascending"
+
+
+def sweep_list_report(
+    found: Sequence[SweepOverview], total: int, asked: Asked, page_size: int, troubles: Sequence[Trouble], now: float
+) -> Report:
+    """Return a page of the list of sweeps below what needs attention.
+
+    Args:
+        found: Sweeps of the page.
+        total: How many match, on all pages.
+        asked: What the list was asked for.
+        page_size: Most sweeps of a page.
+        troubles: What needs somebody, the worst first.
+        now: Epoch seconds.
+    """
+    section = Section(title="All sweeps", id="all-sweeps", blocks=_list(found, total, asked, page_size, now))
+    return Report(headline="Sweeps", sections=(*_attention(troubles, now), section))
+
+
+# ------------------------------------------------------------------ sweeps
+def _list(found: Sequence[SweepOverview], total: int, asked: Asked, page_size: int, now: float) -> tuple[Block, ...]:
+    if not found:
+        dropped = [(link, False) for link in asked.without]
+        if not dropped:
+            return (Lines(items=(("This page lies behind the last sweep.", Link("To the first page", "")),)),)
+        none = Lines(items=("No sweep matches. Leave out what asks for too much:",), is_list=False)
+        return (none, Choices(name="Ask for less", links=dropped))
+    has_owners = any(sweep.created_by for sweep in found) or asked.order.column is SweepColumn.OWNER
+    columns = [column for column in _columns(asked) if has_owners or column.name != "owner"]
+    rows = [tuple(_row(sweep, now, has_owner=has_owners)) for sweep in found]
+    first = (asked.number - 1) * page_size + 1
+    last = first + len(found) - 1
+    counted = f"{first}–{last} of {num_in_all(total, 'sweep')}, times in UTC"
+    pager = Pager.of("", asked.number, is_last=last >= total, **asked.query(number=""))
+    return (Table(columns=columns, rows=rows, name="Sweeps"), Lines(items=((counted,),), is_quiet=True), pager)
+
+
+def _columns(asked: Asked) -> Iterator[Column]:
+    yield _sorting(Column("sweep", is_number=False, may_wrap=True), SweepColumn.NAME, asked)
+    yield _sorting(Column("state", is_number=False), SweepColumn.STATE, asked)
+    yield _sorting(Column("best MFU"), SweepColumn.MFU, asked)
+    yield _sorting(Column("throughput", is_minor=True), SweepColumn.TOKENS_PER_S, asked)
+    yield Column("best so far", is_drawn=True, is_minor=True)
+    yield _sorting(Column("trials"), SweepColumn.TRIALS, asked)
+    yield Column("budget", is_drawn=True, is_minor=True)
+    yield _sorting(Column("accelerator-hours", is_minor=True), SweepColumn.ACCELERATOR_HOURS, asked)
+    yield _sorting(Column("owner", is_number=False, may_wrap=True, is_minor=True), SweepColumn.OWNER, asked)
+    yield _sorting(Column("cluster", is_number=False, may_wrap=True, is_minor=True), SweepColumn.CLUSTER, asked)
+    yield _sorting(Column("when", is_number=False), SweepColumn.CREATED, asked)
+
+
+_TEXTS = (SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER)
+
+
+def _sorting(column: Column, by: SweepColumn, asked: Asked) -> Column:
+    """Return a column whose head leads to the list in its order, the other way round where it is in that already."""
+    is_sorted = by is asked.order.column
+    order = (
+        replace(asked.order, is_descending=not asked.order.is_descending)
+        if is_sorted
+        else SweepOrder(column=by, is_descending=by not in _TEXTS)
+    )
+    query = {**asked.query(sort="", order="", number=""), **replace(asked, order=order).order_query}
+    link = Link(column.name, "", key=f"sort-{by}", query=query)
+    return replace(column, sort=link, order=_direction(asked.order) if is_sorted else "")
+
+
+def _row(sweep: SweepOverview, now: float, *, has_owner: bool) -> Iterator[Cells]:
+    progress = Progress.of(sweep, now)
+    link = Link(called(sweep), "sweeps", sweep.id, key=f"link-{sweep.id}")
+    yield (link, Quiet(sweep.model)) if sweep.name else link
+    yield _state(sweep, now)
+    yield _best(sweep)
+    yield Quantity(value=sweep.best_tokens_per_s, unit="tokens/s")
+    grew = {best.number: best.value for best in sweep.best_so_far}
+    num_trials = max([progress.num_trials, *(number + 1 for number in grew)])
+    yield GrowthCell([grew.get(number) for number in range(num_trials)])
+    yield f"{progress.num_trials} of {sweep.budget.num_trials}"
+    yield BarCell(value=progress.fraction, most=1.0, look="track" if sweep.state.is_finished else "mem")
+    spent, limit = three_digits(progress.accelerator_hours), sweep.budget.accelerator_hours
+    yield f"{spent} of {three_digits(limit)}" if limit else spent
+    if has_owner:
+        yield sweep.created_by or None
+    yield _where(sweep)
+    yield when_in_words(sweep, progress, now)
+
+
+def called(sweep: SweepOverview) -> str:
+    """Return what people call a sweep."""
+    return sweep.name or f"{sweep.model} on {sweep.cluster}"
+
+
+def _state(sweep: SweepOverview, now: float) -> Cells:
+    state = State("waiting" if sweep.waiting(now) else sweep.state)
+    if sweep.cancel_requested and not sweep.finished_at:
+        return state, Quiet("is being stopped")
+    return (state, Quiet("pause requested")) if sweep.pause_requested else state
+
+
+def source_of_best(sweep: SweepOverview) -> Source:
+    """Return what the figures of the trial ranked first are called."""
+    return "estimated" if sweep.trial_cluster is not None else "simulated" if sweep.engine == SIMULATED else "measured"
+
+
+def _best(sweep: SweepOverview) -> Quantity:
+    """Return the best MFU; an estimate has no interval of the same kind."""
+    mfu, error, source = sweep.best_mfu, sweep.best_relative_error, source_of_best(sweep)
+    if mfu is None or source == "estimated":
+        return replace(measured(mfu, "share", source=source), beside="estimated" if mfu is not None else "")
+    return measured(mfu, "share", None if error is None else mfu * error, source)
+
+
+def _where(sweep: SweepOverview) -> Cells:
+    if sweep.trial_cluster:
+        return sweep.cluster, Quiet(f"tried on {sweep.trial_cluster}")
+    engine = engine_in_words(sweep.engine, "")
+    return (sweep.cluster, Quiet(engine)) if engine else sweep.cluster
+
+
+def when_in_words(sweep: SweepOverview, progress: Progress, now: float) -> str:
+    """Return when a sweep ended, or will, or since when it waits or runs."""
+    if sweep.finished_at is not None:
+        return short_moment(sweep.finished_at, now)
+    if progress.remaining_s is not None:
+        return f"ends about {short_moment(now + progress.remaining_s, now)}"
+    if sweep.state is RunState.QUEUED:
+        return f"waits since {short_moment(sweep.created_at, now)}"
+    return f"began {short_moment(sweep.created_at if sweep.started_at is None else sweep.started_at, now)}"
+
+
+def short_moment(at: float, now: float) -> str:
+    """Return a time in UTC as short as it can be told from now: ``14:40``, ``21 Nov 22:14``, ``21 Nov 2025``."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    if then.date() == today.date():
+        return f"{then:%H:%M}"
+    day = f"{then.day} {then:%b}"
+    return f"{day} {then:%H:%M}" if then.year == today.year else f"{day} {then.year}"
+
+
+# ------------------------------------------------------------------ attention
+_WORDS: Mapping[TroubleKind, tuple[str, str, str]] = {
+    TroubleKind.NO_WORKER: ("failed", "no worker", "See what waits"),
+    TroubleKind.REGRESSION: ("warned", "regression", "See the nights"),
+    TroubleKind.RETUNE_COULD_NOT_RUN: ("failed", "could not run", "See the nights"),
+    TroubleKind.GATE_FAILED: ("failed", "gate failed", "See the gate"),
+    TroubleKind.GATE_COULD_NOT_RUN: ("failed", "gate not run", "See the gate"),
+    TroubleKind.GATE_UNDECIDED: ("warned", "gate undecided", "See the gate"),
+    TroubleKind.SWEEP_FAILED: ("failed", "failed", "See the sweep"),
+    TroubleKind.CHECK_FAILED: ("failed", "check failed", "See the cluster"),
+    TroubleKind.DELIVERIES_DEAD: ("failed", "not delivered", "See the deliveries"),
+}
+"""State, words and what a click says of each kind."""
+
+_NUM_SHOWN = 6
+
+
+def _attention(troubles: Sequence[Trouble], now: float) -> Iterator[Section]:
+    if not troubles:
+        return
+    first, more = _troubles(troubles[:_NUM_SHOWN], now), troubles[_NUM_SHOWN:]
+    folded = [Folded(summary=f"{len(more)} more", blocks=(_troubles(more, now),), id="attention-more")] if more else []
+    yield Section(title="Needs attention", id="attention", blocks=(first, *folded))
+
+
+def _troubles(troubles: Sequence[Trouble], now: float) -> Table:
+    columns = (
+        Column("", is_number=False),
+        Column("", is_number=False, may_wrap=True),
+        Column("", is_number=False, may_wrap=True),
+        Column("", is_number=False),
+        Column("", is_number=False, is_action=True),
+    )
+    return Table(columns=columns, rows=[tuple(_trouble(one, now)) for one in troubles], name="Needs attention")
+
+
+def _trouble(one: Trouble, now: float) -> Iterator[Cells]:
+    look, words, action = _WORDS[one.kind]
+    yield State(words, look)
+    yield one.name
+    what = "a delivery was" if one.count == 1 else f"{one.count} deliveries were"
+    yield f"{what} given up: {one.detail}" if one.kind is TroubleKind.DELIVERIES_DEAD else one.detail
+    when = short_moment(one.at, now)
+    yield f"since {when}" if one.kind is TroubleKind.NO_WORKER else when
+    path, _, query = one.path.lstrip("/").partition("?")
+    yield Link(action, path, key=f"attention-{one.kind}-{one.subject}", query=dict(parse_qsl(query)))
