@@ -11,6 +11,7 @@ import pytest
 from autotuner.core.codec import to_plain
 from tests.api.bodies import CPU
 from tests.builders import cpu_cluster
+from tests.patience import PATIENCE_S
 from tests.system.service import Service, measuring, until
 
 _REGISTERED = Path(__file__).parents[2] / "examples" / "trainers.toml"
@@ -30,7 +31,11 @@ def _swept(service: Service, trainer: str, num_ranks: int, **space: Any) -> list
         "trial": measuring(3),
     }
     sweep_id = service.post("/sweeps", body)["id"]
-    until("the sweep to end", lambda: service.get(f"/sweeps/{sweep_id}")["state"] in ("complete", "failed"), 400)
+    until(
+        "the sweep to end",
+        lambda: service.get(f"/sweeps/{sweep_id}")["state"] in ("complete", "failed"),
+        4 * PATIENCE_S,
+    )
     listed = service.trials(sweep_id)
     return [service.get(f"/trials/{trial['id']}") for trial in listed]
 

@@ -69,11 +69,11 @@ def test_a_slowdown_is_found_by_the_clock_and_the_variable_that_brought_it_is_na
     }
     with service:
         service.post("/retunes", BODY)
-        until("a run that the clock began", lambda: ended(service), 150)
+        until("a run that the clock began", lambda: ended(service))
         service.kill()
     service.variables["TORCH_PACE_S"] = "0.2"
     with service:
-        until("a run after the slowdown", lambda: ended(service)[1:], 150)
+        until("a run after the slowdown", lambda: ended(service)[1:])
         service.post("/retunes/every-minute/pause", None)
         first, later = ended(service)[:2]
     assert [run["trigger"] for run in (first, later)] == ["cron", "cron"]
