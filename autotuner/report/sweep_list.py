@@ -33,121 +33,77 @@ from autotuner.report.report import (
 )
 from autotuner.report.words import num_in_all, three_digits
 from autotuner.search.text.trials import engine_in_words
-from autotuner.store.options import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
-
-Direction = Literal["ascending", "descending"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the list is asked for: the same words in an address, in a form, and to the store."""
+class ListPage:
+    """A page of the list, and where it leads."""
 
-    where: SweepFilter
-    order: SweepOrder = NEWEST_FIRST
-    number: int = 1
-    """Of the page."""
-
-    def query(self, **changed: str) -> dict[str, str]:
-        """Return the query of an address that asks for this, but for what is changed."""
-        said = {
-            "q": self.where.text.strip(),
-            "state": self.where.state.value if self.where.state else "",
-            "owner": self.where.owner or "",
-            **self.order_query,
-            "number": "" if self.number == 1 else str(self.number),
-        }
-        return {name: value for name, value in (said | changed).items() if value}
+    sweeps: Sequence[SweepOverview]
+    total: int
+    """How many match, on all pages."""
+    first: int
+    """Number of the first of these."""
+    sorts: Mapping[str, tuple[Link, Literal["", "ascending", "descending"]]]
+    """By column, the list in its order, and the order in which it is by that column now."""
+    without: Sequence[Link]
+    """The list without each filter, and all sweeps; none where nothing filters."""
+    pager: Pager
 
     @property
-    def order_query(self) -> dict[str, str]:
-        """The order, beside everything else; nothing of the order that a list has by itself."""
-        if self.order == NEWEST_FIRST:
-            return {}
-        return {"sort": self.order.column.value, "order": _direction(self.order)}
-
-    @property
-    def without(self) -> Sequence[Link]:
-        """Links to the list without each filter, and to all sweeps; none where nothing filters."""
-        where = self.where
-        links = [
-            Link(f"without {words}", "", query=self.query(**{name: "", "number": ""}))
-            for name, words, is_asked in (
-                ("q", f"“{where.text.strip()}”", where.text.strip()),
-                ("state", f"state {where.state}", where.state),
-                ("owner", f"owner {where.owner}", where.owner),
-            )
-            if is_asked
-        ]
-        return [*links, Link("all sweeps", "")] if links else []
+    def has_owners(self) -> bool:
+        """Whether somebody was asked who they are: else a column of owners says nothing."""
+        return any(sweep.created_by for sweep in self.sweeps) or bool(self.sorts["owner"][1])
 
 
-def _direction(order: SweepOrder) -> Direction:
-    return "descending" if order.is_descending else "ascending"
-
-
-def sweep_list_report(
-    found: Sequence[SweepOverview], total: int, asked: Asked, page_size: int, troubles: Sequence[Trouble], now: float
-) -> Report:
+def sweep_list_report(listed: ListPage, troubles: Sequence[Trouble], now: float) -> Report:
     """Return a page of the list of sweeps below what needs attention.
 
     Args:
-        found: Sweeps of the page.
-        total: How many match, on all pages.
-        asked: What the list was asked for.
-        page_size: Most sweeps of a page.
+        listed: The page.
         troubles: What needs somebody, the worst first.
         now: Epoch seconds.
     """
-    section = Section(title="All sweeps", id="all-sweeps", blocks=_list(found, total, asked, page_size, now))
+    section = Section(title="All sweeps", id="all-sweeps", blocks=_list(listed, now))
     return Report(headline="Sweeps", sections=(*_attention(troubles, now), section))
 
 
 # ------------------------------------------------------------------ sweeps
-def _list(found: Sequence[SweepOverview], total: int, asked: Asked, page_size: int, now: float) -> tuple[Block, ...]:
-    if not found:
-        dropped = [(link, False) for link in asked.without]
-        if not dropped:
+def _list(listed: ListPage, now: float) -> tuple[Block, ...]:
+    if not listed.sweeps:
+        if not listed.without:
             return (Lines(items=(("This page lies behind the last sweep.", Link("To the first page", "")),)),)
         none = Lines(items=("No sweep matches. Leave out what asks for too much:",), is_list=False)
-        return (none, Choices(name="Ask for less", links=dropped))
-    has_owners = any(sweep.created_by for sweep in found) or asked.order.column is SweepColumn.OWNER
-    columns = [column for column in _columns(asked) if has_owners or column.name != "owner"]
-    rows = [tuple(_row(sweep, now, has_owner=has_owners)) for sweep in found]
-    first = (asked.number - 1) * page_size + 1
-    last = first + len(found) - 1
-    counted = f"{first}–{last} of {num_in_all(total, 'sweep')}, times in UTC"
-    pager = Pager.of("", asked.number, is_last=last >= total, **asked.query(number=""))
-    return (Table(columns=columns, rows=rows, name="Sweeps"), Lines(items=((counted,),), is_quiet=True), pager)
+        return (none, Choices(name="Ask for less", links=[(link, False) for link in listed.without]))
+    shown = [column for column in _COLUMNS if listed.has_owners or column.name != "owner"]
+    rows = [tuple(_row(sweep, now, has_owner=listed.has_owners)) for sweep in listed.sweeps]
+    last = listed.first + len(rows) - 1
+    counted = f"{listed.first}–{last} of {num_in_all(listed.total, 'sweep')}, times in UTC"
+    table = Table(columns=[_sorting(column, listed) for column in shown], rows=rows, name="Sweeps")
+    return (table, Lines(items=((counted,),), is_quiet=True), listed.pager)
 
 
-def _columns(asked: Asked) -> Iterator[Column]:
-    yield _sorting(Column("sweep", is_number=False, may_wrap=True), SweepColumn.NAME, asked)
-    yield _sorting(Column("state", is_number=False), SweepColumn.STATE, asked)
-    yield _sorting(Column("best MFU"), SweepColumn.MFU, asked)
-    yield _sorting(Column("throughput", is_minor=True), SweepColumn.TOKENS_PER_S, asked)
-    yield Column("best so far", is_drawn=True, is_minor=True)
-    yield _sorting(Column("trials"), SweepColumn.TRIALS, asked)
-    yield Column("budget", is_drawn=True, is_minor=True)
-    yield _sorting(Column("accelerator-hours", is_minor=True), SweepColumn.ACCELERATOR_HOURS, asked)
-    yield _sorting(Column("owner", is_number=False, may_wrap=True, is_minor=True), SweepColumn.OWNER, asked)
-    yield _sorting(Column("cluster", is_number=False, may_wrap=True, is_minor=True), SweepColumn.CLUSTER, asked)
-    yield _sorting(Column("when", is_number=False), SweepColumn.CREATED, asked)
+_COLUMNS = (
+    Column("sweep", is_number=False, may_wrap=True),
+    Column("state", is_number=False),
+    Column("best MFU"),
+    Column("throughput", is_minor=True),
+    Column("best so far", is_drawn=True, is_minor=True),
+    Column("trials"),
+    Column("budget", is_drawn=True, is_minor=True),
+    Column("accelerator-hours", is_minor=True),
+    Column("owner", is_number=False, may_wrap=True, is_minor=True),
+    Column("cluster", is_number=False, may_wrap=True, is_minor=True),
+    Column("when", is_number=False),
+)
 
 
-_TEXTS = (SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER)
-
-
-def _sorting(column: Column, by: SweepColumn, asked: Asked) -> Column:
-    """Return a column whose head leads to the list in its order, the other way round where it is in that already."""
-    is_sorted = by is asked.order.column
-    order = (
-        replace(asked.order, is_descending=not asked.order.is_descending)
-        if is_sorted
-        else SweepOrder(column=by, is_descending=by not in _TEXTS)
-    )
-    query = {**asked.query(sort="", order="", number=""), **replace(asked, order=order).order_query}
-    link = Link(column.name, "", key=f"sort-{by}", query=query)
-    return replace(column, sort=link, order=_direction(asked.order) if is_sorted else "")
+def _sorting(column: Column, listed: ListPage) -> Column:
+    """Return a column whose head leads to the list in its order."""
+    if column.name not in listed.sorts:
+        return column
+    link, order = listed.sorts[column.name]
+    return replace(column, sort=link, order=order)
 
 
 def _row(sweep: SweepOverview, now: float, *, has_owner: bool) -> Iterator[Cells]:

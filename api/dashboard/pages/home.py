@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -14,9 +16,11 @@ from api.dashboard.views.finding import Finding, exact_place, find
 from api.dependencies import AppOf, SweepOrderOf
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
+from autotuner.core.sweep import SweepOverview
 from autotuner.report.layouts import shared_chips
-from autotuner.report.sweep_list import Asked, sweep_list_report
-from autotuner.store.options import Page, SweepFilter
+from autotuner.report.report import Link, Pager
+from autotuner.report.sweep_list import ListPage, sweep_list_report
+from autotuner.store.options import NEWEST_FIRST, Page, SweepColumn, SweepFilter, SweepOrder
 
 # The first page: what needs attention, and all sweeps, searched, filtered and ordered as the address says.
 
@@ -31,6 +35,91 @@ _Part = Annotated[Literal["live"] | None, Query()]
 _Text = Annotated[str, Query(max_length=200)]
 _State = Annotated[RunState | Literal[""], Query()]
 """A form sends what is left empty, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the list is asked for: the same words in an address, in a form, and to the store."""
+
+    where: SweepFilter
+    order: SweepOrder = NEWEST_FIRST
+    number: int = 1
+    """Of the page."""
+
+    def query(self, **changed: str) -> dict[str, str]:
+        """Return the query of an address that asks for this, but for what is changed."""
+        said = {
+            "q": self.where.text.strip(),
+            "state": self.where.state.value if self.where.state else "",
+            "owner": self.where.owner or "",
+            **self.order_query,
+            "number": "" if self.number == 1 else str(self.number),
+        }
+        return {name: value for name, value in (said | changed).items() if value}
+
+    @property
+    def order_query(self) -> dict[str, str]:
+        """The order, beside everything else; nothing of the order that a list has by itself."""
+        if self.order == NEWEST_FIRST:
+            return {}
+        return {"sort": self.order.column.value, "order": _direction(self.order)}
+
+    @property
+    def without(self) -> Sequence[Link]:
+        """Links to the list without each filter, and to all sweeps; none where nothing filters."""
+        where = self.where
+        links = [
+            Link(f"without {words}", "", query=self.query(**{name: "", "number": ""}))
+            for name, words, is_asked in (
+                ("q", f"“{where.text.strip()}”", where.text.strip()),
+                ("state", f"state {where.state}", where.state),
+                ("owner", f"owner {where.owner}", where.owner),
+            )
+            if is_asked
+        ]
+        return [*links, Link("all sweeps", "")] if links else []
+
+    def listed(self, found: Sequence[SweepOverview], total: int) -> ListPage:
+        """Return the sweeps that were found, with the lists that they lead to."""
+        first = (self.number - 1) * _SWEEPS_PER_PAGE + 1
+        is_last = first + len(found) > total
+        return ListPage(
+            sweeps=found,
+            total=total,
+            first=first,
+            sorts={column: self._sort(column, by) for column, by in _SORTS.items()},
+            without=self.without,
+            pager=Pager.of("", self.number, is_last=is_last, **self.query(number="")),
+        )
+
+    def _sort(self, column: str, by: SweepColumn) -> tuple[Link, Literal["", "ascending", "descending"]]:
+        """Return the list in the order of a column, the other way round where it is in that already."""
+        is_sorted = by is self.order.column
+        order = SweepOrder(column=by, is_descending=by not in _TEXTS)
+        if is_sorted:
+            order = replace(self.order, is_descending=not self.order.is_descending)
+        query = {**self.query(sort="", order="", number=""), **replace(self, order=order).order_query}
+        return Link(column, "", key=f"sort-{by}", query=query), _direction(self.order) if is_sorted else ""
+
+
+_SORTS: Mapping[str, SweepColumn] = {
+    "sweep": SweepColumn.NAME,
+    "state": SweepColumn.STATE,
+    "best MFU": SweepColumn.MFU,
+    "throughput": SweepColumn.TOKENS_PER_S,
+    "trials": SweepColumn.TRIALS,
+    "accelerator-hours": SweepColumn.ACCELERATOR_HOURS,
+    "owner": SweepColumn.OWNER,
+    "cluster": SweepColumn.CLUSTER,
+    "when": SweepColumn.CREATED,
+}
+"""What the list is ordered by, by column of its report."""
+
+_TEXTS = (SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER)
+
+
+def _direction(order: SweepOrder) -> Literal["ascending", "descending"]:
+    return "descending" if order.is_descending else "ascending"
 
 
 @router.get("/")
@@ -53,7 +142,7 @@ def sweeps_page(
     return page(
         request,
         "_home.html" if part else "home.html",
-        report=sweep_list_report(found, total, asked, _SWEEPS_PER_PAGE, troubles, now),
+        report=sweep_list_report(asked.listed(found, total), troubles, now),
         listed=asked,
         is_empty=not total and not asked.without and number == 1,
         live=urlencode({**asked.query(), "part": "live"}),

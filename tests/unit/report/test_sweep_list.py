@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from api.dashboard.pages.home import Asked
 from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepOverview
 from autotuner.report.html import Html
 from autotuner.report.report import Report
-from autotuner.report.sweep_list import Asked, short_moment, sweep_list_report
+from autotuner.report.sweep_list import short_moment, sweep_list_report
 from autotuner.store.options import SweepColumn, SweepFilter, SweepOrder
 from tests.unit.core.test_sweep import ENDED
 from tests.unit.report.surfaces import surfaces
@@ -27,7 +28,8 @@ FOUND = replace(
 
 
 def reported(*found: SweepOverview, asked: Asked | None = None, troubles: tuple[Trouble, ...] = ()) -> Report:
-    return sweep_list_report(found, len(found), asked or Asked(where=SweepFilter()), 50, troubles, NOW)
+    listed = (asked or Asked(where=SweepFilter())).listed(found, len(found))
+    return sweep_list_report(listed, troubles, NOW)
 
 
 def test_a_list_shows_the_figures_of_its_sweeps_on_every_surface() -> None:
@@ -44,7 +46,7 @@ def test_an_estimate_is_called_so_and_has_no_interval() -> None:
 
 def test_a_head_leads_to_its_order_and_the_sorted_one_to_the_other_way_round() -> None:
     order = SweepOrder(column=SweepColumn.MFU, is_descending=True)
-    page = Html().sections(reported(FOUND, asked=Asked(where=SweepFilter(text="llama"), order=order, number=2)))
+    page = Html().sections(reported(FOUND, asked=Asked(where=SweepFilter(text="llama"), order=order)))
     assert 'href="/?q=llama&amp;sort=mfu&amp;order=ascending"' in page
     assert 'aria-sort="descending"' in page
     assert 'href="/?q=llama&amp;sort=name&amp;order=ascending"' in page
