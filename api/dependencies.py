@@ -6,7 +6,7 @@ What waits for nothing is a coroutine: functions take a thread each, which other
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path, Query, Request
 
@@ -17,21 +17,36 @@ from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import TrialState
+from autotuner.core.upkeep import Retune
 from autotuner.service.build import App
 from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
 
-SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
-TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]
+
+def _id(example: str) -> Any:
+    return Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=[example])
+
+
+SweepId = Annotated[str, _id("sw-k3v7q2mxn5")]
+TrialId = Annotated[str, _id("sw-k3v7q2mxn5-0003")]
+CheckId = Annotated[str, _id("ck-7d2mxq4zab")]
+GateId = Annotated[str, _id("ga-4kq2mxw7ab")]
+OptimizerStudyId = Annotated[str, _id("os-4kq2mxw7ab")]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", examples=["my-llama"])]
 
 _Degree = Annotated[int | None, Query(ge=1, le=MAX_INTEGER)]
 
 
-async def _app(request: Request) -> App:
-    return cast("App", request.app.state.autotuner)
+def _state(name: str) -> Any:
+    """What the service keeps under that name."""
+
+    async def kept(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
+    return Depends(kept)
 
 
-AppOf = Annotated[App, Depends(_app)]
+AppOf = Annotated[App, _state("autotuner")]
+LiveEventsOf = Annotated[LiveEvents, _state("live_events")]
 
 
 async def _caller(request: Request) -> Caller:
@@ -42,13 +57,6 @@ async def _caller(request: Request) -> Caller:
 
 CallerOf = Annotated[Caller, Depends(_caller)]
 """Who the request comes from; everybody is ``NOBODY_ASKED`` where the service has no login."""
-
-
-async def _live_events(request: Request) -> LiveEvents:
-    return cast("LiveEvents", request.app.state.live_events)
-
-
-LiveEventsOf = Annotated[LiveEvents, Depends(_live_events)]
 
 
 async def _page(
@@ -115,3 +123,13 @@ def _sweep(app: AppOf, sweep_id: SweepId) -> Sweep:
 
 
 SweepOf = Annotated[Sweep, Depends(_sweep)]
+
+
+def _own_retune(app: AppOf, name: Name, caller: CallerOf) -> Retune:
+    retune = app.store.retunes.get(name)
+    caller.require_own("retune", name, retune.created_by)
+    return retune
+
+
+OwnRetuneOf = Annotated[Retune, Depends(_own_retune)]
+"""A retune that a route changes, once it is clear that the caller may."""

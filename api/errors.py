@@ -65,10 +65,33 @@ class Problem:
 
 
 class CrossSite(AutotunerError):
-    """A change was asked for with a session's cookie, and not by a page of ours."""
+    """A change was asked for by a page that is not ours."""
 
-    def __init__(self) -> None:
-        super().__init__("this was not sent by a page of this session; load the page again and send it from there")
+
+class BodyTooLarge(AutotunerError):
+    """A body has more bytes than the service reads."""
+
+
+class BodyTooSlow(AutotunerError):
+    """A body does not arrive in time."""
+
+
+_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {
+    NotFound: ("not-found", HTTPStatus.NOT_FOUND),
+    Conflict: ("conflict", HTTPStatus.CONFLICT),
+    NotLetIn: ("not-let-in", HTTPStatus.UNAUTHORIZED),
+    NotAllowed: ("not-allowed", HTTPStatus.FORBIDDEN),
+    NotYours: ("not-yours", HTTPStatus.FORBIDDEN),
+    CrossSite: ("cross-site", HTTPStatus.FORBIDDEN),
+    TooCostly: ("too-costly", HTTPStatus.UNPROCESSABLE_ENTITY),
+    StoreUnavailable: ("store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE),
+    QuotaExceeded: ("quota-exceeded", HTTPStatus.TOO_MANY_REQUESTS),
+    TooOften: ("too-many-requests", HTTPStatus.TOO_MANY_REQUESTS),
+    Busy: ("busy", HTTPStatus.SERVICE_UNAVAILABLE),
+    BodyTooLarge: ("content-too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    BodyTooSlow: ("request-timeout", HTTPStatus.REQUEST_TIMEOUT),
+}
+"""Problems that errors of ours become; the error of a subclass becomes that of its base."""
 
 
 def add_error_handlers(api: FastAPI) -> None:
@@ -86,48 +109,22 @@ def internal_error(request: Request, request_id: str) -> Response:
 
 def answer_error(request: Request, error: Exception) -> Response:
     """The answer to an error of ours; any other is raised again."""
-    detail = str(error)
+    if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
+        return _invalid(request, tuple(map(violation, error.complaints)))
+    known = next((_KINDS[cls] for cls in type(error).__mro__ if cls in _KINDS), None)
+    if known is None:
+        raise error
+    detail, headers, nearest = str(error), {}, None
     match error:
-        case Unreadable():
-            raise error
-        case InvalidInput():
-            return _invalid(request, tuple(map(violation, error.complaints)))
         case NotFound():
-            return answer_problem(request, "not-found", HTTPStatus.NOT_FOUND, detail, nearest=error.nearest)
-        case Conflict():
-            return answer_problem(request, "conflict", HTTPStatus.CONFLICT, detail)
+            nearest = error.nearest
         case NotLetIn():
             headers = {"WWW-Authenticate": "Bearer"}
-            return answer_problem(request, "not-let-in", HTTPStatus.UNAUTHORIZED, detail, headers)
-        case NotAllowed():
-            return answer_problem(request, "not-allowed", HTTPStatus.FORBIDDEN, detail)
-        case NotYours():
-            return answer_problem(request, "not-yours", HTTPStatus.FORBIDDEN, detail)
-        case CrossSite():
-            return answer_problem(request, "cross-site", HTTPStatus.FORBIDDEN, detail)
-        case TooCostly():
-            return answer_problem(request, "too-costly", HTTPStatus.UNPROCESSABLE_ENTITY, detail)
         case StoreUnavailable():
-            headers = {"Retry-After": "5"}
-            said = _said_of_database(request, detail)
-            return answer_problem(request, "store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, said, headers=headers)
-        case QuotaExceeded() | TooOften() | Busy():
-            return _later(request, error)
-    raise error
-
-
-def _later(request: Request, error: QuotaExceeded | TooOften | Busy) -> Response:
-    """The answer to who may ask again, with when."""
-    match error:
-        case QuotaExceeded():
-            kind, status = "quota-exceeded", HTTPStatus.TOO_MANY_REQUESTS
-        case TooOften():
-            kind, status = "too-many-requests", HTTPStatus.TOO_MANY_REQUESTS
-        case Busy():
-            kind, status = "busy", HTTPStatus.SERVICE_UNAVAILABLE
-    wait_s = error.retry_after_s
-    after = None if wait_s is None else {"Retry-After": str(math.ceil(wait_s))}
-    return answer_problem(request, kind, status, str(error), after)
+            detail, headers = _said_of_database(request, detail), {"Retry-After": "5"}
+        case QuotaExceeded() | TooOften() | Busy() if error.retry_after_s is not None:
+            headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
+    return answer_problem(request, *known, detail, headers, nearest=nearest)
 
 
 def _said_of_database(request: Request, detail: str) -> str:

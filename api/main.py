@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
 from api.dashboard.mount import include_dashboard
-from api.edge.auth import CHECKS, check_start, entrance_of
-from api.edge.stack import add_edge
+from api.edge.auth import CHECKS, Callers, check_start, entrance_of
+from api.edge.limits import (
+    Bodies,
+    BodyRefused,
+    Deadlines,
+    Hosts,
+    OpenStreams,
+    Rates,
+    allowed_hosts,
+    answer_refused,
+    rate_of_address,
+    rate_of_caller,
+)
+from api.edge.log import AuditLog, RequestLog
 from api.errors import add_error_handlers
 from api.events import LiveEvents
-from api.metrics import Metrics, RequestMetrics
+from api.metrics import Metrics
 from api.openapi import install_openapi, operation_id
 from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, service, sweeps
 from autotuner.runs.tracing import tracer_provider
@@ -69,7 +81,7 @@ def create_app(app: App | None = None) -> FastAPI:
     Workers of the application run as long as the service does.
     """
     autotuner = app or _built()
-    metrics = Metrics(autotuner)
+    metrics = Metrics(autotuner, _PREFIX)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -97,10 +109,32 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.entrance = entrance_of(autotuner)
     api.router.routes.extend(_routes())
     add_error_handlers(api)
-    add_edge(api, autotuner.settings)
-    api.add_middleware(RequestMetrics, requests=metrics.requests, prefix=_PREFIX)
+    _add_edge(api, autotuner.settings, metrics)
     install_openapi(api)
     return api
+
+
+_SHARING = 10
+"""Callers of one address, behind a translating router or a proxy that is not named, who send all they may."""
+
+
+def _add_edge(api: FastAPI, settings: Settings, metrics: Metrics) -> None:
+    """Put around the routes of ``api``, the innermost first: who calls, what it may take, and what is said of it."""
+    entrance = api.state.entrance
+    believed = entrance.believed if entrance else ()
+    api.state.streams = OpenStreams(at_once=settings.max_streams, per_caller=settings.max_streams_per_caller)
+    api.add_exception_handler(BodyRefused, answer_refused)
+    if entrance is not None:
+        api.add_middleware(Rates, rate_of=partial(rate_of_caller, per_minute=settings.requests_per_minute))
+    api.add_middleware(Callers, entrance=entrance)
+    api.add_middleware(Bodies, max_bytes=settings.max_body_bytes, seconds=settings.body_s)
+    if entrance is not None:
+        per_minute = _SHARING * settings.requests_per_minute
+        api.add_middleware(Rates, rate_of=partial(rate_of_address, per_minute=per_minute, believed=believed))
+    api.add_middleware(Deadlines, seconds=settings.request_s)
+    api.add_middleware(Hosts, allowed=allowed_hosts(settings.hosts, settings.public_url))
+    api.add_middleware(AuditLog, believed=believed)  # around what refuses callers, so that it hears of that
+    api.add_middleware(RequestLog, requests=metrics.requests)
 
 
 @cache

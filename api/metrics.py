@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
@@ -21,7 +20,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.run import RunState
@@ -68,9 +67,15 @@ _REQUESTS_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 
 
 
 class Requests:
-    """How many requests were answered and how long they took."""
+    """How many requests were answered and how long they took.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    Args:
+        registry: Where it is kept.
+        prefix: Before the paths of the API's routes.
+    """
+
+    def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
+        self._prefix = prefix
         self.answered = Counter(
             "autotuner_requests", "Requests by route and status.", ["method", "route", "status"], registry=registry
         )
@@ -83,45 +88,12 @@ class Requests:
         )
         self.open = Gauge("autotuner_requests_open", "Requests under way, event streams included.", registry=registry)
 
-
-class RequestMetrics:
-    """Counts and times every request.
-
-    Args:
-        requests: Where.
-        prefix: Before the paths of the API's routes.
-    """
-
-    def __init__(self, app: ASGIApp, requests: Requests, prefix: str) -> None:
-        self._app = app
-        self._requests = requests
-        self._prefix = prefix
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status, is_stream, started = 500, False, time.perf_counter()
-
-        async def send_seen(message: Message) -> None:
-            nonlocal status, is_stream
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                is_stream = any(value.startswith(b"text/event-stream") for _, value in message.get("headers", ()))
-            await send(message)
-
-        with self._requests.open.track_inprogress():
-            try:
-                await self._app(scope, receive, send_seen)
-            finally:
-                self._count(scope, status, None if is_stream else time.perf_counter() - started)
-
-    def _count(self, scope: Scope, status: int, seconds: float | None) -> None:
+    def count(self, scope: Scope, status: int, seconds: float | None) -> None:
+        """Count one request, and time it unless ``seconds`` is None, as it is for a stream."""
         method, route = scope["method"], self._route(scope)
-        self._requests.answered.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self.answered.labels(method if method in _METHODS else "other", route, str(status)).inc()
         if seconds is not None:
-            self._requests.seconds.labels(route).observe(seconds)
+            self.seconds.labels(route).observe(seconds)
 
     def _route(self, scope: Scope) -> str:
         """The path of the route as it is declared; one word for all that no route has."""
@@ -202,9 +174,9 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 class Metrics:
     """All that one service tells Prometheus; services of one process tell each their own."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, prefix: str) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Requests(self.registry)
+        self.requests = Requests(self.registry, prefix)
         self._lag = LoopLag(self.registry)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

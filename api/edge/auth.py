@@ -18,7 +18,17 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
 from api.dashboard.render import page, wants_page
-from api.edge.caller import SESSION_COOKIE, caller_in, client_address, csrf_in, set_caller, set_csrf
+from api.edge.caller import (
+    LOOKING,
+    PROBES,
+    SESSION_COOKIE,
+    caller_in,
+    client_address,
+    csrf_in,
+    peer_address,
+    set_caller,
+    set_csrf,
+)
 from api.errors import CrossSite, answer_error
 from autotuner.core.access import NOBODY_ASKED, Scope
 from autotuner.core.errors import AutotunerError, InvalidInput, NotAllowed, NotLetIn
@@ -48,7 +58,7 @@ class Entrance:
         headers = Headers(scope=scope)
         return Shown(
             address=client_address(scope, self.believed),
-            peer=_peer(scope),
+            peer=peer_address(scope),
             authorization=headers.get("authorization"),
             session=cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE),
             names=headers.getlist(self.header) if self.header else (),
@@ -56,17 +66,14 @@ class Entrance:
 
     def is_https(self, scope: Connection) -> bool:
         """Whether the request came by https, also through a proxy that ended it; a cookie is then kept to that."""
-        forwarded = Headers(scope=scope).get("x-forwarded-proto") if is_within(_peer(scope), self.believed) else None
+        forwarded = (
+            Headers(scope=scope).get("x-forwarded-proto") if is_within(peer_address(scope), self.believed) else None
+        )
         return self.is_public_https or (forwarded or scope["scheme"]) == "https"
-
-
-def _peer(scope: Connection) -> str:
-    return scope["client"][0] if scope.get("client") else ""
 
 
 # Changes that a browser asks for by its session come from our own pages: these know what another site's do not.
 
-_LOOKING = ("GET", "HEAD", "OPTIONS")
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -82,7 +89,7 @@ async def check_csrf(request: Request) -> None:
         CrossSite: A browser's session asks for a change, without what our pages carry.
     """
     wanted = csrf_in(request.scope)
-    if wanted is not None and request.method not in _LOOKING:
+    if wanted is not None and request.method not in LOOKING:
         check_form(request.headers.get("X-CSRF-Token") or await _field(request), wanted)
 
 
@@ -93,7 +100,7 @@ def check_form(given: str, wanted: str) -> None:
         CrossSite: It carries something else.
     """
     if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode()):
-        raise CrossSite
+        raise CrossSite("this was not sent by a page of this session; load the page again and send it from there")
 
 
 async def _field(request: Request) -> str:
@@ -105,7 +112,7 @@ async def _field(request: Request) -> str:
 
 # Finds out who calls before a request is let in.
 
-_OPEN = ("/api/v1/health", "/api/v1/ready", "/login")
+_OPEN = (*PROBES, "/login")
 """Paths that everybody may call: probes, and where one gets in."""
 
 _OPEN_BELOW = "/static/"
@@ -121,10 +128,9 @@ class Callers:
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http":
-            refusal = await self._refuse(scope)
-            if refusal is not None:
-                return await refusal(scope, receive, send)
+        refusal = await self._refuse(scope)
+        if refusal is not None:
+            return await refusal(scope, receive, send)
         caller = caller_in(scope)
         with asked_by("" if caller is None else caller.name):
             return await self._app(scope, receive, send)
@@ -220,9 +226,6 @@ def _proxy(settings: Settings) -> Proxy:
 OPEN: dict[str, Any] = {"security": []}
 """``openapi_extra`` of a route that everybody may call."""
 
-LOOKING = ("GET", "HEAD", "OPTIONS")
-"""Methods that change nothing."""
-
 
 def needs(scope: Scope) -> dict[str, Any]:
     """``openapi_extra`` of a route that needs another scope than its method says (GET read, the others run)."""
@@ -248,15 +251,11 @@ async def check_scope(request: Request) -> None:
     Raises:
         NotAllowed: The caller's scope does not cover what the route needs.
     """
-    scope = _needed_by(request.scope)
+    scope = needed(request.scope.get("route"), request.method)
     caller = caller_in(request.scope)
     if scope is None or (caller is not None and caller.scope.covers(scope)):
         return
     raise NotAllowed(scope.value, None if caller is None else caller.scope.value)
-
-
-def _needed_by(connection: Connection) -> Scope | None:
-    return needed(connection.get("route"), connection["method"])
 
 
 CHECKS = (Depends(check_scope), Depends(check_csrf))

@@ -16,6 +16,12 @@ from autotuner.service.networks import Address, Network, is_within
 SESSION_COOKIE = "autotuner_session"
 """What a browser that was let in sends."""
 
+LOOKING = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing."""
+
+PROBES = ("/api/v1/health", "/api/v1/ready")
+"""Asked by whatever watches the service; they tell nothing and change nothing."""
+
 _CALLER, _CSRF = "caller", "csrf"
 
 
@@ -44,15 +50,20 @@ def set_csrf(scope: Scope, token: str) -> None:
 # Where a request comes from, also through proxies that are believed.
 
 
+def peer_address(scope: Scope) -> str:
+    """The address that connected; empty where the server does not say (a service inside a command)."""
+    return scope["client"][0] if scope.get("client") else ""
+
+
 def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
-    """The address that a request comes from; empty where the server does not say (a service inside a command).
+    """The address that a request comes from; empty where the server does not say.
 
     Args:
         scope: Of the request.
         believed: Networks of proxies. What such a peer says of who it forwards for counts, from the last address that
             it added to the first that is no such proxy; anybody else could say anything.
     """
-    peer = scope["client"][0] if scope.get("client") else ""
+    peer = peer_address(scope)
     forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
     for earlier in reversed(forwarded):
         address = _address(earlier)

@@ -1,7 +1,7 @@
 """Connections of the server, each with bounds on what a client may leave half done.
 
 What a client says of a request (its head), what it leaves unread and what it holds open are bounded here, below the
-application, which hears of a request only when its head is whole. A body is bounded by ``api.edge.bodies``.
+application, which hears of a request only when its head is whole. A body is bounded by ``api.edge.limits``.
 """
 
 from __future__ import annotations

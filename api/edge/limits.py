@@ -1,11 +1,13 @@
-"""Limits of requests: how many, for how long, by which names of the service, and how many streams."""
+"""Limits of requests: how many, for how long, with which bodies, by which names of the service; how many streams."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -15,13 +17,15 @@ from urllib.parse import urlsplit
 
 import structlog
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.edge.caller import caller_in, client_address
-from api.errors import answer_problem
+from api.edge.caller import LOOKING, PROBES, caller_in, client_address
+from api.errors import BodyTooLarge, BodyTooSlow, CrossSite, answer_error, answer_problem
 from autotuner.core.access import Caller
-from autotuner.core.errors import QuotaExceeded
+from autotuner.core.errors import AutotunerError, InvalidInput, QuotaExceeded, TooOften
 from autotuner.service.networks import Network
 
 # How many requests a minute: of each caller, and of each address before it is known who calls.
@@ -29,68 +33,66 @@ from autotuner.service.networks import Network
 # Counted in this process's memory, in sliding windows.
 
 
-class _Window:
-    """At most so many of whatever a key names, within a minute."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How many requests somebody may send."""
 
-    def __init__(self) -> None:
-        from limits import RateLimitItemPerMinute  # noqa: PLC0415  # takes a tenth of a second, which no command has
-        from limits.aio.storage import MemoryStorage  # noqa: PLC0415
+    key: str
+    """Tells them apart from others."""
+    whose: str
+    """Names them to themselves."""
+    per_minute: int
+
+
+class Rates:
+    """Bounds how many requests a minute come from whom ``rate_of`` names; from nobody, as many as they like."""
+
+    def __init__(self, app: ASGIApp, *, rate_of: Callable[[Scope], Rate | None]) -> None:
+        from limits.aio.storage import MemoryStorage  # noqa: PLC0415  # takes a tenth of a second, which no command has
         from limits.aio.strategies import SlidingWindowCounterRateLimiter  # noqa: PLC0415
 
-        self._limit = RateLimitItemPerMinute
+        self._app = app
+        self._rate_of = rate_of
         self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
 
-    async def take(self, key: str, per_minute: int) -> int | None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        rate = self._rate_of(scope)
+        wait_s = None if rate is None else await self._take(rate)
+        if rate is None or wait_s is None:
+            return await self._app(scope, receive, send)
+        detail = f"too many requests of {rate.whose} ({rate.per_minute} a minute); again in {wait_s} s"
+        return await answer_error(Request(scope), TooOften(detail, wait_s))(scope, receive, send)
+
+    async def _take(self, rate: Rate) -> int | None:
         """Count one more; seconds to wait where that would be too many, and nothing is counted."""
-        limit = self._limit(per_minute)
-        if await self._limiter.hit(limit, key):
+        from limits import RateLimitItemPerMinute  # noqa: PLC0415
+
+        limit = RateLimitItemPerMinute(rate.per_minute)
+        if await self._limiter.hit(limit, rate.key):
             return None
-        stats = await self._limiter.get_window_stats(limit, key)
+        stats = await self._limiter.get_window_stats(limit, rate.key)
         return max(1, ceil(stats.reset_time - time()))
 
 
-class AddressRates:
-    """Bounds what one address asks for, whoever it says it is; guesses at tokens have bounds of their own.
+def rate_of_address(scope: Scope, *, per_minute: int, believed: Sequence[Network] = ()) -> Rate:
+    """Return what one address may ask for, whoever it says it is; guesses at tokens have bounds of their own.
 
     Args:
+        scope: Of the request.
+        per_minute: Of every address.
         believed: Networks of proxies that say where a request comes from.
     """
-
-    def __init__(self, app: ASGIApp, *, per_minute: int, believed: Sequence[Network] = ()) -> None:
-        self._app = app
-        self._per_minute = per_minute
-        self._believed = believed
-        self._window = _Window()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        address = _household(client_address(scope, self._believed))
-        wait_s = await self._window.take(address, self._per_minute)
-        if wait_s is not None:
-            return await _too_many(scope, receive, send, wait_s, f"this address ({self._per_minute} a minute)")
-        return await self._app(scope, receive, send)
+    return Rate(key=_household(client_address(scope, believed)), whose="this address", per_minute=per_minute)
 
 
-class CallerRates:
-    """Bounds what one caller asks for, by its quota or, without one, as all callers."""
-
-    def __init__(self, app: ASGIApp, *, per_minute: int) -> None:
-        self._app = app
-        self._per_minute = per_minute
-        self._window = _Window()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        caller = caller_in(scope) if scope["type"] == "http" else None
-        if caller is None or not caller.name:
-            return await self._app(scope, receive, send)
-        per_minute = caller.quota.requests_per_minute or self._per_minute
-        wait_s = await self._window.take(caller.token_id or caller.name, per_minute)
-        if wait_s is not None:
-            return await _too_many(scope, receive, send, wait_s, f"{caller.name} ({per_minute} a minute)")
-        return await self._app(scope, receive, send)
+def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
+    """Return what one caller may ask for, by its quota or, without one, as all callers."""
+    caller = caller_in(scope)
+    if caller is None or not caller.name:
+        return None
+    per_minute = caller.quota.requests_per_minute or per_minute
+    return Rate(key=caller.token_id or caller.name, whose=caller.name, per_minute=per_minute)
 
 
 def _household(address: str) -> str:
@@ -100,13 +102,6 @@ def _household(address: str) -> str:
     except ValueError:
         return address
     return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
-
-
-async def _too_many(scope: Scope, receive: Receive, send: Send, wait_s: int, whose: str) -> None:
-    detail = f"too many requests of {whose}; again in {wait_s} s"
-    headers = {"Retry-After": str(wait_s)}
-    answer = answer_problem(Request(scope), "too-many-requests", HTTPStatus.TOO_MANY_REQUESTS, detail, headers)
-    await answer(scope, receive, send)
 
 
 # How long a request may take until its answer begins.
@@ -124,8 +119,6 @@ class Deadlines:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
         told = _Told(send)
         route = asyncio.ensure_future(self._app(scope, receive, told.send))
         try:
@@ -168,6 +161,133 @@ def _log_end(route: asyncio.Future[None]) -> None:
     error = None if route.cancelled() else route.exception()
     if error is not None:
         structlog.get_logger("api").error("request failed after its time", exc_info=error)
+
+
+# What a body may be: so many bytes, within so much time, and of a shape that is read at little cost.
+#
+# It is read when a route asks for it, not before who calls is known; one that is too long is not read to its end.
+# A bound on a text belongs to the field that holds it, so it stands with that field; the body bounds all texts
+# together.
+
+MAX_DEPTH = 32
+"""The deepest description of ours has 7 levels; a ``config.json`` of a model family rarely more."""
+
+MAX_MEMBERS = 10_000
+"""Of a list or an object."""
+
+MAX_FIELD_NAME = 200
+"""Characters of the name of a field."""
+
+
+def check_shape(body: bytes) -> None:
+    """Nothing where the document keeps the bounds, or cannot be read as JSON, which who reads it says better.
+
+    Raises:
+        InvalidInput: Naming the first place that breaks one.
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    level = [("body", document)]
+    for _ in range(MAX_DEPTH):
+        level = [member for field, value in level for member in _members(field, value)]
+    if level:
+        raise InvalidInput(level[0][0], "...", f"must not be nested deeper than {MAX_DEPTH} levels", MAX_DEPTH)
+
+
+def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
+    """What a value holds; of a value that holds nothing, nothing."""
+    match value:
+        case list() | dict() if len(value) > MAX_MEMBERS:
+            raise InvalidInput(field, value, f"must have {MAX_MEMBERS} members or fewer, not {len(value)}", MAX_MEMBERS)
+        case list():
+            yield from ((field, member) for member in value)
+        case dict():
+            for name in value:
+                if len(name) > MAX_FIELD_NAME:
+                    rule = f"must have {MAX_FIELD_NAME} characters or fewer, not {len(name)}"
+                    raise InvalidInput(field, name, rule, MAX_FIELD_NAME)
+            yield from value.items()
+
+
+class BodyRefused(HTTPException):
+    """A body that is not read on; FastAPI, which reads it, lets such an exception through."""
+
+    def __init__(self, error: AutotunerError) -> None:
+        super().__init__(HTTPStatus.BAD_REQUEST)
+        self.error = error
+
+
+def answer_refused(request: Request, refused: Exception) -> Response:
+    """The answer of a route whose body is not read on."""
+    assert isinstance(refused, BodyRefused)
+    return answer_error(request, refused.error)
+
+
+class Bodies:
+    """Bounds on the body of every request."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int, seconds: float) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        body = _Body(Headers(scope=scope), receive, max_bytes=self._max_bytes, seconds=self._seconds)
+        try:
+            await self._app(scope, body.receive, send)
+        except BodyRefused as refused:  # read outside of any route
+            await answer_refused(Request(scope), refused)(scope, receive, send)
+
+
+class _Body:
+    """The body of one request, as a single message."""
+
+    def __init__(self, headers: Headers, receive: Receive, *, max_bytes: int, seconds: float) -> None:
+        self._headers = headers
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._is_read = False
+
+    async def receive(self) -> Message:
+        """The whole body first; then what the server has to say of the connection.
+
+        Raises:
+            BodyRefused: It breaks a bound.
+        """
+        if self._is_read:
+            return await self._receive()
+        self._is_read = True
+        self._check_length(int(self._headers.get("content-length", 0)))
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._whole()
+        except TimeoutError:
+            late = BodyTooSlow(f"the body did not arrive within {self._seconds:g} s")
+            raise BodyRefused(late) from None
+
+    async def _whole(self) -> Message:
+        body, is_more = bytearray(), True
+        while is_more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                return message
+            body += message.get("body", b"")
+            is_more = message.get("more_body", False)
+            self._check_length(len(body))
+        if "json" in self._headers.get("content-type", ""):
+            try:
+                check_shape(bytes(body))
+            except InvalidInput as error:
+                raise BodyRefused(error) from None
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+    def _check_length(self, num_bytes: int) -> None:
+        if num_bytes > self._max_bytes:
+            raise BodyRefused(BodyTooLarge(f"a body may have {self._max_bytes} bytes; this one has more"))
 
 
 # How many streams of events are open: each holds a connection for as long as a sweep runs.
@@ -217,10 +337,8 @@ class OpenStreams:
 _OWN = ("localhost", "*.localhost")
 """Names that always mean the machine that asks."""
 
-_PROBES = ("/api/v1/health", "/api/v1/ready")
-"""Asked by whatever watches the service, by whatever name that uses; they tell nothing and change nothing."""
 
-_LOOKING = ("GET", "HEAD", "OPTIONS")
+_OTHER_SITE = "a page of another site asked for a change; only this service's own pages and programs may"
 
 
 def allowed_hosts(named: str, public_url: str | None) -> tuple[str, ...]:
@@ -242,18 +360,16 @@ class Hosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["path"] in _PROBES:
+        if scope["path"] in PROBES:  # whatever watches the service asks by whatever name that uses
             return await self._app(scope, receive, send)
         headers, request = Headers(scope=scope), Request(scope)
         if not self._is_known(headers.getlist("host")):
-            detail = (
-                f"this service is not reached by {_first(headers)}; its operator names its hosts by AUTOTUNER_HOSTS"
-            )
+            asked = repr(headers.get("host", ""))[:100]
+            detail = f"this service is not reached by {asked}; its operator names its hosts by AUTOTUNER_HOSTS"
             answer = answer_problem(request, "unknown-host", HTTPStatus.MISDIRECTED_REQUEST, detail)
             return await answer(scope, receive, send)
-        if scope["method"] not in _LOOKING and _is_of_another_site(headers):
-            detail = "a page of another site asked for a change; only this service's own pages and programs may"
-            return await answer_problem(request, "cross-site", HTTPStatus.FORBIDDEN, detail)(scope, receive, send)
+        if scope["method"] not in LOOKING and _is_of_another_site(headers):
+            return await answer_error(request, CrossSite(_OTHER_SITE))(scope, receive, send)
         return await self._app(scope, receive, send)
 
     def _is_known(self, hosts: Sequence[str]) -> bool:
@@ -293,7 +409,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _first(headers: Headers) -> str:
-    return repr(headers.get("host", ""))[:100]

@@ -1,4 +1,4 @@
-"""What is written down of requests: a log line each, and the audit log of who changed something or was refused."""
+"""What is said of every request: headers to its browser, a line in the log, an entry in the audit log."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.edge.auth import LOOKING, needed
-from api.edge.caller import caller_in, client_address
+from api.edge.auth import needed
+from api.edge.caller import LOOKING, caller_in, client_address
 from api.errors import internal_error
+from api.metrics import Requests
 from autotuner.core.access import AuditEntry
 from autotuner.core.access import Scope as Allowed
 from autotuner.core.errors import AutotunerError
@@ -26,55 +27,95 @@ from autotuner.service.access import without_tokens
 from autotuner.service.build import App
 from autotuner.service.networks import Network
 
-# Around every request: an id, a log line, and an answer when our own code fails.
+# What every answer tells browsers not to do with it.
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy of a page: everything it uses is its own, as files; what a caller wrote into a name can load
+and run nothing."""
+
+_DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+"""That of whatever is no page: opened as one, it does nothing."""
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+_A_YEAR_S = 31_536_000
+
+_EMBEDDED = ("image/",)
+"""Badges are shown on pages of other sites."""
+
+
+def _secure(headers: MutableHeaders, scope: Scope) -> None:
+    kind = headers.get("Content-Type", "")
+    policy = PAGE_POLICY if kind.startswith("text/html") else _DATA_POLICY
+    for name, value in {"Content-Security-Policy": policy, **_HEADERS}.items():
+        headers.setdefault(name, value)
+    if not kind.startswith(_EMBEDDED):
+        headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+    if not scope["path"].startswith("/static/"):
+        headers.setdefault("Cache-Control", "no-store")
+    if scope.get("scheme") == "https":
+        headers.setdefault("Strict-Transport-Security", f"max-age={_A_YEAR_S}")
+
+
+# Around every request: an id, headers, a log line and a count, and an answer when our own code fails.
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class RequestLog:
-    """Gives each request an id (the caller's ``X-Request-ID`` where it is safe to log), and logs how it ended."""
+    """Gives each request an id (the caller's ``X-Request-ID`` where it is safe to log), logs and counts how it ended.
 
-    def __init__(self, app: ASGIApp) -> None:
+    It stands around all that serves requests; the life of the service concerns its routes alone.
+    """
+
+    def __init__(self, app: ASGIApp, *, requests: Requests) -> None:
         self._app = app
+        self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await scope["app"].router(scope, receive, send)
             return
         request_id = _request_id(Headers(scope=scope))
-        status = 0
+        status, is_stream, started = 0, False, time.perf_counter()
 
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
+        async def send_secured(message: Message) -> None:
+            nonlocal status, is_stream
             if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                _secure(headers, scope)
+                status, is_stream = message["status"], headers.get("Content-Type", "").startswith("text/event-stream")
             await send(message)
 
-        log = structlog.get_logger("api").bind(request_id=request_id, method=scope["method"], path=_path(scope))
-        started = time.perf_counter()
+        log = structlog.get_logger("api").bind(
+            request_id=request_id, method=scope["method"], path=without_tokens(scope["path"])
+        )
         trace.get_current_span().set_attribute("autotuner.request_id", request_id)
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id), self._requests.open.track_inprogress():
             try:
-                await self._app(scope, receive, send_with_id)
+                await self._app(scope, receive, send_secured)
             except Exception:
                 log.exception("request failed")
                 if status:  # too late for an answer: let the server cut the connection
                     raise
-                await internal_error(Request(scope), request_id)(scope, receive, send_with_id)
+                await internal_error(Request(scope), request_id)(scope, receive, send_secured)
+            finally:
+                duration_s = time.perf_counter() - started
+                self._requests.count(scope, status or 500, None if is_stream else duration_s)
         caller = caller_in(scope)
         trace.get_current_span().set_attribute("autotuner.caller", caller.name if caller else "")
-        log.info(
-            "request",
-            status=status,
-            duration_s=round(time.perf_counter() - started, 4),
-            caller=caller.name if caller else None,
-        )
-
-
-def _path(scope: Scope) -> str:
-    return without_tokens(scope["path"])
+        log.info("request", status=status, duration_s=round(duration_s, 4), caller=caller.name if caller else None)
 
 
 def _request_id(headers: Headers) -> str:
@@ -140,9 +181,6 @@ class AuditLog:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         is_answered = False
 
         async def send_recorded(message: Message) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import AppOf, CallerOf, Name, PageOf
+from api.dependencies import AppOf, CallerOf, CheckId, Name, PageOf
 from api.openapi import problems
-from api.owned import CheckId
 from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck
 from autotuner.core.documents import Document
 from autotuner.core.health import EngineStanding

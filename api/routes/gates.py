@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.dependencies import AppOf, CallerOf, Name, PageOf
+from api.dependencies import AppOf, CallerOf, GateId, Name, PageOf
 from api.openapi import problems
-from api.owned import GateId
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.listed import Listed

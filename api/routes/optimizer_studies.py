@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import AppOf, CallerOf, PageOf
+from api.dependencies import AppOf, CallerOf, OptimizerStudyId, PageOf
 from api.openapi import problems
-from api.owned import OptimizerStudyId
 from api.routes.sweeps import IdempotencyKey
 from autotuner.core.documents import Document
 from autotuner.core.listed import Listed

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from api.dependencies import AppOf, CallerOf, Name, PageOf
+from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf, PageOf
 from api.openapi import problems
-from api.owned import OwnRetuneOf
 from autotuner.core.documents import Document
 from autotuner.core.listed import Listed
 from autotuner.core.sweep_requests import Adoption, RetuneCreate

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, CallerOf
-from api.owned import OptimizerStudyId
+from api.dependencies import AppOf, CallerOf, OptimizerStudyId
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.report.report import Pager
 from autotuner.report.study import studies_report, study_report

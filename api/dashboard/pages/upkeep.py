@@ -9,8 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, CallerOf, Name
-from api.owned import OwnRetuneOf
+from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.report.gate import gate_report, gates_report
 from autotuner.report.report import Pager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from starlette.types import Scope as Asked
 
 from api.edge.auth import check_start
 from api.edge.caller import client_address, set_caller
-from api.edge.limits import AddressRates, CallerRates
+from api.edge.limits import Rates, rate_of_address, rate_of_caller
 from autotuner.core.access import NOBODY_ASKED, Caller, Quota, Scope
 from autotuner.core.access import Scope as CallerScope
 from autotuner.core.errors import InvalidInput
@@ -119,30 +120,30 @@ def answers(app: ASGIApp, paths: Sequence[str], client: str = "192.0.2.1") -> li
 
 
 def test_a_caller_may_send_so_many_requests_a_minute() -> None:
-    found = answers(CalledBy(CallerRates(answering, per_minute=3), ANNA), ["/"] * 4)
+    found = answers(CalledBy(Rates(answering, rate_of=partial(rate_of_caller, per_minute=3)), ANNA), ["/"] * 4)
     assert [answer.status_code for answer in found] == [200, 200, 200, 429]
     assert 1 <= int(found[-1].headers["Retry-After"]) <= 120
     assert "anna (3 a minute)" in found[-1].json()["detail"]
 
 
 def test_what_a_token_says_counts_more() -> None:
-    found = answers(CalledBy(CallerRates(answering, per_minute=100), CI), ["/"] * 3)
+    found = answers(CalledBy(Rates(answering, rate_of=partial(rate_of_caller, per_minute=100)), CI), ["/"] * 3)
     assert [answer.status_code for answer in found] == [200, 200, 429]
 
 
 def test_callers_who_were_not_asked_who_they_are_send_what_they_like() -> None:
-    found = answers(CalledBy(CallerRates(answering, per_minute=1), NOBODY_ASKED), ["/"] * 3)
+    found = answers(CalledBy(Rates(answering, rate_of=partial(rate_of_caller, per_minute=1)), NOBODY_ASKED), ["/"] * 3)
     assert [answer.status_code for answer in found] == [200, 200, 200]
 
 
 def test_an_address_may_send_so_many_requests_a_minute() -> None:
-    app = AddressRates(answering, per_minute=3)
+    app = Rates(answering, rate_of=partial(rate_of_address, per_minute=3))
     assert [answer.status_code for answer in answers(app, ["/"] * 4)] == [200, 200, 200, 429]
 
 
 @pytest.mark.parametrize(("other", "status"), [("2001:db8::2", 429), ("2001:db8:0:1::2", 200), ("192.0.2.9", 200)])
 def test_addresses_of_one_household_count_as_one(other: str, status: int) -> None:
-    limited = AddressRates(answering, per_minute=1)
+    limited = Rates(answering, rate_of=partial(rate_of_address, per_minute=1))
 
     async def both() -> int:
         for client in ("2001:db8::1", other):
