@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown, Measurement
@@ -50,8 +51,12 @@ _SURE = 0.9
 _MOST_BARS = 32
 """Ranges of lengths."""
 
-LinkTo = Callable[[Layout, str], Link]
-"""How a page leads to a layout, with the words of the link."""
+
+class LinkTo(Protocol):
+    """How a page leads to a layout."""
+
+    def __call__(self, layout: Layout, words: str, /, *, key: str = "") -> Link:
+        """Return the link with these words, and its id."""
 
 
 def explanation_report(
@@ -133,14 +138,15 @@ def _figures(explanation: Explanation) -> tuple[Figure, ...]:
     where = f"{format_bytes(abs(margin))} {'below' if margin >= 0 else 'above'} the limit"
     return (
         Figure("step", predicted(found.step_time_s, "s", found.relative_error)),
-        Figure("MFU", _mfu(found)),
+        Figure("MFU", mfu_quantity(found)),
         Figure("peak memory", (predicted(found.peak_bytes, "bytes"), Quiet(where))),
         Figure("limit", Quantity(value=explanation.limit_bytes, unit="bytes")),
         Figure("memory suffices", fit_in_words(found.fits, found.fit_probability)),
     )
 
 
-def _mfu(found: Prediction) -> Quantity:
+def mfu_quantity(found: Prediction) -> Quantity:
+    """Return the predicted MFU, whose interval ends at the peak of the precision in use."""
     own = found.precision_utilization
     return predicted(found.mfu, "share", found.relative_error, found.mfu / own if own else None)
 

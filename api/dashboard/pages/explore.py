@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -13,7 +11,6 @@ from api.dashboard.render import page
 from api.dashboard.views.address import DEFAULT, Permalink
 from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
-from api.dashboard.views.explore_results import Broken, MemoryTable, Verdict
 from api.dashboard.views.timelines import Zoomed
 from api.dependencies import AppOf
 from autotuner.catalog.hardware import accelerators, load_accelerator
@@ -26,16 +23,14 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import default_space
 from autotuner.core.units import format_bytes, format_count, format_rate
-from autotuner.report.cluster import topology_section
-from autotuner.report.drawing import draw
-from autotuner.report.explanation import bandwidth_section, explanation_report
+from autotuner.report.explanation import bandwidth_section
+from autotuner.report.explore import explore_report
 from autotuner.report.html import Html
 from autotuner.report.lanes import Window
 from autotuner.report.report import Link
 from autotuner.report.timelines import link_timelines_section, timeline_section
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import WhatIf, what_if
-from autotuner.search.explain.communication import routes
 from autotuner.search.explain.links import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.preview import Question, best_of_space
@@ -160,28 +155,12 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
 
 def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[str, Any]:
     """What was found, as the template shows it; of inputs that are wrong nothing but the controls."""
-    shown: dict[str, Any] = {"panel": Panel.of(answer, job), "answer": None, "verdict": None, "broken": ()}
-    if asked.errors:
-        return shown
-    shown |= {"answer": answer, "broken": [Broken.of(reason, answer.layout, job, link) for reason in answer.reasons]}
-    if answer.legal is None:
-        return shown | {"nearest": answer.nearest and link.with_layout(answer.nearest).to("/explore")}
-    topology = topology_section(job.cluster, routes(answer.layout, job))
-    explanation, memory = answer.legal.explanation, MemoryTable.of(answer.legal.explanation.stages, answer.layout, job)
-    return shown | {
-        "verdict": Verdict.of(explanation.prediction, job),
-        "topology": "" if topology is None else Html().section(topology),
-        "memory": memory,
-        "memory_picture": draw(memory.picture),
-        "report": explanation_report(
-            explanation, lengths=job.workload.lengths, untried=answer.legal.untried, link_to=partial(_link_to, link)
-        ),
-    }
 
+    def link_to(layout: Layout, words: str, /, *, key: str = "") -> Link:
+        return Link(words, "explore", key=key, query=link.with_layout(layout).asked)
 
-def _link_to(link: Permalink, layout: Layout, words: str) -> Link:
-    address = link.with_layout(layout).to("/explore")
-    return Link(words, "explore", query=dict(parse_qsl(urlsplit(address).query)))
+    report = None if asked.errors else explore_report(answer, job, link_to)
+    return {"panel": Panel.of(answer, job), "answer": answer, "report": report}
 
 
 def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
