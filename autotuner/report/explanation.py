@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown, Measurement
@@ -51,12 +50,8 @@ _SURE = 0.9
 _MOST_BARS = 32
 """Ranges of lengths."""
 
-
-class LinkTo(Protocol):
-    """How a page leads to a layout."""
-
-    def __call__(self, layout: Layout, words: str, /, *, key: str = "") -> Link:
-        """Return the link with these words, and its id."""
+LinkTo = Callable[[Layout, str], Link]
+"""How a page leads to a layout, with the words of the link."""
 
 
 def explanation_report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
@@ -105,7 +106,7 @@ def _broken(answer: WhatIf, job: Job, link_to: LinkTo) -> Section:
     notices = [Notice(words=_rule(one, answer.layout, job, link_to), look="bad") for one in answer.reasons]
     nearest: list[Block] = []
     if answer.nearest is not None:
-        link = link_to(answer.nearest, in_short(answer.nearest), key="nearest")
+        link = replace(link_to(answer.nearest, in_short(answer.nearest)), key="nearest")
         nearest = [Lines(items=(("Nearest layout that can run:", link),), is_list=False)]
     return Section(title="Why it cannot run", blocks=(*notices, *nearest), id="rules")
 

@@ -156,8 +156,8 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
 def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[str, Any]:
     """What was found, as the template shows it; of inputs that are wrong nothing but the controls."""
 
-    def link_to(layout: Layout, words: str, /, *, key: str = "") -> Link:
-        return Link(words, "explore", key=key, query=link.with_layout(layout).asked)
+    def link_to(layout: Layout, words: str) -> Link:
+        return Link(words, "explore", query=link.with_layout(layout).asked)
 
     report = None if asked.errors else explore_report(answer, job, link_to)
     return {"panel": Panel.of(answer, job), "answer": answer, "report": report}

@@ -21,8 +21,8 @@ JOB = Job(
 )
 
 
-def link_to(layout: Layout, words: str, /, *, key: str = "") -> Link:
-    return Link(words, "explore", key=key, query={"layout": str(layout)})
+def link_to(layout: Layout, words: str) -> Link:
+    return Link(words, "explore", query={"layout": str(layout)})
 
 
 def reported(words: str, job: Job = JOB) -> Report:
