@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
@@ -16,9 +16,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from autotuner.core import documents
-from autotuner.report.markdown import markdown
-from autotuner.report.report import Report
-from autotuner.report.terminal import render
+
+if TYPE_CHECKING:
+    from autotuner.report.report import Report
 
 _UNBOUNDED_COLUMNS = 10_000
 
@@ -67,8 +67,12 @@ def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False, 
     if as_json or output == "json":
         print_json(documents.write(answer))
     elif output == "markdown":
+        from autotuner.report.markdown import markdown
+
         sys.stdout.write(markdown(report_of(answer)))
     else:
+        from autotuner.report.terminal import render
+
         console().print(render(report_of(answer)))
 
 

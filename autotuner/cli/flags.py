@@ -1,88 +1,193 @@
-"""Flags: ``@flags(PlanRequest)`` gives a command an option for each input of a request."""
+"""Flags: ``@flags(PlanRequest)`` gives a command an option for each input of a request; others are shared here."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
 
 import typer
 
 from autotuner.catalog.named import load  # noqa: F401  # which has requests read the short forms of models and clusters
-from autotuner.cli.inputs import read_text
-from autotuner.cli.options import SELDOM, Json
+from autotuner.cli.files import read_text
 from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.text import Input, in_words_of, inputs_of, to_document
 
-R = TypeVar("R")
+SELDOM = "Seldom used"
+"""Panel of a command's help that holds the options that few people need."""
 
+
+# ---------------------------------------------------------------- ids
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_TRIAL_ID = re.compile(r"sw-[A-Za-z0-9]+-\d+")
+"""No words of a layout look like it."""
+
+
+def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
+    """Return the text, if it can be the id of something stored.
+
+    Raises:
+        InvalidInput: It cannot: a path, for example.
+    """
+    if _ID.fullmatch(text):
+        return text
+    raise InvalidInput(kind, text, f"must be the id of a {kind}, as `autotuner sweep` prints it{otherwise}")
+
+
+def _sweep_id(text: str) -> str:
+    return stored_id(text, "sweep")
+
+
+def _trial_id(text: str | None) -> str | None:
+    return None if text is None else stored_id(text, "trial")
+
+
+SweepId: TypeAlias = Annotated[
+    str,
+    typer.Argument(callback=_sweep_id, help="Id of the sweep, as `autotuner sweep` prints it (sw-k3v7q2mxn5)."),
+]
+TrialId: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        callback=_trial_id, help="Id of the trial: its sweep's id, a dash and four digits (sw-k3v7q2mxn5-0003)."
+    ),
+]
+OptionalTrialId: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        callback=_trial_id,
+        help="Id of a stored trial (sw-k3v7q2mxn5-0003). Leave it out to describe a job and a layout by options.",
+    ),
+]
+
+# ---------------------------------------------------------------- options of many commands
 Output: TypeAlias = Annotated[
     Literal["text", "markdown", "json"], typer.Option("--output", help="Form of the answer; --json is short for json.")
 ]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
+Server: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        envvar="AUTOTUNER_SERVER",
+        help="URL of a running service. Without it, this process does the work itself.",
+    ),
+]
+Wait: TypeAlias = Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it to its end.")]
+
+
+# ---------------------------------------------------------------- options of a request
+R = TypeVar("R")
 
 
 def flags(
-    request: type[R], *, usual: Mapping[str, str] | None = None, unless: str = ""
+    request: type[R],
+    *,
+    usual: Mapping[str, str] | None = None,
+    unless: str = "",
+    arguments: Collection[str] = (),
+    leaves_out: Collection[str] = (),
+    also: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace the first parameter of a command, a request, by an option for each of its inputs.
 
     Typer reads the options from the signature that is set here. All but those that are so or not are texts, which are
-    read as those of forms are, so that bounds and errors are the same. A parameter ``output`` comes with ``--json``.
+    read as those of forms are, so that bounds and errors are the same. A parameter ``output`` comes with ``--json``. A
+    parameter of the command's own that has the name of an input stands for it: the command gets its text, too.
 
     Args:
         request: The type of the request.
         usual: Texts of inputs that the request requires, where nobody gives them.
-        unless: The command's own argument in whose place the request stands: with it the command gets None.
+        unless: The command's own argument in whose place the request stands: with it, or with the id of a trial where
+            it is an input, too, the command gets None.
+        arguments: Inputs that are arguments, not options.
+        leaves_out: Inputs that the command asks for itself.
+        also: Other flags that say the same as an input, which must be said by one of both.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        inputs, presets = inputs_of(request), usual or {}
         first, *own = inspect.signature(command).parameters.values()
         hints = get_type_hints(command, include_extras=True)
+        inputs = [one for one in inputs_of(request) if one.name not in leaves_out]
+        others = [one for one in inputs if one.name not in hints]
+        spellings, has_forms = also or {}, hints.get("output") == Output
 
         @wraps(command)
         def with_flags(**given: Any) -> None:
-            texts = {one.name: _text(given.pop(one.name)) for one in inputs}
-            if "output" in given and given.pop("as_json"):
+            texts = {one.name: _text(given[one.name] if one.name in hints else given.pop(one.name)) for one in inputs}
+            for name, flag in spellings.items():
+                texts[name] = _either(f"--{name}", texts[name], flag, given.pop(f"{name}_too"))
+            if has_forms and given.pop("as_json"):
                 given["output"] = "json"
-            stands_in = None if not unless else given[unless]
-            command(**{first.name: _asked(request, inputs, texts, unless, stands_in)}, **given)
+            stored, kind = given.get(unless), "trial" if unless in texts else unless
+            if stored is not None and (unless not in texts or _TRIAL_ID.fullmatch(stored)):
+                _refuse_beside(kind, {one.flag: texts[one.name] for one in others})
+                command(**{first.name: None}, **given)
+            else:
+                command(**{first.name: _asked(request, inputs, texts, kind)}, **given)
 
-        parameters = [_parameter(one, presets, is_required=one.is_required and not unless) for one in inputs]
-        others = [one.replace(annotation=hints[one.name]) for one in own]
-        if "output" in hints:
-            json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
-            others.append(json)
-        arguments = [one for one in others if one.name == unless]
-        plain = [*arguments, *parameters, *(one for one in others if one.name != unless)]
-        keyword_only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in plain]
-        with_flags.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
-        with_flags.__annotations__ = {one.name: one.annotation for one in keyword_only}
+        presets = {one.name: (usual or {}).get(one.name) for one in others}
+        may_miss = {*(presets if unless else ()), *spellings}
+        made = [_parameter(one, presets[one.name], may_miss, is_argument=one.name in arguments) for one in others]
+        kept = [one.replace(annotation=hints[one.name], kind=_KEYWORD) for one in own]
+        kept += [_spelling(name, flag) for name, flag in spellings.items()]
+        kept += [_keyword("as_json", Json, default=False)] if has_forms else []
+        num_usual = sum(not one.is_rare for one in others)  # rare ones are the last
+        _sign(with_flags, [*made[:num_usual], *kept, *made[num_usual:]])
         return with_flags
 
     return decorate
 
 
-def _parameter(one: Input, presets: Mapping[str, str], *, is_required: bool) -> inspect.Parameter:
-    preset, panel = presets.get(one.name), SELDOM if one.is_rare else one.topic or None
+def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Give a command the signature that Typer reads."""
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _keyword(name: str, annotation: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, _KEYWORD, annotation=annotation, default=default)
+
+
+def _spelling(name: str, flag: str) -> inspect.Parameter:
+    option = typer.Option(flag, help=f"The same as --{name}: one of both must be given.", metavar="TEXT")
+    return _keyword(f"{name}_too", Annotated[str | None, option], None)
+
+
+def _parameter(one: Input, usual: str | None, may_miss: Collection[str], *, is_argument: bool) -> inspect.Parameter:
     words = f" One of {', '.join(one.choices)}." if one.choices and not one.is_flag else ""
     file = " Or a file that holds it." if one.may_be_file else ""
-    shown = one.default if not one.is_required else preset or ""
+    shown = one.default if not one.is_required else usual or ""
     names = (f"{one.flag}/--no-{one.flag[2:]}",) if one.is_flag else (one.flag,)
     option = typer.Option(
         *names,
         help=f"{one.help}{words}{file}",
-        rich_help_panel=panel,
-        metavar=None if one.is_flag else "TOKENS" if one.name == "seq_len" else "TEXT",
+        rich_help_panel=SELDOM if one.is_rare else one.topic or None,
+        metavar=_metavar(one),
         show_default=shown or False,
     )
     kind: Any = list[str] if one.may_repeat else bool if one.is_flag else str
-    is_needed = is_required and preset is None
-    default = inspect.Parameter.empty if is_needed else preset
-    annotation: Any = Annotated[kind if is_needed else kind | None, option]
-    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+    needed = one.is_required and one.name not in may_miss and usual is None
+    info: Any = typer.Argument(help=one.help, metavar=one.path[-1].upper()) if is_argument else option
+    return _keyword(
+        one.name,
+        Annotated[kind if needed else kind | None, info],
+        inspect.Parameter.empty if needed else usual,
+    )
+
+
+def _metavar(one: Input) -> str | None:
+    """Return what help shows for the value of an option."""
+    if one.is_flag or one.name == "seq_len":
+        return None if one.is_flag else "TOKENS"
+    is_plain = not one.example or one.example.startswith("in ")
+    return {int: "INTEGER", float: "NUMBER"}.get(one.kind, "TEXT") if is_plain else "TEXT"
 
 
 def _text(given: str | bool | Sequence[str] | None) -> str:
@@ -97,18 +202,26 @@ def _text(given: str | bool | Sequence[str] | None) -> str:
     return "\n".join(given)
 
 
-def _asked(
-    request: type[R], inputs: Sequence[Input], texts: Mapping[str, str], unless: str, stands_in: object
-) -> R | None:
-    """Return the request that the options describe; None where the argument stands in its place."""
-    if stands_in is not None:
-        for one in inputs:
-            if texts[one.name]:
-                raise InvalidInput(one.flag, texts[one.name], f"must be left out when a {unless} is given")
-        return None
-    for one in inputs if unless else ():
+def _either(flag: str, text: str, other: str, said: str | None) -> str:
+    """Return what one of two options says that mean the same, of which one must be given."""
+    if bool(text) == bool(said):
+        raise InvalidInput(
+            other, said or "nothing", f"says the same as {flag}: one of both must be given", text or None
+        )
+    return text or said or ""
+
+
+def _refuse_beside(kind: str, texts: Mapping[str, str]) -> None:
+    for flag, text in texts.items():
+        if text:
+            raise InvalidInput(flag, text, f"must be left out when a {kind} is given")
+
+
+def _asked(request: type[R], inputs: Sequence[Input], texts: Mapping[str, str], kind: str) -> R:
+    """Return the request that the options describe; where a stored thing may stand in its place, all are options."""
+    for one in inputs if kind else ():
         if one.is_required and not texts[one.name]:
-            raise InvalidInput(one.flag, None, f"is required, unless the id of a stored {unless} is given")
+            raise InvalidInput(one.flag, None, f"is required, unless the id of a stored {kind} is given")
     try:
         return documents.read(request, to_document(inputs, texts, read_file=read_text))
     except InvalidInput as error:

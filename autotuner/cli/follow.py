@@ -13,7 +13,7 @@ from rich.live import Live
 
 from api.schemas.sweeps import SweepDetail
 from api.schemas.trials import RankedTrial, TrialView
-from autotuner.cli.client import Client, patiently
+from autotuner.cli.connect import patiently, whole
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.core import documents
@@ -35,7 +35,7 @@ _OVER = (RunState.COMPLETE, RunState.CANCELLED, RunState.FAILED, RunState.PAUSED
 """States in which nothing more is to be seen until somebody asks for it."""
 
 
-def follow(client: Client, sweep_id: str, console: Console, *, after: int = 0) -> SweepDetail:
+def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -> SweepDetail:
     """Show the sweep until it ends or pauses; returns it as it is then.
 
     Args:
@@ -78,7 +78,7 @@ def _lines(watch: _Watch, url: str | None, console: Console) -> SweepDetail:
 class _Watch:
     """A sweep as it was last looked at. A service that restarts meanwhile is waited for."""
 
-    def __init__(self, client: Client, sweep_id: str, after: int) -> None:
+    def __init__(self, client: Remote, sweep_id: str, after: int) -> None:
         self.sweep_id = sweep_id
         self.sweep = patiently(lambda: client.read_sweep(sweep_id))
         self.trials: dict[str, TrialView] = {}
@@ -104,7 +104,7 @@ class _Watch:
     def _look(self) -> list[ServerEvent]:
         sweep = self._client.read_sweep(self.sweep_id)  # first: what a finished one had to say has happened then
         events = self._client.events_so_far(self.sweep_id, after=self._last_event)
-        trials = self._client.all_trials(self.sweep_id)
+        trials = whole(self._client.list_trials, self.sweep_id)
         for event in events:
             self._last_event = event.sequence
             self._hear(event)

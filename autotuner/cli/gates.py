@@ -1,52 +1,157 @@
-"""A gate of a change: measured by a service, or predicted here."""
+"""``autotuner gate`` and ``baselines``: whether a change may be merged, by what it does to MFU and memory."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from os.path import isfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+import typer
 
-from autotuner.cli.client import Client, connect, patiently
-from autotuner.cli.console import PlainConsole
-from autotuner.cli.follow import follow
-from autotuner.cli.said_layout import is_configuration, ranks_of, said_layout
-from autotuner.cli.signals import terminable
+from autotuner.cli.connect import connect, door_for, patiently
+from autotuner.cli.console import PlainConsole, show, status
+from autotuner.cli.files import read_text, write_text
+from autotuner.cli.flags import Json, Server, flags
 from autotuner.core import documents
-from autotuner.core.errors import AutotunerError, InvalidInput
-from autotuner.core.sweep_requests import GateCreate
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.core.listed import Listed
+from autotuner.core.requests import JobQuestion, PredictedJobRequest
+from autotuner.core.sweep_requests import Adoption, GateCreate
+from autotuner.core.text import inputs_of, to_document
+from autotuner.core.upkeep import MfuGate, MfuGateOutcome
 
 if TYPE_CHECKING:
-    from autotuner.cli.said_layout import SaidLayout
+    from collections.abc import Callable, Iterable, Sequence
+
     from autotuner.core.dry_run import DryRun
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
-    from autotuner.core.upkeep import MfuGate
+    from autotuner.core.upkeep import Baseline
+    from autotuner.remote import Remote
+    from autotuner.report.ci import GateCase
     from autotuner.search.upkeep.gate_prediction import PredictedGate
 
+_PREDICT = "Without a cluster"
+_FILES = "Files for CI"
 
 _POLL_S = 0.5
 
+_EXIT_CODES = {
+    MfuGateOutcome.PASSED: 0,
+    MfuGateOutcome.COULD_NOT_RUN: 6,
+    MfuGateOutcome.CANCELLED: 6,
+    MfuGateOutcome.FAILED: 8,
+    MfuGateOutcome.UNDECIDED: 9,
+    MfuGateOutcome.NO_BASELINE: 10,
+}
 
-def run_gate(
-    server: str | None, body: dict[str, Any], *, cluster: str, layout: str | None, quiet: bool
-) -> tuple[MfuGate, str]:
+
+def _file(option: str, what: str) -> typer.models.OptionInfo:
+    info: typer.models.OptionInfo = typer.Option(option, help=f"{what} to write.", rich_help_panel=_FILES)
+    return info
+
+
+@flags(GateCreate, leaves_out=("layout",))
+def gate(
+    request: GateCreate,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout",
+            help="Layout of the change: words ('fsdp8 tp4 mb1 sp'), JSON, or a trainer's configuration file. "
+            "Default: the best layout that a sweep finds.",
+        ),
+    ] = None,
+    predict: Annotated[
+        bool,
+        typer.Option(
+            "--predict",
+            help="Predict instead of measuring, and count memory with a dry run.",
+            rich_help_panel=_PREDICT,
+        ),
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", help="Layout to compare with, written as for --layout.", rich_help_panel=_PREDICT),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Count memory with torch.", rich_help_panel=_PREDICT)
+    ] = True,
+    stack: Annotated[
+        str,
+        typer.Option(
+            "--stack",
+            help="Training software to predict for. `autotuner stacks` lists the names.",
+            rich_help_panel=_PREDICT,
+        ),
+    ] = "torch",
+    junit: Annotated[Path | None, _file("--junit", "JUnit XML file")] = None,
+    summary: Annotated[Path | None, _file("--summary", "Markdown file")] = None,
+    badge: Annotated[Path | None, _file("--badge", "SVG badge")] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    r"""Check whether a change makes training slower than the stored baseline.
+
+    It repeats runs until it can tell a slowdown from noise.
+    Exit codes: 0 passed, 6 could not run or was cancelled, 8 failed, 9 undecided,
+    10 no baseline is stored.
+
+    Example: autotuner gate --model llama-demo --cluster local \
+        --global-batch 16 --seq-len 128 --layout 'dp2 mb1 fp32' --set-baseline
+    """
+    from autotuner.report.ci import measured_case, predicted_case
+
+    answer: MfuGate | PredictedGate
+    if predict:
+        answer, job = _predicted(request, layout, against, stack, counts_memory=dry_run)
+        case = predicted_case(answer, job)
+    elif against is not None:
+        raise InvalidInput("--against", against, "goes with --predict; what is measured is held to --baseline")
+    else:
+        answer, address = _measured(request, layout, server, quiet=as_json)
+        case = measured_case(answer, now=time.time(), server=address)
+    _write(case, junit=junit, summary=summary, badge=badge)
+    show(answer, lambda _: case.report, as_json=as_json)
+    assert case.outcome is not None, "a command waits for the end"
+    raise typer.Exit(0 if case.is_passed else _EXIT_CODES[case.outcome])
+
+
+def _write(case: GateCase, *, junit: Path | None, summary: Path | None, badge: Path | None) -> None:
+    """Write the files that paths are given for, as a CI system reads them."""
+    from autotuner.report.ci import badge_svg, junit_xml
+    from autotuner.report.markdown import markdown
+
+    for option, path, text in (
+        ("--junit", junit, junit_xml(case)),
+        ("--summary", summary, markdown(case.report)),
+        ("--badge", badge, badge_svg(case)),
+    ):
+        if path is not None:
+            write_text(path, text, option)
+
+
+# ---------------------------------------------------------------- measured
+def _measured(request: GateCreate, layout: str | None, server: str | None, *, quiet: bool) -> tuple[MfuGate, str]:
     """Return the gate as it ended, and where its page is; empty where no browser reaches it.
 
     A CI system that cancels its job interrupts the command, and with it the gate: nobody waits for it any more.
-
-    Args:
-        server: URL of a service that runs already; None: one in this process measures.
-        body: What is asked for, without the layout.
-        cluster: As the caller named it.
-        layout: As the caller wrote it; None: the best is searched.
-        quiet: Whether nothing is said while it runs.
     """
+    from autotuner.cli.follow import follow
+    from autotuner.cli.signals import terminable
+
     console = PlainConsole(stderr=True, quiet=quiet)
     with connect(server, num_workers=1) as service, terminable():
-        asked = body | _layout(service, cluster, layout, console)
-        gate = service.create_gate(documents.read(GateCreate, asked))
+        if layout is not None:
+            found, notes = _read(layout, partial(_num_ranks, service, request.cluster))
+            request = replace(request, layout=found)
+            for note in notes:
+                console.print(note, highlight=False, soft_wrap=True)
+        gate = service.create_gate(request)
         try:
             if gate.outcome is None and gate.sweep_id is not None:
                 follow(service, gate.sweep_id, console)
@@ -56,72 +161,113 @@ def run_gate(
             raise
 
 
-def _layout(service: Client, cluster: str, layout: str | None, console: Console) -> dict[str, Any]:
-    """The layout as the service takes it; how many ranks there are is asked only where a configuration is read."""
-    if layout is None:
-        return {}
-    num_ranks = ranks_of(service, cluster) if is_configuration(layout) else None
-    said = said_layout(layout, num_ranks)
-    for note in said.notes:
-        console.print(note, highlight=False, soft_wrap=True)
-    return {"layout": said.fields}
+def _num_ranks(service: Remote, cluster: Cluster | str) -> int:
+    return (service.read_cluster(cluster) if isinstance(cluster, str) else cluster).world_size
 
 
-def _finished(service: Client, gate: MfuGate) -> MfuGate:
-    """The gate once the service has concluded it, which is soon after its sweep has ended."""
+def _finished(service: Remote, gate: MfuGate) -> MfuGate:
+    """Return the gate once the service has concluded it, which is soon after its sweep has ended."""
     while gate.outcome is None:
         time.sleep(_POLL_S)
         gate = patiently(partial(service.read_gate, gate.id))
     return gate
 
 
-def predicted_job(model: str, cluster: str, global_batch: int, seq_len: int, stack: str) -> Job:
-    """The job that both layouts are predicted for."""
-    from autotuner.catalog.software import load_stack
-    from autotuner.cli.inputs import read_cluster, read_model
-    from autotuner.core.job import Job
-    from autotuner.core.workload import Workload
+# ---------------------------------------------------------------- predicted
+def _predicted(
+    request: GateCreate, layout: str | None, against: str | None, stack: str, *, counts_memory: bool
+) -> tuple[PredictedGate, Job]:
+    """Return the gate, and the job that both layouts are predicted for.
 
-    workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
-    return Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload, stack=load_stack(stack))
-
-
-def run_predicted_gate(
-    job: Job,
-    candidate: SaidLayout,
-    reference: Layout | None,
-    *,
-    tolerance: float,
-    counts_memory: bool,
-) -> PredictedGate:
-    """Judge the candidate; where its memory cannot be counted, that of the closed forms stands, and why is noted.
-
-    Raises:
-        InvalidInput: The reference breaks a rule, so that nothing can be held to it.
+    Where memory cannot be counted, that of the closed forms stands, and why is noted. Stored trials do not count: every
+    machine shall come to the same verdict.
     """
     from autotuner.core.rules.legality import reasons
     from autotuner.search.upkeep.gate_prediction import predicted_gate
 
+    if layout is None:
+        raise InvalidInput("--layout", None, "must be given with --predict: there is nothing to search without trials")
+    asked = {one.name: getattr(request, one.name) for one in fields(PredictedJobRequest)}
+    with door_for(request) as door:
+        job = door.job(JobQuestion(**asked | {"uses_history": False, "stack": stack}))
+    candidate, notes = _read(layout, lambda: job.cluster.world_size)
+    reference = None if against is None else _read(against, lambda: job.cluster.world_size)[0]
     if reference is not None and (broken := reasons(reference, job)):
         raise InvalidInput("--against", str(reference), f"cannot run: {broken[0].message}", broken[0].nearest)
-    layout = candidate.layout
-    counted, why = _counted(job, layout) if counts_memory else (None, ())
-    notes = (*candidate.notes, *why)
-    return predicted_gate(job, layout, reference, tolerance=tolerance, dry_run=counted, notes=notes)
+    counted, why = _counted(job, candidate) if counts_memory else (None, ())
+    tolerance = request.test.tolerance
+    return predicted_gate(job, candidate, reference, tolerance=tolerance, dry_run=counted, notes=(*notes, *why)), job
 
 
 def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
-    """The dry run of a layout, or why there is none."""
-    from autotuner.cli.commands.dry_run import as_request
-    from autotuner.cli.console import status
+    """Return the dry run of a layout, or why there is none."""
+    from autotuner.cli.questions import dry_run_of
     from autotuner.core.rules.legality import reasons
     from autotuner.launch.this_machine import dry_run
 
     if reasons(layout, job):
         return None, ()
     try:
-        request = as_request(job, layout, None, exact=False)
         with status("starting torch") as progress:
-            return dry_run(request, progress), ()
+            return dry_run(dry_run_of(job, layout), progress), ()
     except AutotunerError as error:
         return None, (f"its memory was predicted, not counted in a dry run: {error}",)
+
+
+# ---------------------------------------------------------------- layouts
+def _read(text: str, num_ranks: Callable[[], int]) -> tuple[Layout, Iterable[str]]:
+    """Return the layout of words, of JSON, of a JSON file of ours, or of a trainer's own configuration file.
+
+    Args:
+        text: What was given.
+        num_ranks: Returns the ranks of the job, which most configurations do not say.
+
+    Returns:
+        The layout, and what was assumed or changed while it was read, a sentence for each.
+
+    Raises:
+        InvalidInput: It is none of these, or cannot be read.
+    """
+    if not isfile(text) or text.endswith(".json"):
+        asked = documents.read(Adoption, to_document(inputs_of(Adoption), {"layout": text}, read_file=read_text))
+        assert asked.layout is not None, "a text was given"
+        return asked.layout, ()
+    from autotuner.export.registry import read
+    from autotuner.export.target import NoteKind
+
+    found = read(read_text(text, "layout", errors="replace"), num_ranks=num_ranks())
+    telling = [note for note in found.notes if note.kind is not NoteKind.IGNORED]
+    return found.layout, [f"{note.kind} of {text}, {note.setting}: {note.detail}" for note in telling]
+
+
+# ---------------------------------------------------------------- baselines
+def baselines(
+    remove: Annotated[
+        str | None,
+        typer.Option(
+            "--remove", help="Remove the baselines of this name. The next gate with --set-baseline starts a new one."
+        ),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List the baselines that the gate compares with, or remove one to accept a slowdown.
+
+    Example: autotuner baselines
+    """
+    from autotuner.report.gate import baselines_report
+
+    with connect(server) as service:
+        found = service.list_baselines()
+        if remove is not None:
+            found = Listed.whole(_removed(service, found.items, remove))
+    show(found, lambda one: baselines_report(one.items, is_removed=remove is not None), as_json=as_json)
+
+
+def _removed(service: Remote, baselines: Sequence[Baseline], name: str) -> list[Baseline]:
+    from difflib import get_close_matches
+
+    names = [one.name for one in baselines]
+    if name not in names:
+        raise NotFound("baseline", name, next(iter(get_close_matches(name, names, 1, cutoff=0.0)), None))
+    return [service.remove_baseline(name, one.key) for one in baselines if one.name == name]

@@ -10,61 +10,60 @@ accepted; 7 no layout fits in memory; 8 a gate failed; 9 a gate is undecided; 10
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotuner.cli.commands.access import audit, token
-from autotuner.cli.commands.backtest import backtest, calibrate
-from autotuner.cli.commands.catalog import catalog, engines, stacks, trainers
-from autotuner.cli.commands.cluster import cluster
-from autotuner.cli.commands.control import clone, extend, pause, rerun, resume
-from autotuner.cli.commands.database import backup, restore, thin
-from autotuner.cli.commands.dry_run import dry_run
-from autotuner.cli.commands.explain import explain, rules
-from autotuner.cli.commands.export import export
-from autotuner.cli.commands.gate import baselines, gate
-from autotuner.cli.commands.import_ import import_
-from autotuner.cli.commands.optimizer import optimizer
-from autotuner.cli.commands.profile import profile
-from autotuner.cli.commands.questions import layers, phases, plan, predict
-from autotuner.cli.commands.retune import retune
-from autotuner.cli.commands.serve import migrate, serve, worker
-from autotuner.cli.commands.study import front, study
-from autotuner.cli.commands.sweep import cancel, show, sweep
-from autotuner.cli.commands.webhook import webhook
 from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 
-app = typer.Typer(
-    name="autotuner",
-    help="Find the parallel layout that trains a transformer fastest.",
-    epilog="Exit codes: 0 done, 1 our error, 2 wrong input, 3 not found, 4 conflict, 5 no service or database, "
-    "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 11 access denied, "
-    "130 interrupted.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+if TYPE_CHECKING:
+    app: typer.Typer
+    """Every command; it is made when it is first asked for."""
 
-_COMMANDS = {
-    "Find a layout": (predict, explain, layers, phases, dry_run, sweep),
-    "Decide where to train": (plan,),
-    "Bring your own launch": (import_, export),
-    "Look at sweeps": (show, front, rules, study),
-    "Control sweeps": (pause, resume, extend, rerun, clone, cancel),
-    "Once a layout is in use": (gate, baselines),
-    "Check and correct predictions": (calibrate, backtest, profile, catalog, stacks),
-    "Run the service": (serve, worker, migrate, trainers, engines, audit),
-    "Maintain the database": (backup, restore, thin),
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Find a layout": {
+        "predict": "questions",
+        "explain": "questions",
+        "layers": "questions",
+        "phases": "questions",
+        "dry-run": "questions",
+        "sweep": "sweeps",
+    },
+    "Decide where to train": {"plan": "questions"},
+    "Bring your own launch": {"import": "exports", "export": "exports"},
+    "Look at sweeps": {"show": "sweeps", "front": "sweeps", "rules": "questions", "study": "sweeps"},
+    "Control sweeps": dict.fromkeys(("pause", "resume", "extend", "rerun", "clone", "cancel"), "sweeps"),
+    "Once a layout is in use": {"gate": "gates", "baselines": "gates"},
+    "Check and correct predictions": {
+        "calibrate": "facts",
+        "backtest": "backtest",
+        "profile": "facts",
+        "catalog": "facts",
+        "stacks": "facts",
+    },
+    "Run the service": {
+        "serve": "operate",
+        "worker": "operate",
+        "migrate": "operate",
+        "trainers": "facts",
+        "engines": "facts",
+        "audit": "facts",
+    },
+    "Maintain the database": dict.fromkeys(("backup", "restore", "thin"), "operate"),
 }
+"""Modules of commands, by panel of the help."""
 
-for _panel, _commands in _COMMANDS.items():
-    for _command in _commands:
-        _name = _command.__name__.strip("_").replace("_", "-")  # import is a word of Python
-        app.command(_name, rich_help_panel=_panel)(_command)
+_GROUPS = {
+    "token": ("operate", "Run the service"),
+    "cluster": ("clusters", "Clusters"),
+    "webhook": ("operate", "Once a layout is in use"),
+    "optimizer": ("optimizer", "Once a layout is in use"),
+    "retune": ("retunes", "Once a layout is in use"),
+}
+"""Module and panel of each group of commands."""
 
 
 def _print_version(asked: bool) -> None:
@@ -75,7 +74,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[  # its callback prints it
         bool,
@@ -85,18 +83,48 @@ def _options(
     """Take the options that stand before a command."""
 
 
-app.add_typer(token, name="token", rich_help_panel="Run the service")
-app.add_typer(cluster, name="cluster", rich_help_panel="Clusters")
-app.add_typer(webhook, name="webhook", rich_help_panel="Once a layout is in use")
-app.add_typer(optimizer, name="optimizer", rich_help_panel="Once a layout is in use")
-app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
+@cache
+def _commands(only: str) -> typer.Typer:
+    """Return the command line, or of a known command that alone: what others need is not imported."""
+    found = typer.Typer(
+        name="autotuner",
+        help="Find the parallel layout that trains a transformer fastest.",
+        epilog="Exit codes: 0 done, 1 our error, 2 wrong input, 3 not found, 4 conflict, 5 no service or database, "
+        "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 11 access denied, "
+        "130 interrupted.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    found.callback()(_options)
+    for panel, modules in _COMMANDS.items():
+        for name, module in modules.items():
+            if only in ("", name):
+                found.command(name, rich_help_panel=panel)(_member(module, name))
+    for name, (module, panel) in _GROUPS.items():
+        if only in ("", name):
+            found.add_typer(_member(module, name), name=name, rich_help_panel=panel)
+    return found
+
+
+def _member(module: str, name: str) -> Any:
+    name = "import_" if name == "import" else name.replace("-", "_")  # import is a word of Python
+    return getattr(import_module(f"autotuner.cli.{module}"), name)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return _commands("")
+    raise AttributeError(name)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
-        _reader(given[0] if given else "")(given)
+        names = {*_GROUPS, *(name for modules in _COMMANDS.values() for name in modules)}
+        only = given[0] if given and given[0] in names else ""
+        typer.main.get_group(_commands(only))(given)
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
@@ -107,20 +135,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = Text.assemble(("error", "bold red"), f": {error}")
         PlainConsole(stderr=True).print(text, soft_wrap=True)
         sys.exit(_exit_code(error))
-
-
-@cache
-def _reader(first: str) -> Any:
-    """Return the parser of arguments that begin with this one.
-
-    Typer builds it from the signatures of all commands, in a tenth of a second; where one is named, only from its own.
-    """
-    alone = [command for command in app.registered_commands if command.name == first]
-    if not alone:
-        return typer.main.get_command(app)
-    reader = copy(app)
-    reader.registered_commands, reader.registered_groups = alone, []
-    return typer.main.get_group(reader)
 
 
 def _exit_code(error: AutotunerError) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from autotuner.core.errors import InvalidInput
 
 _GIGA = 1e9
+_MINUTE_S = 60.0
 _BINARY = {"k": 1024, "m": 1024**2}
 """Tokens of a sequence by the letter behind a number, upper or lower case."""
 
@@ -106,6 +107,20 @@ def read_tokens(field: str, text: str) -> int:
         rule = "must be a whole number of tokens, 1 or more, such as 8192 or 8k (k = 1,024 and m = 1,048,576)"
         raise InvalidInput(field, text[:60], rule)
     return number * unit
+
+
+def read_minutes(field: str, text: str) -> float:
+    """Return the seconds of a number of minutes.
+
+    Raises:
+        InvalidInput: It is no number.
+    """
+    return _MINUTE_S * read_number(field, text)
+
+
+def written_minutes(seconds: float) -> str:
+    """Return the text that ``read_minutes`` reads as that value."""
+    return f"{seconds / _MINUTE_S:g}"
 
 
 def read_giga(field: str, text: str) -> float:

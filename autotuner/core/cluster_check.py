@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Self
+from typing import Annotated, Self
 
+from autotuner.core.amounts import read_minutes, written_minutes
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import LinkPoint
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import Run, Stop
 from autotuner.core.trial import EngineJob
-from autotuner.core.value import Count, Positive, value
+from autotuner.core.value import Count, Flag, Positive, Typed, value
 
 
 @value
@@ -19,13 +20,15 @@ class CheckRequest:
     """How a cluster is to be checked."""
 
     num_nodes: Count = 2
-    """Nodes of both jobs, two of which tell all that a profile needs; never more than the cluster has."""
-    max_queued_s: Positive = 600.0
+    """Nodes to measure on: two tell all that a profile needs; never more than the cluster has."""
+    max_queued_s: Annotated[
+        Positive, Flag("max-minutes-queued"), Typed(read_minutes, written_minutes, "in minutes")
+    ] = 600.0
     """How long each of both jobs may wait for its nodes before the check gives up."""
     quick: bool = False
-    """Tiny sizes: tries the way, not the devices."""
+    """Whether to use tiny sizes, which try the way, not the devices."""
     links: bool = False
-    """Of all nodes, whatever ``num_nodes`` says: without the trial, the links between them one by one, and devices and
+    """Whether to measure each link between all nodes, whatever ``num_nodes`` says, and run no trial; devices and
     collectives only where the cluster has no profile yet."""
 
 

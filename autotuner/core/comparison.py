@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
+from typing import Annotated
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.measuring import FOREIGN_CPU_SHARE, LINKS
-from autotuner.core.value import Count, NonNegative, PositiveShare, value
+from autotuner.core.value import Count, NonNegative, PositiveShare, Rare, value
 
 
 @value
@@ -36,13 +37,13 @@ class SequentialTest:
     """How strictly runs are compared: they are measured again until the test decides, or they are too many."""
 
     tolerance: NonNegative = 0.02
-    """Relative loss that is accepted, however sure it is."""
+    """Slowdown that is accepted, as a fraction, however sure it is."""
     loss: PositiveShare = 0.05
-    """Relative loss that must be found."""
-    false_alarms: PositiveShare = 0.01
-    """Most of the comparisons of equal layouts that may end as slower."""
-    power: PositiveShare = 0.95
-    """Least of those of a layout slower by ``loss`` that must end as slower."""
+    """Slowdown that must be found, as a fraction."""
+    false_alarms: Annotated[PositiveShare, Rare()] = 0.01
+    """Most of the comparisons of equal layouts that may end as slower, as a fraction."""
+    power: Annotated[PositiveShare, Rare()] = 0.95
+    """Least of the comparisons of a layout slower by ``loss`` that must end as slower, as a fraction."""
     min_runs: Count = 3
     """Fewest runs of the candidate before anything is decided."""
     max_runs: int = 40

@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import reduce
-from typing import Any
+from typing import Annotated, Any
 
 from autotuner.core.choices import NARROW_PRECISIONS, GradientClip, GradientSync
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.stages import steps_per_exchange
-from autotuner.core.value import Count, PositiveShare, Reported, value
+from autotuner.core.value import Count, Flag, PositiveShare, Reported, value
 
 _NOT_EQUIVALENT = {spec.name for spec in OPTIONS.values() if spec.not_equivalent}
 
@@ -83,17 +83,18 @@ _HOPELESS = 5.0
 class LossGate:
     """The convergence gate of a sweep for layouts that are not numerically equivalent, before one is ranked first."""
 
-    enabled: bool = True
-    """Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked at
+    enabled: Annotated[bool, Flag("loss-gate")] = True
+    """Whether the loss of a layout that is not numerically equivalent (fp8) is compared before it may rank first.
+    Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked at
     all."""
-    num_steps: Count = 20
+    num_steps: Annotated[Count, Flag("gate-steps")] = 20
     """Steps that candidate and reference train, per seed."""
-    num_lossy_steps: Count = 192
-    """The same of a layout that sends less than its gradients, or clips them early: up to where little is left to
-    learn, since it may learn a few steps later what the reference does. With DiLoCo up to the next exchange."""
-    num_seeds: int = 3
+    num_lossy_steps: Annotated[Count, Flag("gate-lossy-steps")] = 192
+    """Steps of a layout that sends less than its gradients, or clips them early, per seed: up to where little is left
+    to learn, since it may learn a few steps later what the reference does. With DiLoCo up to the next exchange."""
+    num_seeds: Annotated[int, Flag("gate-seeds")] = 3
     """Pairs of runs, each with its own first parameters and batches."""
-    tolerance: PositiveShare = 0.02
+    tolerance: Annotated[PositiveShare, Flag("gate-tolerance")] = 0.02
     """How far the candidate's loss may lie above the reference's, as a share of it. An assumption: emulated fp8 of
     small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off."""
 

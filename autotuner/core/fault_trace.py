@@ -52,9 +52,9 @@ class Stretch:
 class FaultTrace:
     """Faults in order of their steps, over so many steps.
 
-    A line per fault, or several of a step: ``iteration; link[, link]; state``, where a state is seconds of one-way
-    delay (``0.06``; ``0`` heals), a rate (``200mbit``), or ``dead``. ``inf`` is another word for dead (the traces of
-    PipeMorph, arXiv 2504.19232, are written so).
+    A line, or a part between two ``|``, per fault, or several of a step: ``iteration; link[, link]; state``, where a
+    state is seconds of one-way delay (``0.06``; ``0`` heals), a rate (``200mbit``), or ``dead``. ``inf`` is another
+    word for dead (the traces of PipeMorph, arXiv 2504.19232, are written so).
     """
 
     faults: tuple[Fault, ...]
@@ -74,7 +74,7 @@ class FaultTrace:
         Raises:
             InvalidInput: A line is no fault; with the line.
         """
-        lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+        lines = [line for line in map(str.strip, re.split(r"[\n|]", text)) if line and not line.startswith("#")]
         faults = [fault for line in lines for fault in _read(line)]
         last = max((fault.step for fault in faults), default=0)
         return cls(faults=tuple(faults), num_steps=num_steps or max(1, 2 * last))

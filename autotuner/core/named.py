@@ -92,8 +92,13 @@ def _unwrapped(hint: Any) -> Any:
     return _unwrapped(inner[0]) if NoneType in get_args(hint) and len(inner) == 1 else hint
 
 
+def named_within(hint: Any) -> type[Any] | None:
+    """Return the type of what a field names, also where it may be None and has other marks."""
+    return named_by(_unwrapped(hint))
+
+
 def named_by(hint: Any) -> type[Any] | None:
-    """Return the type of what a field names; None of a field that takes no name."""
+    """Return the type of what a field names, by the outermost marks; None of a field that takes no name."""
     if not any(isinstance(mark, Name) for mark in getattr(hint, "__metadata__", ())):
         return None
     return named_thing(get_args(hint)[0])

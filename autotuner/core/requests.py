@@ -25,7 +25,7 @@ from autotuner.core.objective import Objective
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.value import Flag, Rare, Topic, Typed
+from autotuner.core.value import AsJson, Flag, Rare, Topic, Typed
 from autotuner.core.workload import Workload
 
 MAX_MEASURED = 64
@@ -42,8 +42,11 @@ MAX_RANKS = 2**20
 GivenLayout: TypeAlias = Annotated[
     Layout, InWords(parse_words, "The words that tables print: `fsdp8 tp4 mb1 sp flash bf16`.")
 ]
-GivenAxes: TypeAlias = Annotated[dict[str, Any], GivenFields(SearchSpace)]
-GivenTariff: TypeAlias = Annotated[dict[str, Any], GivenFields(Tariff)]
+_TARIFF = 'france, or {"energy_price_per_kwh": 0.2}'
+GivenAxes: TypeAlias = Annotated[dict[str, Any], GivenFields(SearchSpace), AsJson('{"recompute": ["none", "full"]}')]
+GivenTariff: TypeAlias = Annotated[
+    dict[str, Any], GivenFields(Tariff), AsJson('france, or {"energy_price_per_kwh": 0.2}')
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class MeasuredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
+class BareJob:
     """Model, cluster and workload."""
 
     model: Named[TransformerSpec]
@@ -99,6 +102,12 @@ class JobRequest:
     """Name of a stored cluster, a catalog accelerator and how many (``h100:64``), ``local`` for the machine the service
     runs on, or the cluster itself, whose accelerator and links may be names."""
     workload: Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest(BareJob):
+    """A job, with what of its cluster is otherwise than described."""
+
     link_health: Annotated[tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Rare()] = ()
     """Links of the cluster that are not as it says; of several of one link the last counts."""
     price_per_accelerator_hour: Annotated[Annotated[float, Ge(0)] | None, Flag("price"), Rare()] = None
@@ -167,7 +176,19 @@ class ExplanationRequest(JobQuestion):
     """A layout to explain."""
 
     layout: GivenLayout
-    """A field left out takes its default."""
+    """Layout to explain; a field left out takes its default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksRequest(BareJob):
+    """A layout whose ranks are to be counted at full size, without a device."""
+
+    layout: GivenLayout
+    """Layout to count; a field left out takes its default."""
+    rank: Annotated[int, Ge(0)] | None = None
+    """Rank to count; empty: those that may use most memory."""
+    exact: bool = False
+    """Whether to run all layers and micro-batches, which takes longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,10 +217,10 @@ class ExportRequest(JobRequest):
     """A layout to be written down for a trainer."""
 
     layout: GivenLayout
-    """A field left out takes its default."""
+    """Layout to write down; a field left out takes its default."""
     format: ExportFormat
-    """Whose words are wanted."""
-    stack: OnlyNamed[Stack] | None = None
+    """Trainer to write for."""
+    stack: Annotated[OnlyNamed[Stack] | None, Rare()] = None
     """Name of the software that would run it, from the catalog; null: that of the format."""
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+from autotuner.core.amounts import read_minutes, written_minutes
 from autotuner.core.choices import GradientClip
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import content_key, without_defaults
@@ -20,7 +21,7 @@ from autotuner.core.run import Lease, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import ScaledTrial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
-from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, value
+from autotuner.core.value import Count, CountFromZero, Flag, NonNegative, Positive, Share, Typed, value
 
 
 @value
@@ -102,17 +103,17 @@ class Budget:
     """When to stop; the first limit ends the sweep, time and accelerator-hours also in the middle of a trial."""
 
     num_trials: Count = 20
-    """Trials that ran, however they ended."""
-    wall_clock_s: Positive | None = None
-    """From the first trial's start."""
+    """Largest number of trials, however they end."""
+    wall_clock_s: Annotated[Positive | None, Flag("minutes"), Typed(read_minutes, written_minutes, "in minutes")] = None
+    """Wall clock, from the first trial's start."""
     accelerator_hours: Positive | None = None
-    """Sum over trials and loss gates of run time x ranks."""
+    """Accelerator-hours of trials and convergence gates together."""
     patience: Count | None = None
     """Stop after so many trials in a row that did not beat the best by 1 %; None: never."""
     prune_below: Share = 0.5
-    """End a trial whose measured steps stay below this fraction of the best value so far; 0: never."""
+    """End a trial early whose measured steps stay below this fraction of the best value so far (0: never)."""
     min_gain: Share = 0.01
-    """Stop when no untried layout is expected to improve the best value by this fraction; 0: never."""
+    """Stop when no untried layout is expected to improve the best value by this fraction (0: never)."""
 
 
 @value

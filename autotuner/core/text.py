@@ -24,19 +24,19 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 
 from autotuner.core.amounts import listed, read_count, read_number
 from autotuner.core.choices import Choice
-from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain, without_defaults
 from autotuner.core.documents import GivenFields, InWords, Name
 from autotuner.core.errors import InvalidDocument, InvalidInput
+from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import JobPhase
 from autotuner.core.layout import Layout
 from autotuner.core.lines import read_lengths, read_links, read_measured, read_phases
 from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
-from autotuner.core.named import named_by
+from autotuner.core.named import named_within
 from autotuner.core.requests import MeasuredRun
-from autotuner.core.space import SearchSpace
-from autotuner.core.value import Flag, Hint, Rare, Topic, Typed, mark_of
+from autotuner.core.value import AsJson, Flag, Hint, Rare, Topic, Typed, mark_of
 from autotuner.core.workload import LengthDistribution
 
 
@@ -115,7 +115,7 @@ class Input:
     @property
     def named(self) -> type[Any] | None:
         """What it may name; None where it takes no name."""
-        return named_by(self.item)
+        return named_within(self.item)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -132,7 +132,8 @@ class Input:
     @property
     def default(self) -> str:
         """What stands for nothing, as a person would type it; empty where nothing is a value, too."""
-        return "" if self.preset is MISSING else to_text(self.preset, self)
+        is_said = self.preset is not MISSING and mark_of(self.hint, AsJson) is None
+        return to_text(self.preset, self) if is_said else ""
 
     @property
     def placeholder(self) -> str:
@@ -144,9 +145,8 @@ class Input:
     def example(self) -> str:
         """Texts that can be read; empty where the kind of the field says it all."""
         typed = _typed(self)
-        given = mark_of(self.hint, GivenFields)
-        kind = given.cls if given else self.named or _plain(self.item)
-        return typed.example if typed else _EXAMPLES.get(kind, "")
+        written = typed or mark_of(self.hint, AsJson)
+        return written.example if written else _EXAMPLES.get(self.named or _plain(self.item), "")
 
     @property
     def help(self) -> str:
@@ -159,7 +159,7 @@ class Input:
     @property
     def is_object(self) -> bool:
         """Whether it is said by JSON, or by words in its place."""
-        return mark_of(self.hint, GivenFields) is not None or mark_of(self.hint, InWords) is not None
+        return any(mark_of(self.hint, kind) is not None for kind in (AsJson, GivenFields, InWords))
 
     @property
     def may_be_file(self) -> bool:
@@ -170,7 +170,7 @@ class Input:
     def has_words(self) -> bool:
         """Whether words may stand in the place of JSON."""
         given = mark_of(self.hint, GivenFields)
-        return given is None or given.takes_name
+        return given.takes_name if given else mark_of(self.hint, AsJson) is None
 
 
 _LABELS: Mapping[str, str] = {"seq_len": "Sequence length"}
@@ -179,11 +179,10 @@ _LABELS: Mapping[str, str] = {"seq_len": "Sequence length"}
 _EXAMPLES: Mapping[Any, str] = {
     Cluster: "h100:64",
     Layout: "fsdp8 tp4 mb1 sp",
-    SearchSpace: '{"recompute": ["none", "full"]}',
-    Tariff: 'france, or {"energy_price_per_kwh": 0.2}',
     TransformerSpec: "llama-3-8b",
     LengthDistribution: "1-128:6, 512:3",
     LinkHealth: "2_3; 0.06 | inter_node; 200mbit",
+    FaultTrace: "7;2_3;0.06 | 30;2_3;0",
     JobPhase: "main: 95 % | long: 5 %; seq_len 131072; batch 64",
     MeasuredRun: "a CSV table with the columns layout and step_time_s or tokens_per_s",
 }
@@ -201,18 +200,41 @@ def _inputs_of(request: type[Any]) -> tuple[Input, ...]:
     return tuple(sorted(found, key=lambda one: (one.is_rare, bool(one.topic), topics.index(one.topic))))
 
 
-def _leaves(cls: type[Any], path: tuple[str, ...], topic: str, *, is_rare: bool, is_required: bool) -> Iterator[Input]:
+def _leaves(
+    cls: type[Any],
+    path: tuple[str, ...],
+    topic: str,
+    *,
+    is_rare: bool,
+    is_required: bool,
+    is_partial: bool = False,
+) -> Iterator[Input]:
+    """Return the inputs of a value.
+
+    Args:
+        cls: Its type.
+        path: Where it stands in the request.
+        topic: Of what it is a part.
+        is_rare: Few people say anything of it.
+        is_required: The question cannot be asked without it.
+        is_partial: Fields of it that nobody says are not as its type has them.
+    """
     hints = get_type_hints(cls, include_extras=True)
     texts = {name: text for base in reversed(cls.__mro__) for name, text in field_texts(base).items()}
     for field in fields(cls):
         hint, here = hints[field.name], (*path, field.name)
         about = mark_of(hint, Topic)
         title, rare = about.title if about else topic, is_rare or mark_of(hint, Rare) is not None
-        preset = _preset(field)
+        preset = None if is_partial else _preset(field)
         required = is_required and preset is MISSING
-        if is_dataclass(kind := _plain(hint)) and preset is not None and _is_tree(hint):
-            yield from _leaves(kind, here, title, is_rare=rare, is_required=required)  # type: ignore[arg-type]
-            continue
+        if (kind := _fields_in(hint)) is not None and _is_tree(hint):
+            is_part = is_partial or preset is None or mark_of(hint, GivenFields) is not None
+            leaves = _leaves(kind, here, title, is_rare=rare, is_required=required, is_partial=is_part)
+            if mark_of(hint, AsJson) is None:
+                yield from leaves
+                continue
+            yield from (one for one in leaves if not one.is_rare)
+            rare = True
         flag = mark_of(hint, Flag)
         name = flag.name.replace("-", "_") if flag else _short(field.name)
         yield Input(
@@ -227,9 +249,17 @@ def _leaves(cls: type[Any], path: tuple[str, ...], topic: str, *, is_rare: bool,
         )
 
 
+def _fields_in(hint: Any) -> type[Any] | None:
+    """Return the dataclass whose fields a value has, or some of them; None of any other type."""
+    given, kind = mark_of(hint, GivenFields), _plain(hint)
+    return given.cls if given else kind if isinstance(kind, type) and is_dataclass(kind) else None
+
+
 def _is_tree(hint: Any) -> bool:
-    """Return whether people say a value by its fields, not by one text."""
-    return all(mark_of(hint, kind) is None for kind in (InWords, Typed, Name))
+    """Return whether people say a value by its fields, not by one text alone."""
+    as_json = mark_of(hint, AsJson)
+    is_text = any(mark_of(hint, kind) is not None for kind in (InWords, Typed, Name)) or _plain(hint) in _LINES
+    return not is_text and (as_json is None or as_json.beside_fields)
 
 
 def _preset(field: Field[Any]) -> Any:
@@ -307,7 +337,9 @@ def to_document(
         for name in one.path[:-1]:
             holder = holder.setdefault(name, {})
         try:
-            holder[one.path[-1]] = _parsed(one, text, document.get("workload", {}), read_file)
+            value, others = _parsed(one, text, document.get("workload", {}), read_file), holder.get(one.path[-1])
+            both = isinstance(value, dict) and isinstance(others, dict)
+            holder[one.path[-1]] = value | others if both else value
         except InvalidInput as error:
             wrong += error.complaints
     if wrong:
@@ -331,9 +363,16 @@ def in_words_of(inputs: Iterable[Input], error: InvalidInput) -> InvalidDocument
         about = input_for(known, each.field)
         path = "" if about is None else ".".join(about.path)
         rest = each.field[len(path) + 1 :] if each.field.startswith(f"{path}.") else ""
-        field = each.field if about is None else f"{about.flag} {rest}".strip()
+        field = _flags_of(known, each.field) or (each.field if about is None else f"{about.flag} {rest}".strip())
         found.append(InvalidInput(field, each.value, each.rule, each.nearest))
     return InvalidDocument(found)
+
+
+def _flags_of(inputs: Iterable[Input], path: str) -> str:
+    """Return the flags that say a value of several fields, those that it needs if it needs some; else nothing."""
+    words = tuple(path.split("."))
+    within = [one for one in inputs if one.path[: len(words)] == words != one.path]
+    return ", ".join(one.flag for one in [one for one in within if one.is_required] or within)
 
 
 def _parsed(one: Input, text: str, workload: Mapping[str, Any], read_file: ReadFile | None) -> Any:
@@ -341,7 +380,7 @@ def _parsed(one: Input, text: str, workload: Mapping[str, Any], read_file: ReadF
     field = ".".join(one.path)
     if _plain(one.item) is MeasuredRun:
         text = read_file(text, field) if read_file and not text.startswith("[") else text
-        return read_measured(text, field, workload, lambda kind, said, path: _described(said, path, read_file))
+        return read_measured(text, field, workload, lambda kind, said, path: described(said, path, read_file))
     if typed := mark_of(one.hint, Typed):
         return typed.read(field, text)
     if one.is_list and _plain(one.item) not in _LINES and text[:1] != "[":
@@ -355,7 +394,7 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
     if typed := mark_of(one.item, Typed):
         return typed.read(field, text)
     if one.named is not None:
-        return _described(text, field, read_file)
+        return described(text, field, read_file)
     may_be_file = read_file is not None and (item in _LINES or one.is_object)
     if read_file is not None and may_be_file and _is_file(text):
         text = read_file(text, field).strip()
@@ -371,7 +410,7 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
     return text.lower() if one.is_object else text
 
 
-def _described(text: str, field: str, read_file: ReadFile | None) -> Any:
+def described(text: str, field: str, read_file: ReadFile | None) -> Any:
     """Return the name of a model or of a cluster, or what describes it, under the name of its file if it has none."""
     if text[:1] == "{":
         return _json(text, field, "a name or JSON")

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, lru_cache, partial
 from math import gcd, isqrt
+from types import UnionType
 from typing import (
     Annotated,
     Any,
     Literal,
     TypeAlias,
     TypeVar,
+    Union,
     cast,
     dataclass_transform,
     get_args,
@@ -82,6 +84,16 @@ class Rare:
 
 
 @dataclass(frozen=True, slots=True)
+class AsJson:
+    """Mark of a value of several fields that people say as a whole, as JSON in a text or in a file."""
+
+    example: str
+    """A text that can be read, for people."""
+    beside_fields: bool = False
+    """Its usual fields can be said one by one, too; the text says the others."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hint:
     """What an empty input shows: what leaving the field out means."""
 
@@ -92,8 +104,14 @@ M = TypeVar("M")
 
 
 def mark_of(hint: Any, kind: type[M]) -> M | None:
-    """Return the outermost mark of a kind on a type; None where there is none."""
-    return next((one for one in reversed(getattr(hint, "__metadata__", ())) if isinstance(one, kind)), None)
+    """Return the outermost mark of a kind on a type, or on the type beside None in it; None where there is none."""
+    found = next((one for one in reversed(getattr(hint, "__metadata__", ())) if isinstance(one, kind)), None)
+    inner = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint) if _is_optional(hint) else ()
+    return found or next((mark for each in inner if (mark := mark_of(each, kind)) is not None), None)
+
+
+def _is_optional(hint: Any) -> bool:
+    return type(None) in get_args(hint) and get_origin(hint) in (Union, UnionType)
 
 
 def derived(get: Callable[[Any], T]) -> Callable[[Any], T]:

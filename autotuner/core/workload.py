@@ -93,7 +93,7 @@ class Workload:
     """Tokens per sequence; where sequences differ, those that the longest may have."""
     global_batch_size: Annotated[Count, Flag("global-batch")]
     """Sequences per optimizer step, whole job."""
-    optimizer_state_precision: Annotated[Literal["fp32", "bf16"], Rare()] = "fp32"
+    optimizer_state_precision: Annotated[Literal["fp32", "bf16"], Flag("optimizer-states"), Rare()] = "fp32"
     """Format of AdamW's two moments; master weights stay fp32."""
     lengths: Annotated[LengthDistribution | None, Rare()] = None
     """How long sequences are; None: all have ``seq_len`` tokens."""

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.table import read_table
-from autotuner.cli.inputs import read_measured
+from autotuner.cli.files import read_text
+from autotuner.core.requests import PredictionRequest
+from autotuner.core.text import inputs_of, to_document
 from tests.fuzz.operators import file_reader
 from tests.fuzz.target import Target
 
@@ -33,7 +35,8 @@ def _backtest(path: Path) -> None:
 
 
 def _measured(path: Path) -> None:
-    for run in read_measured(str(path), {"seq_len": 4096, "global_batch_size": 64})["measured"]:
+    texts = {"seq_len": "4096", "global_batch": "64", "measured": str(path)}
+    for run in to_document(inputs_of(PredictionRequest), texts, read_file=read_text)["measured"]:
         assert all(math.isfinite(run[name]) for name in ("step_time_s", "tokens_per_s") if name in run), run
 
 

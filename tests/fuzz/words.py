@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 
-from autotuner.cli.layout_text import read_layout
+from autotuner.core import documents
 from autotuner.core.access import check_name
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout, parse_words
 from autotuner.core.lines import read_links, read_phases, written_links
+from autotuner.core.sweep_requests import Adoption
+from autotuner.core.text import inputs_of, to_document
 from autotuner.search.upkeep.cron import Cron
 from autotuner.service.access import read_token, token_text, without_tokens
 from autotuner.service.networks import household, is_within, read_networks
@@ -43,7 +45,7 @@ def _layout(data: bytes) -> None:
 
 def _layout_text(data: bytes) -> None:
     text = text_of(data).replace(".json", "")  # files are for the tests of the command line
-    from_plain(Layout, read_layout(text))
+    documents.read(Adoption, to_document(inputs_of(Adoption), {"layout": text}))
 
 
 def _networks(data: bytes) -> None:

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autotuner.catalog.named import load  # noqa: F401  # which has requests read the short forms of tariffs
 from autotuner.cli.console import console, status
-from autotuner.cli.inputs import read_measured
-from autotuner.cli.layout_text import read_layout
-from autotuner.cli.money import objective_body, price_body
+from autotuner.cli.files import read_text
+from autotuner.core import documents
 from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.requests import PredictionRequest
+from autotuner.core.text import inputs_of, to_document
 from autotuner.report.terminal import plain_table
 
 
@@ -55,6 +59,17 @@ def test_a_status_is_seen_on_a_terminal_alone_with_its_brackets(
     assert printed.out == ""
 
 
+# ---------------------------------------------------------------- options of a request
+def said(**texts: str) -> Any:
+    """The document that options describe."""
+    return to_document(inputs_of(PredictionRequest), texts, read_file=read_text)
+
+
+def asked(**texts: str) -> PredictionRequest:
+    job = {"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8k", "global_batch": "64"}
+    return documents.read(PredictionRequest, said(**job, **texts))
+
+
 # ---------------------------------------------------------------- layout text
 FIELDS = {"tensor_parallel_degree": 2, "recompute": "full"}
 
@@ -63,61 +78,61 @@ def test_a_layout_is_given_as_words_as_json_or_as_a_file_of_json(tmp_path: Path)
     file = tmp_path / "layout.json"
     file.write_text(json.dumps(FIELDS))
     for text in ("tp2 recompute-full", json.dumps(FIELDS), str(file)):
-        assert read_layout(text) == FIELDS
+        assert asked(layout=text).layout == asked(layout="tp2 recompute-full").layout
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "told"),
     [("{", "must be words or JSON"), ('{"a":' * 5_000, "must be words or JSON"), ("none.json", "cannot be read")],
 )
-def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
-        read_layout(text)
+def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        said(layout=text)
 
 
 def test_a_number_without_end_is_told_with_a_line_of_it_and_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
-        read_layout("tp" + "9" * 5_000)
+        asked(layout="tp" + "9" * 5_000)
     assert len(str(caught.value)) < 500
     file = tmp_path / "layout.json"
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInput, match="cannot be read"):
-        read_layout(str(file))
+        said(layout=str(file))
 
 
 # ---------------------------------------------------------------- measured runs
-WORKLOAD = {"seq_len": 4096, "global_batch_size": 64}
+def runs_of(path: object) -> Any:
+    return said(seq_len="4k", global_batch="64", measured=str(path))["measured"]
 
 
-def test_without_a_file_there_are_no_runs_and_one_that_is_not_there_is_refused() -> None:
-    assert read_measured(None, WORKLOAD) == {}
+def test_a_file_of_runs_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
-        read_measured("/nowhere.csv", WORKLOAD)
+        runs_of("/nowhere.csv")
 
 
 def test_runs_are_a_csv_or_a_json_file_and_may_name_a_model_and_cluster_of_their_own(tmp_path: Path) -> None:
     table, document = tmp_path / "runs.csv", tmp_path / "runs.json"
     table.write_text("layout,step_time_s,tokens_per_s,model,cluster,seq_len,global_batch\ntp8 mb1,8.5,,,,8192,\n")
     document.write_text(json.dumps([{"layout": "tp8 mb1", "step_time_s": 8.5, "seq_len": 8192}]))
-    (run,) = read_measured(str(table), WORKLOAD)["measured"]
+    (run,) = runs_of(table)
     assert run == {
         "layout": {"tensor_parallel_degree": 8, "micro_batch_size": 1},
         "step_time_s": 8.5,
         "workload": {"seq_len": 8192, "global_batch_size": 64},
     }
-    assert read_measured(str(document), WORKLOAD) == {"measured": [run]}
+    assert runs_of(document) == [run]
     path = tmp_path / "runs.csv"
     path.write_text("layout,tokens_per_s,model,cluster\ntp8,1e5,llama-3-70b,h100:64\n")
-    (run,) = read_measured(str(path), WORKLOAD)["measured"]
+    (run,) = runs_of(path)
     assert (run["model"], run["cluster"], run["tokens_per_s"]) == ("llama-3-70b", "h100:64", 1e5)
     assert "workload" not in run
     (tmp_path / "runs.csv").write_text("layout,step_time_s,model\ntp8,1," + "x" * 300 + "\n")
-    (run,) = read_measured(str(tmp_path / "runs.csv"), WORKLOAD)["measured"]
+    (run,) = runs_of(tmp_path / "runs.csv")
     assert run["model"] == "x" * 300
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "told"),
     [
         ("runs.csv", "layout,seconds\ntp8,1\n", "is no column"),
         ("runs.csv", "layout,step_time_s\ntp8,\n", "one of step_time_s"),
@@ -134,18 +149,17 @@ def test_runs_are_a_csv_or_a_json_file_and_may_name_a_model_and_cluster_of_their
         ("runs.json", "[" * 5_000, "or JSON"),
     ],
 )
-def test_a_file_that_says_no_runs_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_a_file_that_says_no_runs_is_refused(tmp_path: Path, name: str, text: str, told: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(InvalidInput, match=said):
-        read_measured(str(tmp_path / name), WORKLOAD)
+    with pytest.raises(InvalidInput, match=told):
+        runs_of(tmp_path / name)
 
 
 # ---------------------------------------------------------------- money
 def test_a_sweep_maximises_a_metric_or_a_profile_of_weights_which_are_one_where_none_stands() -> None:
-    assert objective_body("tokens_per_joule") == {"metric": "tokens_per_joule"}
-    said = objective_body("mfu", "mfu=2, tokens_per_dollar")
-    weights = [{"metric": "mfu", "weight": 2.0}, {"metric": "tokens_per_dollar", "weight": 1.0}]
-    assert said == {"metric": "mfu", "profile": weights}
+    assert asked(objective="tokens_per_joule").objective == Objective(metric=Metric.TOKENS_PER_JOULE)
+    weights = (Weight(metric=Metric.MFU, weight=2.0), Weight(metric=Metric.TOKENS_PER_DOLLAR, weight=1.0))
+    assert asked(profile="mfu=2, tokens_per_dollar").objective == Objective(profile=weights)
 
 
 @pytest.mark.parametrize(
@@ -159,21 +173,20 @@ def test_a_sweep_maximises_a_metric_or_a_profile_of_weights_which_are_one_where_
 )
 def test_a_profile_that_cannot_be_is_refused(profile: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        objective_body("mfu", profile)
+        asked(profile=profile)
 
 
 def test_a_tariff_names_a_region_or_says_its_fields_also_in_a_file(tmp_path: Path) -> None:
-    assert price_body(None, None) == {}
-    assert price_body(2.5, "France")["price_per_accelerator_hour"] == 2.5
-    assert price_body(None, "france")["tariff"]["co2_kg_per_kwh"] == 0.044
-    changed = price_body(None, '{"base": "sweden", "energy_price_per_kwh": 0.2}')["tariff"]
+    assert asked(price="2.5", tariff="France").price_per_accelerator_hour == 2.5
+    assert asked(tariff="france").tariff["co2_kg_per_kwh"] == 0.044
+    changed = asked(tariff='{"base": "sweden", "energy_price_per_kwh": 0.2}').tariff
     assert (changed["co2_kg_per_kwh"], changed["energy_price_per_kwh"]) == (0.036, 0.2)
     file = tmp_path / "tariff.json"
     file.write_text('{"base": "france"}')
-    assert price_body(None, str(file)) == price_body(None, "france")
+    assert asked(tariff=str(file)).tariff == asked(tariff="france").tariff
     with pytest.raises(NotFound, match="germany"):
-        price_body(None, "germny")
+        asked(tariff="germny")
     with pytest.raises(InvalidInput, match="energy_price_per_kwh"):
-        price_body(None, '{"energy_price": 0.2}')
-    with pytest.raises(InvalidInput, match="must be a region or JSON"):
-        price_body(None, "{")
+        asked(tariff='{"energy_price": 0.2}')
+    with pytest.raises(InvalidInput, match="must be words or JSON"):
+        said(tariff="{")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_type_hints
 
@@ -14,19 +14,48 @@ from api.dashboard.forms import Question
 from api.dashboard.pages.questions import PHASES, PLAN, PREDICT
 from api.openapi import examples
 from autotuner.cli.main import app
-from autotuner.core.requests import LayersRequest, PhasesRequest, PredictionRequest
+from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.documents import GivenFields
+from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
+from autotuner.core.sweep_requests import (
+    Adoption,
+    BudgetChange,
+    GateCreate,
+    OptimizerStudyCreate,
+    RetuneCreate,
+    SweepClone,
+    SweepCreate,
+)
 from autotuner.core.text import inputs_of
+from autotuner.core.value import mark_of
 from autotuner.remote import Remote
 from autotuner.search.planning.request import PlanRequest
 
 COMMANDS: Any = typer.main.get_group(app).commands
-ASKED = {
+ASKED: Mapping[str, tuple[type[Any], Callable[..., Any]]] = {
     "predict": (PredictionRequest, Remote.predict),
+    "explain": (ExplanationRequest, Remote.explain_layout),
     "phases": (PhasesRequest, Remote.plan_job_phases),
     "layers": (LayersRequest, Remote.report_layers),
     "plan": (PlanRequest, Remote.create_plan),
+    "export": (ExportRequest, Remote.export_layout),
+    "sweep": (SweepCreate, Remote.create_sweep),
+    "clone": (SweepClone, Remote.clone_sweep),
+    "extend": (BudgetChange, Remote.change_budget),
+    "gate": (GateCreate, Remote.create_gate),
+    "retune add": (RetuneCreate, Remote.create_retune),
+    "retune adopt": (Adoption, Remote.adopt_layout),
+    "optimizer tune": (OptimizerStudyCreate, Remote.create_optimizer_study),
+    "cluster check": (CheckRequest, Remote.create_check),
 }
 PAGES: Mapping[str, Question[Any, Any]] = {"predict": PREDICT, "phases": PHASES, "plan": PLAN}
+
+
+def command(name: str) -> Any:
+    found = COMMANDS
+    for word in name.split():
+        found = found[word] if isinstance(found, dict) else found.commands[word]
+    return found
 
 
 def paths_of(cls: type[Any], *above: str) -> Iterator[tuple[str, ...]]:
@@ -35,7 +64,10 @@ def paths_of(cls: type[Any], *above: str) -> Iterator[tuple[str, ...]]:
     for field in fields(cls):
         yield (*above, field.name)
         made = MISSING if field.default_factory is MISSING else field.default_factory()
-        if is_dataclass(made) or (field.default is MISSING and made is MISSING and is_dataclass(hints[field.name])):
+        given = mark_of(get_type_hints(cls, include_extras=True)[field.name], GivenFields)
+        if given:
+            yield from paths_of(given.cls, *above, field.name)
+        elif is_dataclass(made) or (field.default is MISSING and made is MISSING and is_dataclass(hints[field.name])):
             yield from paths_of(hints[field.name], *above, field.name)
 
 
@@ -43,8 +75,8 @@ def paths_of(cls: type[Any], *above: str) -> Iterator[tuple[str, ...]]:
 def test_every_field_of_a_request_has_a_flag_and_its_client_takes_the_request(name: str) -> None:
     request, remote = ASKED[name]
     inputs = inputs_of(request)
-    flags = {option for parameter in COMMANDS[name].params for option in parameter.opts}
-    assert {one.flag for one in inputs} <= flags
+    said = {option for parameter in command(name).params for option in parameter.opts}
+    assert [one for one in inputs if not said & {one.flag, one.name}] == []  # some are arguments
     for path in paths_of(request):
         assert any(one.path[: len(path)] == path or path[: len(one.path)] == one.path for one in inputs), path
     assert request in get_type_hints(remote).values()
@@ -59,9 +91,9 @@ def test_every_field_of_a_request_has_an_input_on_its_page(browser: httpx.Client
         assert f'for="{one.name}"' in page
 
 
-@pytest.mark.parametrize("request_type", [PredictionRequest, PhasesRequest, LayersRequest, PlanRequest])
-def test_inputs_of_a_request_have_names_of_their_own(request_type: type[Any]) -> None:
-    names = [one.name for one in inputs_of(request_type)]
+@pytest.mark.parametrize("name", ASKED)
+def test_inputs_of_a_request_have_names_of_their_own(name: str) -> None:
+    names = [one.name for one in inputs_of(ASKED[name][0])]
     assert len(set(names)) == len(names)
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from autotuner.cli.inputs import read_model, read_text
+from autotuner.catalog.named import model_described
+from autotuner.cli.files import read_text
 from autotuner.cli.main import app
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
+from autotuner.core.text import described
 from tests.unit.cli.command_line import JOB, CommandLine
 
 # ---------------------------------------------------------------- predict
@@ -97,7 +99,7 @@ def test_a_model_from_a_config_json_has_the_name_that_the_file_or_its_path_gives
     monkeypatch.chdir(tmp_path)
     Path(file).parent.mkdir(exist_ok=True)
     Path(file).write_text(json.dumps({**CONFIG, **own}))
-    assert read_model(file).name == name
+    assert model_described(described(file, "model", read_text)).name == name
 
 
 def test_predict_takes_lengths_from_a_file_or_as_a_histogram(cli: CommandLine, tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_what_a_trainer_cannot_say_is_told_and_arguments_and_a_file_are_parted_i
 
 def test_the_help_names_every_format() -> None:
     command = typer.main.get_group(app).commands["export"]
-    (said,) = (parameter.help for parameter in command.params if parameter.name == "wanted")  # type: ignore[attr-defined]  # click.Option has it
+    (said,) = (parameter.help for parameter in command.params if parameter.name == "format")  # type: ignore[attr-defined]  # click.Option has it
     assert [name for name in ExportFormat if name not in said] == []
 
 

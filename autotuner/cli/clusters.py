@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from os.path import isfile
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from autotuner.cli.options import SELDOM, Json, Server
+from autotuner.catalog.topology.reading import TopologyRequest
+from autotuner.cli.connect import connect, tell
+from autotuner.cli.console import PlainConsole, console, print_json, show
+from autotuner.cli.files import read_object, read_text
+from autotuner.cli.flags import SELDOM, Json, Server, Wait, flags
+from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.codec import to_plain
+from autotuner.core.documents import read, write
+from autotuner.core.errors import InvalidInput
+from autotuner.core.text import described
 
 if TYPE_CHECKING:
     from typing import Any
@@ -75,10 +85,6 @@ def add(
 
     Example: autotuner cluster add ours --accelerator h100 --nodes 16 --per-node 8
     """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import show
-    from autotuner.cli.inputs import read_document
-    from autotuner.core.errors import InvalidInput
     from autotuner.report.cluster import cluster_added
 
     if file is None and accelerator is None:
@@ -94,7 +100,7 @@ def add(
         "oversubscription": oversubscription,
         "price_per_accelerator_hour": price,
     }
-    document = {} if file is None else read_document(file, "cluster")
+    document = {} if file is None else read_object(file, "cluster")
     document |= {key: value for key, value in said.items() if value is not None}
     with connect(server) as service:
         saved = service.save_cluster(name, _with_topology(service, document, topology or []))
@@ -125,16 +131,11 @@ def topology_(
 
     Example: autotuner cluster topology topology.conf --cluster h100:128
     """
-    from autotuner.catalog.topology.reading import TopologyRequest
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import show
-    from autotuner.cli.inputs import for_service, read_text
-    from autotuner.core.documents import read
     from autotuner.report.cluster import topology_report
 
     body = {"files": [read_text(each, "topology") for each in files]}
     with connect(server, keep=False) as service:
-        asked = body if cluster_ is None else body | {"cluster": for_service(cluster_, kind="cluster")}
+        asked = body if cluster_ is None else body | {"cluster": described(cluster_, "--cluster", read_text)}
         show(service.read_topology(read(TopologyRequest, asked)), topology_report, as_json=as_json)
 
 
@@ -144,12 +145,15 @@ def networks(server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner cluster networks
     """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import show
     from autotuner.report.catalog import networks_report
 
-    with connect(server, keep=False) as service:
-        show(service.list_networks(), lambda found: networks_report(found.items), as_json=as_json)
+    tell(
+        server,
+        lambda service: service.list_networks(),
+        lambda found: networks_report(found.items),
+        as_json=as_json,
+        keep=False,
+    )
 
 
 @cluster.command("list")
@@ -158,8 +162,6 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner cluster list
     """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import show
     from autotuner.report.cluster import clusters_report
 
     with connect(server) as service:
@@ -178,8 +180,6 @@ def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner cluster show ours
     """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import show
     from autotuner.report.cluster import cluster_report
 
     with connect(server) as service:
@@ -198,27 +198,18 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner cluster remove ours
     """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import show
     from autotuner.report.report import Report
 
     gone = Report(headline=f"{name} is removed, with its checks and their measurements.", sections=())
-    with connect(server) as service:
-        show(service.remove_cluster(name), lambda _: gone, as_json=as_json)
+    tell(server, lambda service: service.remove_cluster(name), lambda _: gone, as_json=as_json)
 
 
 @cluster.command("check")
+@flags(CheckRequest)
 def check(
+    request: CheckRequest,
     name: _Name,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes to measure on. Two are enough.")] = 2,
-    max_minutes_queued: Annotated[
-        float, typer.Option("--max-minutes-queued", help="Minutes that each of its two jobs may wait for nodes.")
-    ] = 10.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Use tiny sizes, to try the check itself.")] = False,
-    links: Annotated[
-        bool, typer.Option("--links", help="Measure each link between all nodes, and run no trial.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the check to its end.")] = True,
+    wait: Wait = True,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the running check and its jobs.")] = False,
     server: Server = None,
     as_json: Json = False,
@@ -230,21 +221,16 @@ def check(
 
     Example: autotuner cluster check ours
     """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import PlainConsole, console, print_json, show
     from autotuner.cli.follow import follow_check
-    from autotuner.core.cluster_check import CheckRequest
-    from autotuner.core.documents import write
     from autotuner.report.cluster import check_queued
 
-    asked = CheckRequest(num_nodes=nodes, max_queued_s=60 * max_minutes_queued, quick=quick, links=links)
     with connect(server, runs_checks=wait or cancel) as service:
         found = _running(service, name)
         if cancel and found is None:
             console().print(f"no check of {name} is running")
             return
         if found is None:
-            found = service.create_check(name, asked)
+            found = service.create_check(name, request)
         if cancel:
             found = service.cancel_check(found.id)
         if wait or cancel:
@@ -259,13 +245,6 @@ def check(
 
 def _with_topology(service: Remote, document: dict[str, Any], topology: list[str]) -> dict[str, Any]:
     """The cluster's description with a network that the catalog names, and with what files say."""
-    from os.path import isfile
-
-    from autotuner.catalog.topology.reading import TopologyRequest
-    from autotuner.cli.inputs import read_text
-    from autotuner.core.codec import to_plain
-    from autotuner.core.documents import read
-
     files = [each for each in topology if isfile(each)]
     for name in topology:
         if name not in files:

@@ -1,4 +1,4 @@
-"""``autotuner profile``: microbenchmarks of this machine, which predictions for it use from then on."""
+"""``autotuner catalog``, ``stacks``, ``trainers``, ``engines``, ``calibrate``, ``audit`` and ``profile``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,120 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.options import Json
+from autotuner.cli.connect import connect, tell
+from autotuner.cli.console import console, show
+from autotuner.cli.flags import Json, Server
 from autotuner.core.errors import InvalidInput
+from autotuner.core.listed import Listed
 
 if TYPE_CHECKING:
     from autotuner.core.profile import DeviceProfile
     from autotuner.store.sql import Store
+
+
+def catalog(server: Server = None, as_json: Json = False) -> None:
+    """List the accelerators, models and training software that commands accept by name.
+
+    Example: autotuner catalog
+    """
+    from autotuner.report.catalog import catalog_report
+
+    with connect(server, keep=False) as service:
+        accelerators, models, stacks = service.list_accelerators(), service.list_catalog_models(), service.list_stacks()
+    found = {"accelerators": accelerators, "models": models, "stacks": stacks}
+    show(found, lambda _: catalog_report(accelerators.items, models.items, stacks.items), as_json=as_json)
+
+
+def stacks(server: Server = None, as_json: Json = False) -> None:
+    """List the training software that --stack accepts, with the measured runs behind each one.
+
+    Example: autotuner stacks
+    """
+    from autotuner.report.catalog import stacks_report
+
+    tell(
+        server,
+        lambda service: service.list_stack_profiles(),
+        lambda found: stacks_report(found.items),
+        as_json=as_json,
+        keep=False,
+    )
+
+
+def trainers(server: Server = None, as_json: Json = False) -> None:
+    """List the registered trainers, and the layout options that a sweep can search with each one.
+
+    Example: autotuner trainers
+    """
+    from autotuner.report.service import trainers_report
+
+    tell(
+        server,
+        lambda service: service.list_trainers(),
+        lambda found: trainers_report(found.items),
+        as_json=as_json,
+        keep=False,
+    )
+
+
+def engines(server: Server = None, as_json: Json = False) -> None:
+    """List the engines that can run trials, and ask each one whether it is ready.
+
+    Example: autotuner engines
+    """
+    from autotuner.report.service import engines_report
+
+    tell(
+        server,
+        lambda service: service.list_engines(),
+        lambda found: engines_report(found.items),
+        as_json=as_json,
+        keep=False,
+    )
+
+
+def calibrate(
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="Show only the accelerators of this cluster (local, h100:64)."),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show how much finished trials correct the predictions, by accelerator, links and software.
+
+    The column "error before" is the error of predictions without these trials.
+    The column "left out" is the error for a job after learning from other jobs.
+
+    Example: autotuner calibrate --on h100:64
+    """
+    from autotuner.report.calibration import calibrations_report
+
+    tell(
+        server,
+        lambda service: service.list_calibrations(cluster=on),
+        lambda found: calibrations_report(found.items),
+        as_json=as_json,
+    )
+
+
+def audit(
+    caller: Annotated[str | None, typer.Option("--caller", help="List only the requests of this caller.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Largest number of entries to print.")] = 50,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List the requests that changed something or were refused, newest first.
+
+    A service with a login shows them only to an admin.
+
+    Example: autotuner audit --limit 20
+    """
+    from autotuner.report.service import audit_report
+
+    with connect(server) as service:
+        found = service.read_audit(caller=caller, limit=limit)
+    show(found, lambda _: audit_report(found, caller or ""), as_json=as_json)
 
 
 def profile(
@@ -21,7 +129,7 @@ def profile(
             "--name", help="Name of the profile. The cluster local uses the profile local, and profile:NAME any other."
         ),
     ] = "local",
-    show: Annotated[bool, typer.Option("--show", help="Print the stored profiles, and measure nothing.")] = False,
+    shows: Annotated[bool, typer.Option("--show", help="Print the stored profiles, and measure nothing.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Use tiny sizes, to try the command itself.")] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Measure only if no profile of that name describes these devices.")
@@ -36,9 +144,6 @@ def profile(
 
     Example: autotuner profile
     """
-    from autotuner.cli.console import console
-    from autotuner.cli.console import show as print_answer
-    from autotuner.core.listed import Listed
     from autotuner.core.profile import profiled
     from autotuner.launch.this_machine import detect_cluster
     from autotuner.report.cluster import links_report
@@ -56,7 +161,7 @@ def profile(
     application = build(settings)
     try:
         profiles = list(application.store.list_profiles())
-        if not show:
+        if not shows:
             _refuse_cluster(application.store, name, links=links)
             known = _known(profiles, name)
             if keep and known:
@@ -71,7 +176,7 @@ def profile(
         console().print(render(links_report(found)))
     else:
         report = profiles_report(profiles, details=not keep)
-        print_answer(Listed.whole(profiles), lambda _: report, as_json=as_json)
+        show(Listed.whole(profiles), lambda _: report, as_json=as_json)
 
 
 def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:

@@ -1,4 +1,4 @@
-"""``autotuner backtest`` and ``autotuner calibrate``: predictions beside measured runs."""
+"""``autotuner backtest``: predictions beside measured runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotuner.cli.options import Json, Server
+from autotuner.cli.flags import Json
 
 if TYPE_CHECKING:
     from autotuner.backtest.slow_links import IterationTable
@@ -77,26 +77,3 @@ def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -
     _print(found.to_dict(), slow_links_report(found), as_json=as_json)
     if not found.all.rows_used:
         raise typer.Exit(6)
-
-
-def calibrate(
-    on: Annotated[
-        str | None,
-        typer.Option("--on", help="Show only the accelerators of this cluster (local, h100:64)."),
-    ] = None,
-    server: Server = None,
-    as_json: Json = False,
-) -> None:
-    """Show how much finished trials correct the predictions, by accelerator, links and software.
-
-    The column "error before" is the error of predictions without these trials.
-    The column "left out" is the error for a job after learning from other jobs.
-
-    Example: autotuner calibrate --on h100:64
-    """
-    from autotuner.cli.client import connect
-    from autotuner.cli.console import show
-    from autotuner.report.calibration import calibrations_report
-
-    with connect(server) as service:
-        show(service.list_calibrations(cluster=on), lambda found: calibrations_report(found.items), as_json=as_json)

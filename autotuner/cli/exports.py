@@ -1,0 +1,267 @@
+"""``autotuner import`` and ``export``: what runs today, and a layout, in the words of a trainer."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from os.path import isfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotuner.catalog.models import load_model, models
+from autotuner.catalog.named import cluster_described
+from autotuner.cli.connect import connect, is_stored_cluster, may_name_stored
+from autotuner.cli.console import PlainConsole, console, print_json, show
+from autotuner.cli.files import read_open, read_text, write_text
+from autotuner.cli.flags import SELDOM, Json, Server, flags
+from autotuner.core import documents
+from autotuner.core.choices import ExportFormat
+from autotuner.core.codec import to_plain
+from autotuner.core.errors import InvalidInput
+from autotuner.core.requests import ExportRequest, ImportRequest, PredictionRequest
+from autotuner.core.text import described, in_words_of, inputs_of, to_document
+
+if TYPE_CHECKING:
+    from autotuner.export.target import Export, Imported
+    from autotuner.search.predictions import PredictionTable
+
+_FORMATS = (
+    "megatron-lm, megatron-bridge, nemo, torchtitan, torchtitan-config, deepspeed, accelerate, transformers, "
+    "torchrun, sbatch, or arguments."
+)
+
+
+# ---------------------------------------------------------------- export
+@flags(ExportRequest, unless="layout")
+def export(
+    request: ExportRequest | None,
+    layout: Annotated[
+        str, typer.Argument(help="Layout as tables print it ('fsdp8 tp4 mb1 sp'), JSON, or the id of a trial.")
+    ],
+    format: Annotated[str, typer.Option("--format", help=f"Trainer to write for: {_FORMATS}")],  # noqa: A002
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder to write the files to. Default: print them.")
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Write a layout as command-line arguments or configuration files of a trainer.
+
+    Standard error lists what the trainer cannot do, and what keeps its default.
+
+    Example: autotuner export sw-k3v7q2mxn5-0003 --format megatron-lm
+    """
+    with connect(server, keep=request is None or may_name_stored(request)) as client:
+        if request is None:
+            found = client.export_trial(layout, format=documents.read(ExportFormat, format, "format"))
+        else:
+            found = client.export_layout(request)
+    written = [] if output is None else _write(found, output)
+    if as_json:
+        print_json(documents.write(found))
+    else:
+        _print(found, written)
+
+
+def _write(export: Export, folder: Path) -> list[Path]:
+    """Write the files, and the arguments as one, into a folder that is made where it is missing."""
+    texts = {Path(file.name).name: file.text for file in export.files}
+    if export.command_line:
+        texts["arguments.txt"] = export.command_line
+    for name, text in texts.items():
+        write_text(folder / name, text, "--output")
+    return [folder / name for name in texts]
+
+
+def _print(export: Export, written: list[Path]) -> None:
+    """Print the trainer's words on standard output, and what is to be known of them on standard error."""
+    from autotuner.report.export import export_report
+    from autotuner.report.terminal import render
+
+    text = "".join(f"{path}\n" for path in written) or export.text
+    typer.echo(text, nl=not text.endswith("\n"))
+    notes = render(export_report(export, has_text=False))
+    PlainConsole(stderr=True, highlight=False).print(notes, soft_wrap=True)
+
+
+# ---------------------------------------------------------------- import
+_SHOWN = 3
+"""Rows of the comparison; ``predict`` prints as many as one wants."""
+
+_JOB = {"model": "MODEL", "cluster": "CLUSTER", "global_batch": "SEQUENCES", "seq_len": "TOKENS"}
+"""Inputs of a prediction that name the job, and what stands for them where nobody says them."""
+
+
+def import_(
+    config: Annotated[
+        list[str],
+        typer.Argument(
+            help="Launch script, configuration file, or log that starts with the arguments. "
+            "Write - for standard input, or -- before flags."
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model that it trains, as for `autotuner predict`.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Cluster that it runs on, as for `autotuner predict`.")
+    ] = None,
+    global_batch: Annotated[
+        str | None, typer.Option("--global-batch", help="Sequences per optimizer step, whole job.")
+    ] = None,
+    seq_len: Annotated[
+        str | None, typer.Option("--seq-len", metavar="TOKENS", help="Tokens per sequence, such as 8192 or 8k.")
+    ] = None,
+    wanted: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Trainer of the configuration, as for `autotuner export`. Default: found automatically.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks",
+            min=1,
+            help="Ranks of the job. Default: the ranks of --cluster or of the configuration.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option(
+            "--stack",
+            help="Training software to predict for. Default: that of the trainer.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = None,
+    save_model: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-model",
+            help="File to write the model of the configuration to. --model reads it.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Read the layout that you use today from a launch script or a configuration.
+
+    With --cluster, it also predicts the best layout that your trainer can run.
+    It never runs a script.
+
+    Example: autotuner import train.sh --cluster h100:64
+    """
+    from autotuner.report.export import import_report
+
+    given = {"model": model or save_model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len}
+    where = described(cluster or "", "--cluster", read_text)
+    asked: dict[str, Any] = {"text": _text(config), "format": wanted, "num_ranks": ranks}
+    with connect(server, keep=isinstance(where, str) and bool(where) and is_stored_cluster(where)) as client:
+        if ranks is None and where:
+            found = client.read_cluster(where) if isinstance(where, str) else cluster_described(where)
+            asked["num_ranks"] = found.world_size
+        read = client.import_configuration(documents.read(ImportRequest, asked))
+        if save_model is not None:
+            _save(read, save_model)
+        texts = _texts(read, {name: str(text) for name, text in (given | {"stack": stack}).items() if text})
+        if not as_json:
+            show(read, import_report)
+        compared = client.predict(_request(read, texts)) if cluster else None
+    if as_json:
+        print_json(documents.write(read) | {"compared": documents.write(compared)})
+    else:
+        _print_comparison(read, compared, texts)
+
+
+def _text(config: Sequence[str]) -> str:
+    """Return what is to be read: of standard input, of a file, or the words themselves where they are flags."""
+    if config == ["-"]:
+        return read_open(sys.stdin, "-", "config")
+    first = config[0]
+    is_name = not first.startswith("--") and not any(mark in first for mark in " =\n")
+    if len(config) > 1 or not (isfile(first) or is_name):
+        return first if len(config) == 1 else shlex.join(config)
+    return read_text(first, "config", errors="replace")
+
+
+def _save(read: Imported, path: Path) -> None:
+    """Write the model of a configuration into a file.
+
+    Raises:
+        InvalidInput: The configuration has none, or the file cannot be written.
+    """
+    if read.model is None:
+        raise InvalidInput("--save-model", str(path), "the configuration has no shapes of a model")
+    if path.suffix != ".json":
+        raise InvalidInput("--save-model", str(path), "must end in .json", f"{path}.json")
+    write_text(path, json.dumps(to_plain(read.model), indent=2) + "\n", "--save-model")
+
+
+def _texts(read: Imported, given: Mapping[str, str]) -> dict[str, str]:
+    """Return inputs of a prediction: what the caller names replaces what the configuration says."""
+    name = read.model.name if read.model else ""
+    is_known = name in models() and load_model(name) == read.model
+    known = {
+        "model": name if is_known else "",
+        "global_batch": read.global_batch_size,
+        "seq_len": read.seq_len,
+        "stack": read.stack,
+    }
+    return {name: str(said) for name, said in known.items() if said} | dict(given)
+
+
+def _request(read: Imported, texts: Mapping[str, str]) -> PredictionRequest:
+    """Return the request for the best that the trainer can be told, beside what runs today.
+
+    Raises:
+        InvalidInput: Neither the configuration nor the caller says a part of the job.
+    """
+    for name in ("seq_len", "global_batch", "model"):
+        if name not in texts and not (name == "model" and read.model):
+            rule = "is required, since the configuration does not say it"
+            a_model = "; a name, or its config.json" if name == "model" else ""
+            raise InvalidInput(f"--{name.replace('_', '-')}", None, f"{rule}{a_model}")
+    inputs = inputs_of(PredictionRequest)
+    try:
+        job = {"model": to_plain(read.model)} | to_document(inputs, texts, read_file=read_text)
+        today = {"current": to_plain(read.layout), "format": read.format, "limit": _SHOWN}
+        return documents.read(PredictionRequest, job | today)
+    except InvalidInput as error:
+        raise in_words_of(inputs, error) from error
+
+
+def _print_comparison(read: Imported, compared: PredictionTable | None, texts: Mapping[str, str]) -> None:
+    """Print what runs today beside the best, where that was asked, and the commands that go on from here."""
+    from autotuner.report.export import beside_best_report
+    from autotuner.report.report import Lines, Report, Section
+    from autotuner.report.words import cluster_in_words
+
+    if compared is not None:
+        job = _request(read, texts)
+        on, batch, length = cluster_in_words(job.cluster), job.workload.global_batch_size, job.workload.seq_len
+        console().print("")
+        show(compared, lambda found: beside_best_report(read, found, cluster=on, batch=batch, seq_len=length))
+    steps = Section(blocks=(Lines(items=tuple(_next_steps(read, compared, texts))),))
+    show(read, lambda _: Report(headline="Next", sections=(steps,)))
+
+
+def _next_steps(read: Imported, compared: PredictionTable | None, texts: Mapping[str, str]) -> Iterator[str]:
+    said = {name: texts.get(name, word) for name, word in _JOB.items()}
+    said |= {"stack": texts["stack"]} if texts["stack"] != "torch" else {}  # the default
+    options = " ".join(f"--{name.replace('_', '-')} {shlex.quote(text)}" for name, text in said.items())
+    today = shlex.quote(read.label)
+    if read.model is not None and "model" not in texts:
+        yield "repeat this command with --save-model model.json, and write model.json in the place of MODEL"
+    if compared is None:
+        yield f"autotuner predict {options} --current {today} --format {read.format}"
+    yield f"autotuner explain {options} --layout {today}"
+    if compared is not None and compared.items:
+        yield f"autotuner export {shlex.quote(compared.items[0].label)} {options} --format {read.format}"

@@ -1,0 +1,260 @@
+"""``autotuner sweep`` and what follows it: ``show``, ``front``, ``study``, ``pause`` to ``clone``, and ``cancel``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotuner.cli.connect import connect, tell, whole
+from autotuner.cli.console import PlainConsole, console, print_json
+from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags
+from autotuner.core import documents
+from autotuner.core.errors import InvalidInput
+from autotuner.core.run import RunState
+from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from api.schemas.sweeps import SweepDetail
+    from autotuner.remote import Remote
+    from autotuner.search.results.sweep_front import SweepFront
+
+_NOTHING_MEASURED = 6
+
+
+@flags(SweepCreate, also={"cluster": "--for"})
+def sweep(
+    request: SweepCreate,
+    wait: Wait = True,
+    fault_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--fault-steps",
+            min=1,
+            help="Steps of the trace. Default: twice the steps up to its last fault.",
+            rich_help_panel="Injected link faults",
+        ),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    r"""Find the best layout of a job by running trials of the most promising layouts.
+
+    With --on SMALL --for LARGE, trials on SMALL estimate the layouts of LARGE.
+    Exit code 6: no layout was measured.
+
+    Example: autotuner sweep --model llama-demo --cluster local \
+        --global-batch 16 --seq-len 128 --trials 8
+    """
+    if fault_steps is not None:
+        if request.fault_trace is None:
+            raise InvalidInput("--fault-steps", fault_steps, "is the length of a trace that --fault-trace gives")
+        request = replace(request, fault_trace=replace(request.fault_trace, num_steps=fault_steps))
+    _start(lambda client: client.create_sweep(request), wait=wait, server=server, as_json=as_json)
+
+
+@flags(SweepClone)
+def clone(
+    request: SweepClone, sweep_id: SweepId, wait: Wait = True, server: Server = None, as_json: Json = False
+) -> None:
+    """Start a new sweep with the settings of another one, except for the options that you give.
+
+    Example: autotuner clone sw-k3v7q2mxn5 --trials 40 --name longer
+    """
+    _start(lambda client: client.clone_sweep(sweep_id, request), wait=wait, server=server, as_json=as_json)
+
+
+@flags(BudgetChange)
+def extend(
+    request: BudgetChange, sweep_id: SweepId, wait: Wait = True, server: Server = None, as_json: Json = False
+) -> None:
+    """Change the limits of a sweep, so that it can run more trials.
+
+    The limits are totals, and include what the sweep has already used.
+    A finished sweep continues where it ended.
+
+    Example: autotuner extend sw-k3v7q2mxn5 --trials 40
+    """
+    _go_on(sweep_id, lambda client: client.change_budget(sweep_id, request), wait=wait, server=server, as_json=as_json)
+
+
+def resume(sweep_id: SweepId, wait: Wait = True, server: Server = None, as_json: Json = False) -> None:
+    """Continue a paused sweep.
+
+    The time of the pause does not count towards its limits.
+
+    Example: autotuner resume sw-k3v7q2mxn5
+    """
+    _go_on(sweep_id, lambda client: client.resume_sweep(sweep_id), wait=wait, server=server, as_json=as_json)
+
+
+def rerun(trial_id: TrialId, wait: Wait = True, server: Server = None, as_json: Json = False) -> None:
+    """Run a trial again, to see how much repeated runs differ.
+
+    A finished sweep is opened again for this run only.
+
+    Example: autotuner rerun sw-k3v7q2mxn5-0003
+    """
+    sweep_id = trial_id.rpartition("-")[0]
+    _go_on(sweep_id, lambda client: client.rerun_trial(trial_id), wait=wait, server=server, as_json=as_json)
+
+
+def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
+    """Stop work on a sweep until it is resumed.
+
+    A running trial is stopped, and starts again from its beginning later.
+
+    Example: autotuner pause sw-k3v7q2mxn5
+    """
+    with connect(server) as client:
+        found = client.pause_sweep(sweep_id)
+    said = "is paused" if found.state is RunState.PAUSED else "pauses as soon as its trial has stopped"
+    _say(found, f"{said}; `autotuner resume {found.id}` has it go on", as_json=as_json)
+
+
+def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
+    """End a sweep, and keep its measurements.
+
+    Example: autotuner cancel sw-k3v7q2mxn5
+    """
+    with connect(server) as client:
+        found = client.cancel_sweep(sweep_id)
+    _say(found, f"is {found.state}" + (", ending" if found.state is RunState.RUNNING else ""), as_json=as_json)
+
+
+def _say(sweep: SweepDetail, said: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(documents.write(sweep))
+    else:
+        console().print(f"{sweep.id} {said}")
+
+
+# ---------------------------------------------------------------- from its start to its ranking
+def _start(begin: Callable[[Remote], SweepDetail], *, wait: bool, server: str | None, as_json: bool) -> None:
+    with connect(server, num_workers=1 if wait else 0) as client:
+        _see_through(client, begin(client), wait=wait, as_json=as_json)
+
+
+def _go_on(
+    sweep_id: str, ask: Callable[[Remote], SweepDetail], *, wait: bool, server: str | None, as_json: bool
+) -> None:
+    """Ask something of a sweep, and follow it from there."""
+    with connect(server, num_workers=1 if wait else 0) as client:
+        before = client.events_so_far(sweep_id)
+        after = before[-1].sequence if before else 0
+        _see_through(client, ask(client), wait=wait, as_json=as_json, after=after)
+
+
+def _see_through(client: Remote, sweep: SweepDetail, *, wait: bool, as_json: bool, after: int = 0) -> None:
+    """Follow a sweep to its end, or to a pause, and print what came of it; or just say that it waits.
+
+    Args:
+        client: With a worker, where nobody else runs the sweep.
+        sweep: As the service shows it.
+        wait: Whether to follow it.
+        as_json: Print JSON, nothing else.
+        after: Number of the last event that is not to be told.
+    """
+    from autotuner.cli.follow import follow
+    from autotuner.cli.signals import terminable
+
+    if not wait:
+        waits = "is queued; a service or `autotuner worker` runs it"
+        return _say(sweep, waits if sweep.state is RunState.QUEUED else f"is {sweep.state}", as_json=as_json)
+    try:
+        with terminable():
+            ended = follow(client, sweep.id, PlainConsole(stderr=True, quiet=as_json), after=after)
+    except KeyboardInterrupt:
+        if as_json:  # a program that ends us still learns which sweep it was, and how far it came
+            _show(client, sweep.id, as_json=True)
+        raise
+    _show(client, ended.id, as_json=as_json)
+    if ended.state is not RunState.PAUSED and ended.best_value is None:
+        raise typer.Exit(_NOTHING_MEASURED)
+    return None
+
+
+# ---------------------------------------------------------------- what came of it
+def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
+    """Print the state and the ranking of a sweep.
+
+    It also says why some trials have no rank.
+
+    Example: autotuner show sw-k3v7q2mxn5
+    """
+    with connect(server) as client:
+        _show(client, sweep_id, as_json=as_json)
+
+
+def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
+    from autotuner.cli.views.sweeps import sweep_view
+    from autotuner.report.sweep_answer import answer_report, front_report
+    from autotuner.report.terminal import render
+
+    stored = client.read_sweep(sweep_id)
+    answer = client.read_answer(sweep_id).answer
+    ranking = whole(client.rank_sweep, sweep_id)
+    trials = whole(client.list_trials, sweep_id)
+    front = client.read_front(sweep_id) if stored.objective.front else None
+    if as_json:
+        found = {} if front is None else {"front": documents.write(front)}
+        told = None if answer is None else documents.write(answer)
+        lists = {"ranking": _listed(ranking), "trials": _listed(trials)}
+        return print_json({"sweep": documents.write(stored), "answer": told, **lists, **found})
+    if answer is not None:
+        console().print(render(answer_report(answer, is_finished=stored.finished_at is not None)))
+    console().print(sweep_view(stored, ranking, trials))
+    if front is not None:
+        console().print(render(front_report(front)))
+    return None
+
+
+def _listed(items: Sequence[object]) -> dict[str, Any]:
+    return {"items": [documents.write(one) for one in items], "total": len(items)}
+
+
+def front(
+    sweep_id: SweepId,
+    metrics: Annotated[
+        str,
+        typer.Option("--metrics", help="Metrics to compare: mfu,tokens_per_joule. Default: the metrics of the sweep."),
+    ] = "",
+    profile: Annotated[
+        str, typer.Option("--profile", help="Weight of each metric, to mark one layout: mfu=2,tokens_per_joule=1.")
+    ] = "",
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Print the layouts of a sweep that no other layout beats in every metric.
+
+    These layouts are called the Pareto front.
+
+    Example: autotuner front sw-k3v7q2mxn5 --metrics mfu,tokens_per_joule
+    """
+    from autotuner.report.sweep_answer import front_report
+
+    def read(client: Remote) -> SweepFront:
+        return client.read_front(sweep_id, metrics=metrics, profile=profile)
+
+    tell(server, read, front_report, as_json=as_json)
+
+
+def study(
+    sweep_id: SweepId,
+    file: Annotated[Path, typer.Argument(help="SQLite file to write.", metavar="FILE")],
+    server: Server = None,
+) -> None:
+    """Write a sweep to a file as an Optuna study, for optuna-dashboard or a notebook.
+
+    Example: autotuner study sw-k3v7q2mxn5 study.db
+    """
+    from autotuner.cli.optuna_study import write_study
+
+    with connect(server) as client:
+        number = write_study(file, client.read_sweep(sweep_id), whole(client.list_trials, sweep_id))
+    console().print(f"{number} trials of {sweep_id} in {file}; look at them with `optuna-dashboard sqlite:///{file}`")
