@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from autotuner.cli.console import show
 from autotuner.core.errors import InvalidInput, NotFound, StoreUnavailable
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import httpx
 
     from autotuner.door import Autotuner
@@ -195,3 +198,35 @@ def whole(read: Callable[..., _Page[T]], key: str) -> list[T]:
         items += page.items
         if len(items) >= page.total or not page.items:
             return items
+
+
+# ---------------------------------------------------------------- Ctrl-C and SIGTERM
+@contextmanager
+def interruptible(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` on SIGINT and SIGTERM while the block runs."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stop()
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C while the block runs, so that it is left in good order either way."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, door_for, patiently
+from autotuner.cli.connect import connect, door_for, patiently, terminable
 from autotuner.cli.console import PlainConsole, show, status
 from autotuner.cli.files import read_text, write_text
 from autotuner.cli.flags import Json, Server, flags
@@ -142,7 +142,6 @@ def _measured(request: GateCreate, layout: str | None, server: str | None, *, qu
     A CI system that cancels its job interrupts the command, and with it the gate: nobody waits for it any more.
     """
     from autotuner.cli.follow import follow
-    from autotuner.cli.signals import terminable
 
     console = PlainConsole(stderr=True, quiet=quiet)
     with connect(server, num_workers=1) as service, terminable():

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, tell
+from autotuner.cli.connect import connect, interruptible, tell
 from autotuner.cli.console import console, print_json, show
-from autotuner.cli.flags import Json, Server, stored_id
-from autotuner.core.access import Scope, TokenCreate
+from autotuner.cli.flags import Json, Server, flags, stored_id
+from autotuner.core.access import TokenCreate
 from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat, WebhookCreate
 from autotuner.core.documents import read
 from autotuner.core.errors import InvalidInput
@@ -56,7 +57,6 @@ def worker() -> None:
 
     Example: autotuner worker
     """
-    from autotuner.cli.signals import interruptible
     from autotuner.service.build import build
     from autotuner.service.observing import exporting
     from autotuner.service.settings import Settings
@@ -165,8 +165,6 @@ def _say(rows: dict[str, int], where: str) -> None:
 # ---------------------------------------------------------------- tokens
 token = typer.Typer(no_args_is_help=True, help="Manage the access tokens of a service with a login.")
 
-_LIMITS = "Limits"
-
 _DAY_S = 86_400
 
 _TOKEN_ID = re.compile(r"[a-z0-9]{1,32}")
@@ -179,33 +177,12 @@ def _token_id(text: str) -> str:
 
 
 @token.command("add")
+@flags(TokenCreate, arguments=("name",), leaves_out=("expires_at",))
 def add_token(
-    name: Annotated[
-        str, typer.Argument(help="Name of the person or program that uses the token, and owns what it creates.")
-    ],
-    scope: Annotated[
-        Scope, typer.Option("--scope", help="Allowed actions. Each scope includes those before it.")
-    ] = Scope.RUN,
+    request: TokenCreate,
     days: Annotated[
         int | None,
         typer.Option("--expires-in-days", min=1, max=36_500, help="Days until the token expires. Default: never."),
-    ] = None,
-    sweeps: Annotated[
-        int | None,
-        typer.Option(
-            "--unfinished-sweeps",
-            min=1,
-            help="Largest number of sweeps that wait or run at once.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = None,
-    hours: Annotated[
-        float | None,
-        typer.Option("--accelerator-hours-per-day", help="Accelerator-hours in any 24 hours.", rich_help_panel=_LIMITS),
-    ] = None,
-    requests: Annotated[
-        int | None,
-        typer.Option("--requests-per-minute", min=1, help="Requests in any minute.", rich_help_panel=_LIMITS),
     ] = None,
     server: Server = None,
     as_json: Json = False,
@@ -218,17 +195,8 @@ def add_token(
     """
     from autotuner.report.service import token_created_report
 
-    asked = {
-        "name": name,
-        "scope": scope.value,
-        "quota": {
-            "unfinished_sweeps": sweeps,
-            "accelerator_hours_per_day": hours,
-            "requests_per_minute": requests,
-        },
-        "expires_at": None if days is None else time.time() + days * _DAY_S,
-    }
-    tell(server, lambda service: service.create_token(read(TokenCreate, asked)), token_created_report, as_json=as_json)
+    asked = replace(request, expires_at=None if days is None else time.time() + days * _DAY_S)
+    tell(server, lambda service: service.create_token(asked), token_created_report, as_json=as_json)
 
 
 @token.command("list")

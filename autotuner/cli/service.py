@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from api.edge.connections import server_config
 from api.main import create_app
-from autotuner.cli.signals import terminable
+from autotuner.cli.connect import terminable
 from autotuner.door import NoNames
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings

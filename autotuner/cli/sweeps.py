@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.connect import connect, tell, whole
+from autotuner.cli.connect import connect, tell, terminable, whole
 from autotuner.cli.console import PlainConsole, console, print_json
 from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags
 from autotuner.core import documents
@@ -161,7 +161,6 @@ def _see_through(client: Remote, sweep: SweepDetail, *, wait: bool, as_json: boo
         after: Number of the last event that is not to be told.
     """
     from autotuner.cli.follow import follow
-    from autotuner.cli.signals import terminable
 
     if not wait:
         waits = "is queued; a service or `autotuner worker` runs it"

@@ -10,7 +10,7 @@ from typing import Annotated
 from annotated_types import MaxLen, MinLen
 
 from autotuner.core.errors import InvalidInput, NotYours, QuotaExceeded
-from autotuner.core.value import Count, Positive, value
+from autotuner.core.value import Count, Positive, Topic, value
 
 MAX_NAME = 128
 """Characters of a caller's name."""
@@ -47,9 +47,9 @@ class Quota:
     unfinished_sweeps: Count | None = None
     """Sweeps of the caller that wait, run or are paused, at once."""
     accelerator_hours_per_day: Positive | None = None
-    """Of all sweeps of the caller over the last 24 hours, with what unfinished ones may yet take."""
+    """Accelerator-hours of all sweeps of the caller over the last 24 hours, with what unfinished ones may yet take."""
     requests_per_minute: Count | None = None
-    """To one process of the service."""
+    """Requests in any minute, to one process of the service."""
 
     @property
     def is_limiting_sweeps(self) -> bool:
@@ -212,10 +212,10 @@ class TokenCreate:
     """A request for a token: the person or program that shall be let in."""
 
     name: Annotated[str, MinLen(1), MaxLen(MAX_NAME)]
-    """Of the person or program; a name may have several tokens, and owns what they make."""
+    """Name of the person or program that uses it; a name may have several tokens, and owns what they make."""
     scope: Scope = Scope.RUN
-    """What they may do; each holds what stands before it: `read`, `run`, `admin`."""
-    quota: Quota = field(default_factory=Quota)
+    """What they may do; each scope includes those before it: `read`, `run`, `admin`."""
+    quota: Annotated[Quota, Topic("Limits")] = field(default_factory=Quota)
     """How much they may take; left out, as much as there is."""
     expires_at: float | None = None
     """Epoch seconds; left out, never."""

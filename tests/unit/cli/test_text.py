@@ -13,7 +13,8 @@ from autotuner.core import documents
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.requests import PredictionRequest
-from autotuner.core.text import inputs_of, to_document
+from autotuner.core.sweep_requests import SweepClone, SweepCreate
+from autotuner.core.text import in_words_of, inputs_of, to_document
 from autotuner.report.terminal import plain_table
 
 
@@ -68,6 +69,34 @@ def said(**texts: str) -> Any:
 def asked(**texts: str) -> PredictionRequest:
     job = {"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8k", "global_batch": "64"}
     return documents.read(PredictionRequest, said(**job, **texts))
+
+
+def test_settings_of_trials_are_said_one_by_one_or_as_json_and_flags_win() -> None:
+    texts = {"trial": '{"num_runs": 2, "warmup_steps": 9}', "warmup_steps": "4", "minutes": "1.5"}
+    found = to_document(inputs_of(SweepCreate), texts)
+    assert found == {"trial": {"num_runs": 2, "warmup_steps": 4}, "budget": {"wall_clock_s": 90.0}}
+
+
+def test_what_a_clone_does_not_say_is_as_of_the_original_and_no_default_is_promised() -> None:
+    inputs = inputs_of(SweepClone)
+    assert to_document(inputs, {"trials": "3", "gate_seeds": "4"}) == {
+        "budget": {"num_trials": 3},
+        "loss_gate": {"num_seeds": 4},
+    }
+    assert {one.default for one in inputs} == {""}
+    assert not any(one.is_required for one in inputs)
+
+
+def test_a_value_that_is_missing_as_a_whole_is_told_by_the_flags_that_it_needs() -> None:
+    error = in_words_of(inputs_of(SweepCreate), InvalidInput("workload", None, "is required"))
+    assert [one.field for one in error.complaints] == ["--seq-len, --global-batch"]
+
+
+def test_a_cluster_for_trials_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "small.json"
+    file.write_text('{"accelerator": "h100"}')
+    found = to_document(inputs_of(SweepCreate), {"on": str(file)}, read_file=read_text)
+    assert found == {"trial_cluster": {"name": "small", "accelerator": "h100"}}
 
 
 # ---------------------------------------------------------------- layout text
