@@ -49,6 +49,7 @@ from autotuner.report.report import (
     Pager,
     Quantity,
     Quiet,
+    Rank,
     Report,
     Section,
     State,
@@ -112,9 +113,9 @@ class Html:
     def _block(self, block: Block, section: Section) -> Markup:
         match block:
             case Table():
-                return self._table(block, section)
+                return self.table(block, section)
             case Lines():
-                return self._lines(block)
+                return self.lines(block)
             case Code():
                 return self._code(block)
             case Notice():
@@ -169,7 +170,8 @@ class Html:
         head = [element("h3", notice.title)] if notice.title else []
         return element("div", *head, *(element("p", one) for one in lines), class_=look)
 
-    def _lines(self, lines: Lines) -> Markup:
+    def lines(self, lines: Lines) -> Markup:
+        """Return statements."""
         said = [self._line(one) for one in lines.items]
         if lines.is_quiet or not lines.is_list:
             return Markup("").join(element("p", one, class_="noted" if lines.is_quiet else None) for one in said)
@@ -181,24 +183,31 @@ class Html:
         return _joined([self.cell(one) for one in _every(cells)], " ")
 
     # ------------------------------------------------------------------ tables
-    def _table(self, table: Table, section: Section) -> Markup:
+    def table(self, table: Table, section: Section | None = None) -> Markup:
+        """Return a table, or what is said in the place of one without rows.
+
+        Args:
+            table: The table; it has a name where it is in no section.
+            section: What names it.
+        """
         if not table.rows:
             return element("p", _prose(table.if_empty), class_="quiet") if table.if_empty else Markup()
-        by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in _every(cells))
         places = [place for place, column in enumerate(table.columns) if not column.is_long]
         columns = [table.columns[place] for place in places]
+        by_ends = [has_wide_interval(cell for row in table.rows for cell in _every(row[place])) for place in places]
         rows = (
-            self._row([row[place] for place in places], columns, by_ends=by_ends, is_compact=table.is_compact)
-            for row in table.rows
+            self._row([row[place] for place in places], columns, table, at, by_ends=by_ends)
+            for at, row in enumerate(table.rows)
         )
         caption = [element("caption", _prose(table.caption))] if table.caption else []
         head = element("thead", *self._heads(columns)) if any(one.name for one in columns) else Markup()
         body = element("tbody", *rows)
         is_facing = any(one.group for one in columns)
         look = "facing" if is_facing else "compact low" if table.is_compact else "cards"
+        look += {"": "", "ranking": " ranking", "untried": " ranking pencil"}[table.look]
         whole = element("table", *caption, head, body, class_=look)
-        name = table.name or ("" if section.title else table.caption or "Table")
-        named = {"aria_label": name} if name else {"aria_labelledby": section.key}
+        name = table.name or ("" if section and section.title else table.caption or "Table")
+        named = {"aria_label": name} if name or not section else {"aria_labelledby": section.key}
         role = "region" if name else "group"  # two landmarks of one name would say the same
         return element("div", whole, class_="scroll", role=role, **named, tabindex="0")
 
@@ -217,9 +226,9 @@ class Html:
         yield element("tr", *(self._head(one) for one in columns if one.group))
 
     def _head(self, column: Column, rows: int | None = None) -> Markup:
-        if not column.name:
-            return element("td")
         words: str = with_unit(column)
+        if not words:
+            return element("td")
         words = element("span", words, class_="sr") if column.is_drawn else words
         words = words + draw_range_axis(column.axis) if column.axis else words
         words = self.cell(replace(column.sort, words=words)) if column.sort else words
@@ -227,19 +236,31 @@ class Html:
             words = element("span", words, class_="measured-tag" if column.name == "measured" else "predicted-tag")
         return element("th", words, scope="col", class_=_look(column), rowspan=rows, aria_sort=column.order or None)
 
-    def _row(self, row: Sequence[Cells], columns: Sequence[Column], *, by_ends: bool, is_compact: bool) -> Markup:
+    def _row(
+        self, row: Sequence[Cells], columns: Sequence[Column], table: Table, at: int, *, by_ends: Sequence[bool]
+    ) -> Markup:
         shown = []
         for place, (cells, column) in enumerate(zip(row, columns, strict=True)):
-            inside = self.cells(cells, by_ends=by_ends, scale=column.scale, named=column.name)
+            inside = self._choices_of(cells) if column.look == "choices" else Markup()
+            named = f"{column.name} {table.source or ''}"
+            inside = inside or self.cells(cells, by_ends=by_ends[place], scale=column.scale, named=named)
             source = next((one.source for one in _every(cells) if isinstance(one, Quantity)), None)
-            look = " ".join(filter(None, (_look(column), source))) or None
-            if place:
-                is_labelled = column.name and not (is_compact or column.is_drawn or column.is_minor)  # on a phone
-                shown.append(element("td", inside, class_=look, data_label=column.name if is_labelled else None))
+            is_one = column.look == "degree" and cells == "1"
+            look = " ".join(filter(None, (_look(column), source, "one" if is_one else ""))) or None
+            if place or column.look:
+                is_hidden = column.is_drawn or column.is_minor or table.is_compact or column.look in ("rank", "choices")
+                label = "" if is_hidden else with_unit(column)  # a phone has no heads
+                shown.append(element("td", inside, class_=look, data_label=label or None))
             else:
                 shown.append(element("th", inside, scope="row", class_=look))
         is_sum = bool(row) and isinstance(row[0], Strong)
-        return element("tr", *shown, class_="whole" if is_sum else None)
+        mark = "best" if at == table.best_row else "whole" if is_sum else None
+        trial = table.trials[at] if table.trials else None
+        return element("tr", *shown, class_=mark, data_trial=None if trial is None else str(trial))
+
+    def _choices_of(self, cells: Cells) -> Markup:
+        """Return chips behind each other."""
+        return element("span", _joined([self.cell(one) for one in _every(cells)], " "), class_="chips")
 
     def _matrix(self, matrix: Matrix, section: Section) -> Markup:
         ends = range(len(matrix.cells))
@@ -272,7 +293,7 @@ class Html:
         shown = [self.cell(one, by_ends=by_ends, scale=scale, named=named) for one in _every(cells)]
         return _joined(shown, Markup("<br>"))
 
-    def cell(  # one line for each kind
+    def cell(  # noqa: PLR0912 -- one line for each kind
         self, cell: Cell, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = ""
     ) -> Markup:
         """Return one cell; args as of ``terminal.text_of``."""
@@ -292,7 +313,12 @@ class Html:
             case State():
                 return element("span", plain(cell.word), class_=f"state {cell.look or cell.word}")
             case Link():
-                return element("a", cell.words, href=self._address(cell), id=cell.key or None)
+                more = {"title": cell.says or None, "data_swap": cell.swaps or None}
+                return element("a", cell.words, href=self.address(cell), id=cell.key or None, **more)
+            case Rank():
+                tied = element("span", " tied with the first,", class_="sr")
+                mark = element("span", "=", tied, class_="tie-mark", title="not distinguishable from rank 1")
+                return (mark if cell.is_tied else Markup()) + str(cell.place)
             case Quiet() | Strong():
                 is_strong = isinstance(cell, Strong)
                 return element("strong" if is_strong else "span", cell.words, class_=None if is_strong else "quiet")
@@ -322,9 +348,11 @@ class Html:
         pressed = element("button", button.words, aria_label=button.says)
         return element("form", *carried, pressed, method="post", action=f"{self._root}/{quote(button.path)}")
 
-    def _address(self, link: Link) -> str:
+    def address(self, link: Link) -> str:
+        """Return where a link leads to."""
         path = "/".join([link.kind, *([quote(link.id, safe="")] if link.id else [])])
-        return f"{self._root}/{path}{'?' * bool(link.query)}{urlencode(link.query)}{'#' * bool(link.part)}{link.part}"
+        query = urlencode(link.query, safe=",:")
+        return f"{self._root}/{path}{'?' * bool(query)}{query}{'#' * bool(link.part)}{link.part}"
 
     # ------------------------------------------------------------------ the same, otherwise
     def _choices(self, choices: Choices) -> Markup:
@@ -334,12 +362,12 @@ class Html:
     def _choice(self, link: Link, *, is_chosen: bool) -> Markup:
         current = "true" if is_chosen else None
         return element(
-            "li", element("a", link.words, href=self._address(link), id=link.key or None, aria_current=current)
+            "li", element("a", link.words, href=self.address(link), id=link.key or None, aria_current=current)
         )
 
     def _pager(self, pager: Pager) -> Markup:
         both = (("prev", pager.newer), ("next", pager.older))
-        links = [element("a", one.words, rel=rel, href=self._address(one)) for rel, one in both if one]
+        links = [element("a", one.words, rel=rel, href=self.address(one)) for rel, one in both if one]
         return element("nav", *links, class_="pages", aria_label="Pages") if links else Markup()
 
     # ------------------------------------------------------------------ days
@@ -374,7 +402,7 @@ class Html:
         inside, look = element("span", said, class_="sr"), f"night {word}"
         if link is None:
             return element("span", inside, class_=look, title=said)
-        return element("a", inside, class_=look, href=self._address(link), title=said, id=f"night-{day}")
+        return element("a", inside, class_=look, href=self.address(link), title=said, id=f"night-{day}")
 
 
 def _drawn(chart: Plot | Intervals | Stacks | Shares | Topology) -> Markup:
@@ -398,10 +426,11 @@ def _prose(text: str) -> Markup:
 
 def _look(column: Column) -> str | None:
     looks = {
-        "number": column.is_number and not column.is_drawn,
+        "number": column.is_number and not column.is_drawn and column.look not in ("degree", "choices"),
         "plot": column.is_drawn,
-        "wrap": column.may_wrap,
+        "wrap": column.may_wrap or column.look == "choices",
         "hide-narrow": column.is_minor,
+        {"degree": "deg", "rank": "rankno"}.get(column.look, column.look): column.look not in ("", "choices"),
     }
     return " ".join(look for look, is_so in looks.items() if is_so) or None
 

@@ -19,8 +19,8 @@ from autotuner.report.report import (
     Table,
 )
 from autotuner.report.scale import Scale
-from autotuner.report.terminal import line_of, text_of
-from autotuner.report.words import plain, sentence, with_group
+from autotuner.report.terminal import every, line_of, text_of
+from autotuner.report.words import has_wide_interval, plain, sentence, with_group
 
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 """Characters that Markdown or the HTML in it would read as more than themselves."""
@@ -89,15 +89,20 @@ def _figures(block: Block) -> Sequence[Figure]:
 
 def _table(table: Table) -> Iterator[str]:
     shown = table.told
+    by_ends = {at: has_wide_interval(cell for row in table.rows for cell in every(row[at])) for at, _ in shown}
     yield f"| {' | '.join(_plain(' '.join(with_group(one).split())) for _, one in shown)} |"
     yield f"| {' | '.join('--:' if one.is_number else '---' for _, one in shown)} |"
     for row in table.rows:
-        yield f"| {' | '.join(_cells(row[place], scale=one.scale, named=one.name) for place, one in shown)} |"
+        texts = (
+            _cells(row[at], by_ends=by_ends[at], scale=one.scale, named=f"{one.name} {table.source or ''}")
+            for at, one in shown
+        )
+        yield f"| {' | '.join(texts)} |"
 
 
-def _cells(cells: Cells, *, scale: Scale | None = None, named: str = "") -> str:
-    every = cells if isinstance(cells, tuple) else (cells,)
-    return " · ".join(_plain(text_of(one, scale=scale, named=named)) for one in every)
+def _cells(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = None, named: str = "") -> str:
+    those = cells if isinstance(cells, tuple) else (cells,)
+    return " · ".join(_plain(text_of(one, by_ends=by_ends, scale=scale, named=named)) for one in those)
 
 
 def _summary(cells: Cells) -> str:

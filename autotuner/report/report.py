@@ -100,6 +100,10 @@ class Link:
     """What the page is asked for: ``{"state": "dead"}``."""
     part: str = ""
     """Key of the section that it leads to; empty: the page."""
+    says: str = ""
+    """What a pointer is told."""
+    swaps: str = ""
+    """Piece of the page that a script replaces where it is followed; empty: it leads to a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,15 @@ class Swatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """A place in a ranking."""
+
+    place: int
+    is_tied: bool = False
+    """It cannot be told from the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
     """A layout in the words of the command line, to be copied."""
 
@@ -162,6 +175,7 @@ Cell: TypeAlias = (
     | Chip
     | Swatch
     | Words
+    | Rank
     | Layout
     | CellPicture
     | Button
@@ -210,6 +224,8 @@ class Column:
     """What its pictures share; its marks stand in the head."""
     is_action: bool = False
     """Its cells are buttons; a terminal leaves it out."""
+    look: Literal["", "main", "rank", "trial", "degree", "choices"] = ""
+    """Degrees and choices are parts of a layout, which a terminal writes in words; the main columns stand out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,11 +241,22 @@ class Table:
     """What it holds, for screen readers; empty: what its section is called."""
     is_compact: bool = False
     """Its rows are low, and remain rows on a phone. A row whose first cell is ``Strong`` is the sum of the others."""
+    look: Literal["", "ranking", "untried"] = ""
+    trials: Sequence[int | None] = ()
+    """Number of the trial of each row, by which a brush finds it."""
+    best_row: int | None = None
+    """The row that stands out."""
+    source: Source | None = None
+    """What its caption says that its numbers are, so that they do not say so again."""
 
     @property
     def told(self) -> Sequence[tuple[int, Column]]:
         """Return the columns that words can say, with their places: neither pictures nor buttons."""
-        return [(place, one) for place, one in enumerate(self.columns) if not (one.is_drawn or one.is_action)]
+        return [
+            (place, one)
+            for place, one in enumerate(self.columns)
+            if not (one.is_drawn or one.is_action or one.look in ("degree", "choices"))
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

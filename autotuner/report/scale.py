@@ -29,17 +29,21 @@ class Scale:
     """Digits behind the point."""
 
     @classmethod
-    def around(cls, unit: str, values: Iterable[float | None]) -> Scale:
+    def around(cls, unit: str, values: Iterable[float | None], *, are_parts: bool = False) -> Scale:
         """Return the unit of which the largest value has one, with three digits of that value.
 
-        Times have a digit more: the shortest part of a step is still to be seen beside the longest.
+        Args:
+            unit: The base unit.
+            values: Of the column.
+            are_parts: They are seconds of parts of a step, of which the shortest shall be seen beside the longest: they
+                have a digit more.
         """
         known = [abs(value) for value in values if value is not None and math.isfinite(value)]
         most = max(known, default=1.0)
         scales = _SCALES.get(unit, ((1.0, ""),))
         factor, name = next((one for one in scales if most >= one[0]), scales[-1])
         digits = 2 if most <= 0 else min(4, max(0, 2 - math.floor(math.log10(most / factor))))
-        if unit == "s":
+        if are_parts:
             digits = 2 if most >= 10 * factor else 3
         return cls(factor=factor, unit=name, decimals=digits)
 

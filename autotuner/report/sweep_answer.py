@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Weight
@@ -167,7 +167,7 @@ def _why(why: Why | None) -> Lines:
 
 
 # ------------------------------------------------------------------ the front
-_UNITS: dict[Metric, Unit] = {
+METRIC_UNITS: Mapping[Metric, Unit] = {
     Metric.MFU: "share",
     Metric.ROBUSTNESS: "share",
     Metric.TOKENS_PER_S: "tokens/s",
@@ -214,7 +214,7 @@ def _cells_of(point: FrontPoint, metrics: Sequence[Metric], source: Source | Non
     yield (link, *marks)
     yield (Layout.parse(point.label), Quiet(sentence("; ".join(point.why))))
     for metric, value in zip(metrics, point.values, strict=True):
-        yield Quantity(value=value, unit=_UNITS.get(metric, ""), source=source)
+        yield Quantity(value=value, unit=METRIC_UNITS.get(metric, ""), source=source)
     yield Quantity(value=point.volume_share, unit="share")
 
 

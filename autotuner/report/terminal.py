@@ -31,6 +31,7 @@ from autotuner.report.report import (
     Picture,
     Quantity,
     Quiet,
+    Rank,
     Report,
     Section,
     State,
@@ -147,6 +148,8 @@ def text_of(
             return cell.words
         case Words():
             return cell.text
+        case Rank():
+            return f"{cell.place}{'=' if cell.is_tied else ''}"
     return str(cell)
 
 
@@ -164,29 +167,27 @@ def beside(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = N
 
 
 def _table(table: Table) -> RenderableType:
-    by_ends = has_wide_interval(cell for row in table.rows for cells in row for cell in every(cells))
-    at = next((place for place, cells in enumerate(table.rows[0]) if isinstance(every(cells)[0], Layout)), None)
+    columns = [replace(column, name=with_group(column)) for _, column in table.told]
+    cells = [[row[place] for place, _ in table.told] for row in table.rows]
+    texts = list(zip(*(_texts(cells, place, one, table) for place, one in enumerate(columns)), strict=True))
+    at = next((place for place, one in enumerate(cells[0]) if isinstance(every(one)[0], Layout)), None)
     if at is None:
-        shown = table.told
-        grid = plain_table(*(replace(column, name=with_group(column)) for _, column in shown))
-        for row in table.rows:
-            grid.add_row(
-                *(beside(row[at], by_ends=by_ends, scale=column.scale, named=column.name) for at, column in shown)
-            )
+        grid = plain_table(*columns)
+        for text in texts:
+            grid.add_row(*text)
         return grid
     rows = []
-    for row in table.rows:
+    for row, text in zip(cells, texts, strict=True):
         layout, *remarks = map(text_of, every(row[at]))
-        keys, cells = row[:at], row[at + 1 :]
-        rows.append(
-            LayoutRow(
-                keys=tuple(beside(one, by_ends=by_ends) for one in keys),
-                layout=layout,
-                remarks=tuple(remarks),
-                cells=tuple(beside(one, by_ends=by_ends) for one in cells),
-            )
-        )
-    return LayoutTable(keys=tuple(table.columns[:at]), heads=tuple(table.columns[at + 1 :]), rows=rows)
+        rows.append(LayoutRow(keys=text[:at], layout=layout, remarks=tuple(remarks), cells=text[at + 1 :]))
+    return LayoutTable(keys=tuple(columns[:at]), heads=tuple(columns[at + 1 :]), rows=rows)
+
+
+def _texts(rows: Sequence[Sequence[Cells]], place: int, column: Column, table: Table) -> list[str]:
+    """Return the cells of a column, with one notation of intervals."""
+    cells, named = [row[place] for row in rows], f"{column.name} {table.source or ''}"
+    by_ends = has_wide_interval(one for those in cells for one in every(those))
+    return [beside(one, by_ends=by_ends, scale=column.scale, named=named) for one in cells]
 
 
 # ------------------------------------------------------------------ tables
@@ -260,13 +261,15 @@ class LayoutTable:
 
     def _above_cells(self) -> Grid:
         table = plain_table(*self.keys)
-        columns = [_column(head) for head in self.heads]
-        names = tuple(column.name for column in columns)
-        widths = _widths([names, *(row.cells for row in self.rows)])
+        kept = [place for place, head in enumerate(map(_column, self.heads)) if not head.is_minor]
+        columns = [_column(self.heads[place]) for place in kept]
+        lines = [[row.cells[place] for place in kept] if row.cells else [] for row in self.rows]
+        names = [column.name for column in columns]
+        widths = _widths([names, *lines])
         heads = [_cells(names, columns, widths)] if columns else []
         table.add_column(Group("layout", *heads), overflow="fold")
-        for row in self.rows:
-            cells = [_cells(row.cells, columns, widths)] if any(row.cells) else []
+        for row, line in zip(self.rows, lines, strict=True):
+            cells = [_cells(line, columns, widths)] if any(line) else []
             table.add_row(*row.keys, Group(self._name(row), *cells))
         return table
 

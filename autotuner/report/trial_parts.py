@@ -113,7 +113,7 @@ def _side(step: StepParts, name: str, whole: Spread, *, is_measured: bool) -> St
 
 def _parts_table(step: StepParts, source: Source) -> Table:
     is_measured = step.measured_s is not None
-    scale = Scale.around("s", [max(step.predicted_s, step.measured_s or 0.0)])
+    scale = Scale.around("s", [max(step.predicted_s, step.measured_s or 0.0)], are_parts=True)
     beside = (
         (Column("Difference", scale=scale), Column("Difference, drawn", is_drawn=True, is_minor=True))
         if is_measured

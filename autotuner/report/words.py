@@ -51,7 +51,7 @@ def quantity(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
         return number
     if not spread.startswith("±"):
         return f"{number}, {spread}"
-    if given.unit != "share":
+    if given.unit != "share" or scale is not None:
         return f"{number} {spread}"
     return f"{number.removesuffix(' %')} {spread} %"
 
@@ -64,6 +64,8 @@ def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
     number = scale(value, is_signed=given.unit == "signed_s") if scale else _number(value, given)
     if low is None or high is None:
         return number, ""
+    if scale is not None:
+        return number, _scaled_interval(given, value, low, high, scale, by_ends=by_ends)
     if given.unit == "signed_share":
         return number, f"{_number(low, given)} to {_number(high, given)}"
     relative = _relative(value, low)
@@ -74,6 +76,17 @@ def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
     if is_wide(relative):
         return number, f"{_number(low, given)} to {_number(high, given)}"
     return number, f"± {percent(relative)}"
+
+
+def _scaled_interval(
+    given: Quantity, value: float, low: float, high: float, scale: Scale, *, by_ends: bool | None
+) -> str:
+    relative = _relative(value, low)
+    if is_wide(relative) if by_ends is None else by_ends:
+        return f"{scale(low)} to {scale(high)}"
+    if given.unit != "share":
+        return f"± {percent(relative)}"
+    return f"± {scale(value * relative if given.source == 'predicted' else high - value)}"
 
 
 def _number(value: float, of: Quantity) -> str:

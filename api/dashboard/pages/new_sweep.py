@@ -17,7 +17,6 @@ from api.dashboard.new_sweep.given import CATALOG, Given
 from api.dashboard.new_sweep.inputs import AXES, BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
 from api.dashboard.new_sweep.said import Said, said
 from api.dashboard.render import page
-from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
 from api.dependencies import AppOf, CallerOf
 from api.edge.auth import needs
@@ -29,6 +28,7 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation import SCENARIOS
+from autotuner.report.link_faults import slow_links
 from autotuner.search.space.trainers import trial_rules
 from autotuner.service.build import App
 
@@ -194,8 +194,7 @@ def _answer(request: Request, caller: Caller, found: Checked, *, is_whole: bool 
         "limit_bytes": None if found.shown is None else found.shown.trial_job.cluster.accelerator.memory_bytes,
         "model_facts": model,
         "cluster_facts": cluster,
-        "links": () if found.shown is None else LinkRow.of_all(found.shown.job.cluster.link_health),
-        "trace": None if found.shown is None else trace_view(found.shown.fault_trace, _STRIP),
+        "links": None if found.shown is None else slow_links(found.shown, _STRIP),
         "axes": AXES,
         "suits": _suits(found),
         "may_run": caller.scope.covers(Scope.RUN),

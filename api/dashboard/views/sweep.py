@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -11,24 +11,26 @@ from markupsafe import Markup
 
 from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.choice_grid import HeatView
-from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.metric_front import MetricFrontView
-from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
+from api.dashboard.views.ranking import asked_of, taken_along
 from api.dashboard.words import engine, source
 from api.schemas.sweeps import SweepDetail
-from api.schemas.trials import TrialDetail, TrialView
 from autotuner.core.access import Caller
+from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
 from autotuner.report.charts import Parallel
 from autotuner.report.html import Html
+from autotuner.report.link_faults import slow_links
 from autotuner.report.parallel import brushes
-from autotuner.report.report import Report
+from autotuner.report.ranking import ranking
+from autotuner.report.report import Lines, Link, Report, Section
 from autotuner.report.sweep import charts_report
 from autotuner.report.sweep_answer import answer_report, foreseen_report
 from autotuner.report.sweep_charts import CloudPoint
+from autotuner.report.sweep_trials import compared, ended, run_again, under_way
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
@@ -36,16 +38,8 @@ from autotuner.search.results.sensitivity import Choices, Grid, grid, mattered, 
 from autotuner.search.results.sweep_answer import Answer, answer
 from autotuner.search.results.trial_table import TableRow
 from autotuner.search.sweep_tables import SweepTrials
-from autotuner.search.text.sentences import EMULATED
+from autotuner.search.sweeps.challenge import findings
 from autotuner.service.build import App
-
-_MOST_FAILURES = 20
-"""Trials of a cause that are listed with their logs."""
-
-_MOST_UNRANKED = 50
-
-_STRIP = 620
-"""Pixels of the fault trace."""
 
 Kind = Literal["measured", "simulated", "estimated"]
 
@@ -65,13 +59,25 @@ class SweepLook:
     # ---------------------------------------------------------------- what templates are given
     def of_ranking(self) -> Mapping[str, Any]:
         """For the ranking alone."""
-        table = self.ranking
+        asked, problem = asked_of(self.address, self.sweep.id, is_untried=self._is_untried)
+        link = Permalink.of_sweep(self.sweep)
+        found = ranking(
+            self.sweep.request,
+            self._untried() if asked.is_untried else self._ranked,
+            source=self._kind,
+            asked=asked,
+            best=self._ranked[0] if self._ranked else None,
+            explored=lambda row: Link("explore", "explore", query=link.with_layout(row.layout).asked),
+        )
         return {
-            "ranking": table,
+            "ranking": found,
+            "problem": problem,
+            "address": self.address,
+            "csv": taken_along(asked, "table.csv"),
+            "json": taken_along(asked, "table", limit=10_000),
             "sweep_id": self.sweep.id,
+            "is_untried": asked.is_untried,
             "is_finished": self.sweep.state.is_finished,
-            "page_size": PAGE,
-            "not_validated": self._is_not_validated,
         }
 
     def of_pictures(self, *, with_predicted: bool = False) -> Mapping[str, Any]:
@@ -119,6 +125,7 @@ class SweepLook:
             with_predicted: What is predicted of the space is shown, too, which may have to be worked out first; else
                 it is shown where it is known.
         """
+        detail = SweepDetail.of_sweep(self.app, self.sweep)
         return {
             **self.of_ranking(),
             **self.of_pictures(with_predicted=with_predicted),
@@ -126,18 +133,16 @@ class SweepLook:
             **self.of_front(),
             **self._of_answer(),
             **self._of_trials(),
-            "sweep": SweepDetail.of_sweep(self.app, self.sweep),
+            "sweep": detail,
+            "caveats": _caveats(detail.caveats),
             "source": source(self.sweep.request),
             "engine": engine(self.sweep.request.runs_on.engine, self.sweep.request.runs_on.queue),
             "may_change": self.caller.may_change(self.sweep.created_by),
             "why_not": self._why_not,
-            "noise": self._noise,
-            "emulated": EMULATED,
             "now": self.app.clock.now(),
             "is_partial": not with_predicted and not self.app.sweep_tables.knows(self.sweep),
             "refused": "",
-            "trace": trace_view(self.sweep.request.fault_trace, _STRIP),
-            "links": LinkRow.of_all(self.sweep.request.job.cluster.link_health),
+            "links": slow_links(self.sweep.request),
         }
 
     # ---------------------------------------------------------------- trials
@@ -158,41 +163,17 @@ class SweepLook:
         return "estimated" if self.sweep.request.trial_cluster else source(self.sweep.request)
 
     def _of_trials(self) -> Mapping[str, Any]:
-        unranked = [trial for trial in self._trials if _ended_otherwise(trial)]
-        groups = self._failures
+        started = [trial for trial in self._trials if trial.state in (TrialState.RUNNING, TrialState.WAITING)]
+        started = [self.app.store.get_trial(trial.id) for trial in started]  # those that are kept have no steps
+        queued = [trial for trial in self._trials if trial.state is TrialState.QUEUED]
+        request, ran = self.sweep.request, source(self.sweep.request)
+        found = ChallengeFindings() if request.challenge is None else findings(request, self._trials)
         return {
-            "running": [TrialDetail.of(self.app.store.get_trial(trial.id)) for trial in self._started],
-            "queued": [TrialView.of(trial) for trial in self._in(TrialState.QUEUED)],
-            "repeats": [TrialView.of(trial) for trial in self._trials if _told_apart(trial)],
-            "failures": groups,
-            "shown_failures": _MOST_FAILURES,
-            "logs": self._logs(groups),
-            "unranked": [TrialDetail.of(trial) for trial in unranked[:_MOST_UNRANKED]],
-            "unranked_total": len(unranked),
-            "has_ended": bool(groups or unranked),
+            "under_way": under_way([*started, *queued], ran, self.app.clock.now()),
+            "ended": ended(self._failures, self._trials, self.sweep.id),
+            "compared": compared(request, found, self._trials, ran),
+            "again": run_again(self._trials, ran),
         }
-
-    @property
-    def _started(self) -> Iterable[Trial]:
-        return (trial for trial in self._trials if trial.state in (TrialState.RUNNING, TrialState.WAITING))
-
-    def _in(self, state: TrialState) -> Iterable[Trial]:
-        return (trial for trial in self._trials if trial.state is state)
-
-    def _logs(self, groups: Iterable[FailureGroup]) -> Mapping[str, str]:
-        """Logs of the trials that are listed."""
-        shown = {one.trial_id for group in groups for one in group.trials[:_MOST_FAILURES]}
-        return {trial.id: trial.failure.log_tail for trial in self._trials if trial.id in shown and trial.failure}
-
-    @property
-    def _noise(self) -> float | None:
-        """By how much equal runs differed, at most."""
-        floors = [trial.measurement.noise_floor for trial in self._trials if trial.measurement]
-        return max((floor for floor in floors if floor is not None), default=None)
-
-    @property
-    def _is_not_validated(self) -> bool:
-        return any(not trial.prediction.validated for trial in self._trials if trial.is_ranked)
 
     @property
     def _why_not(self) -> str:
@@ -215,29 +196,17 @@ class SweepLook:
         except (TooCostly, Busy, InvalidInput):  # the page is worth more than what it could foresee
             return ()
 
-    @cached_property
-    def ranking(self) -> Ranking:
-        """The table: those that were asked for; as long as nothing has a rank, what is predicted."""
+    @property
+    def _is_untried(self) -> bool:
+        """Whether the ranking shows what is predicted: it was asked for, or nothing has a rank yet."""
         asked = self.address.get("rows")
-        rows_of: RowsOf = "untried" if asked == "untried" or (not asked and not self._ranked) else "ranked"
-        every = self._untried() if rows_of == "untried" else self._ranked
-        best = self._ranked[0] if self._ranked else None
-        link = Permalink.of_sweep(self.sweep)
-        return ranking(
-            self.sweep.request,
-            every,
-            self.address,
-            rows_of=rows_of,
-            kind=self._kind,
-            best=best,
-            explored=lambda layout: self.root + link.with_layout(layout).to("/explore"),
-        )
+        return asked == "untried" or (not asked and not self._ranked)
 
     # ---------------------------------------------------------------- results
     def _of_answer(self) -> Mapping[str, Any]:
         found = self._answer
         ids = [row.trial.id for row in self._ranked[:2] if row.trial]
-        foreseen = None if found or self.ranking.rows_of != "untried" else next(iter(self._untried()), None)
+        foreseen = None if found or not self._is_untried else next(iter(self._untried()), None)
         limit_bytes = float(self.sweep.request.trial_job.cluster.accelerator.memory_bytes)
         is_finished = self.sweep.state.is_finished
         card: Report | None = None
@@ -315,11 +284,7 @@ class SweepLook:
         ]
 
 
-def _told_apart(trial: Trial) -> bool:
-    """Whether it is listed with what it is compared with, and not among those that ended without a rank."""
-    return trial.repeats is not None and trial.measurement is not None
-
-
-def _ended_otherwise(trial: Trial) -> bool:
-    """Whether it ended without a rank, and did not die."""
-    return trial.state.finished and not trial.is_ranked and trial.failure is None and not _told_apart(trial)
+def _caveats(sentences: Sequence[str]) -> Section | None:
+    if not sentences:
+        return None
+    return Section(title="Of the predictions", id="caveats", blocks=(Lines(items=sentences),))

@@ -1,0 +1,314 @@
+"""The trials of a sweep beside its ranking: those under way, those that ended without a rank, those that ran again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from autotuner.core.comparison import ChallengeFindings, RunGroup
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial, TrialState
+from autotuner.report.report import (
+    Block,
+    Cells,
+    Code,
+    Column,
+    Folded,
+    Lines,
+    Link,
+    Quantity,
+    Quiet,
+    Section,
+    Source,
+    State,
+    Table,
+    Words,
+    predicted,
+)
+from autotuner.report.words import counted, sentence
+from autotuner.search.results.failures import FailureGroup
+from autotuner.search.text.trials import (
+    findings_in_words,
+    job_in_words,
+    latest,
+    unranked_in_words,
+    waiting_in_words,
+)
+
+_MOST_FAILURES = 20
+"""Trials of a cause that are listed with their logs."""
+
+_MOST_UNRANKED = 50
+
+
+# ---------------------------------------------------------------- under way
+def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | None:
+    """Return the trials that run, wait for devices or are queued; None where there is none.
+
+    Args:
+        trials: With their steps.
+        source: What figures of the sweep's trials are called.
+        now: Epoch seconds.
+    """
+    columns = (
+        Column("trial", is_number=False),
+        Column("state", is_number=False),
+        Column("layout", is_number=False, may_wrap=True),
+        Column("progress", is_number=False, may_wrap=True),
+        Column("predicted MFU"),
+        Column("so far"),
+    )
+    rows: list[Sequence[Cells]] = [
+        (_link(one), State(one.state), one.layout, _stands(one, now), _predicted_mfu(one), _so_far(one, source))
+        for one in trials
+    ]
+    if not rows:
+        return None
+    return Section(title="Under way", id="running", blocks=(Table(columns=columns, rows=rows),))
+
+
+def _stands(trial: Trial, now: float) -> str:
+    """Return which step a trial is at, or what it waits for."""
+    said = []
+    if trial.steps:
+        said.append(f"step {len(trial.steps)}, {'warming up' if trial.steps[-1].is_warmup else 'measuring'}")
+    if trial.waiting:
+        said.append(waiting_in_words(trial.waiting, trial.jobs, now))
+    elif job := latest(trial.jobs):
+        said.append(job_in_words(job, now))
+    elif not trial.steps and trial.state is TrialState.RUNNING:
+        said.append("starting")
+    said += [f"attempt {trial.attempts}"] if trial.attempts > 1 else []
+    said += [f"runs trial {trial.repeats} again"] if trial.repeats is not None else []
+    return ", ".join(said)
+
+
+def _so_far(trial: Trial, source: Source) -> Cells:
+    if not trial.steps:
+        return None
+    step = trial.steps[-1]
+    if trial.scaled:
+        return (Quantity(value=step.step_time_s, unit="s", source=source), Quiet("a step of its proxy trial"))
+    return Quantity(value=step.mfu, unit="share", source=source)
+
+
+# ---------------------------------------------------------------- ended without a rank
+def ended(groups: Sequence[FailureGroup], trials: Sequence[Trial], sweep_id: str) -> Section | None:
+    """Return what failed, by cause, and what else ended without a rank; None where every trial has one.
+
+    Args:
+        groups: Trials that died, by cause.
+        trials: All trials of the sweep.
+        sweep_id: Of the sweep.
+    """
+    others = [one for one in trials if _ended_otherwise(one)]
+    if not groups and not others:
+        return None
+    blocks = [*_failed(groups, trials), *(_others(others, sweep_id, is_open=not groups) if others else [])]
+    return Section(title="Ended without a rank", id="ended", blocks=blocks)
+
+
+def _ended_otherwise(trial: Trial) -> bool:
+    """Return whether it ended without a rank, and neither died nor repeats another that it is compared with."""
+    return trial.state.finished and not trial.is_ranked and trial.failure is None and not is_repeat(trial)
+
+
+def is_repeat(trial: Trial) -> bool:
+    """Return whether a trial ran a layout again and measured it."""
+    return trial.repeats is not None and trial.measurement is not None
+
+
+def _failed(groups: Sequence[FailureGroup], trials: Sequence[Trial]) -> Iterator[Block]:
+    if not groups:
+        return
+    columns = (
+        Column("cause", is_number=False),
+        Column("trials"),
+        Column("in common", is_number=False, may_wrap=True),
+        Column("to do", is_number=False, may_wrap=True),
+    )
+    rows: list[Sequence[Cells]] = [
+        (State(group.cause, "failed"), str(len(group.trials)), _shared(group), _way_out(group)) for group in groups
+    ]
+    yield Table(columns=columns, rows=rows)
+    logs = {one.id: one.failure.log_tail for one in trials if one.failure is not None}
+    for place, group in enumerate(groups, 1):
+        yield _logs(group, logs, place)
+
+
+def _shared(group: FailureGroup) -> str:
+    num = len(group.trials)
+    said = [
+        f"{one.num_failed} of {num} have {one.said}, {one.num_ran} of the {group.num_ran} that ran"
+        for one in group.shared
+    ]
+    said = [*([group.deciding] if group.deciding else []), *said] or [group.trials[0].message]
+    return " ".join(map(sentence, said))
+
+
+def _way_out(group: FailureGroup) -> Cells:
+    words, trial_id = sentence(group.way_out.sentence), group.way_out.trial_id
+    return (words, Link(f"Trial {group.way_out.number}", "trials", trial_id)) if trial_id else words
+
+
+def _logs(group: FailureGroup, logs: Mapping[str, str], place: int) -> Folded:
+    num, head = len(group.trials), group.trials[:_MOST_FAILURES]
+    which = "the trial with its log" if num == 1 else f"the {num} trials with their logs"
+    inside: list[Block] = []
+    for one in head:
+        log = logs.get(one.trial_id, "")
+        link = Link(f"trial {one.number}", "trials", one.trial_id, part="log" if log else "")
+        inside.append(Lines(items=((link, one.message),), is_list=False))
+        if log:
+            of_rank = "" if one.rank is None else f" of rank {one.rank}"
+            inside.append(
+                Folded(
+                    summary=f"Log{of_rank}", id=f"log-{one.trial_id}", blocks=(Code(log, id=f"lines-{one.trial_id}"),)
+                )
+            )
+    if rest := group.trials[_MOST_FAILURES:]:
+        inside.append(Lines(items=(("And", *(Link(str(one.number), "trials", one.trial_id) for one in rest)),)))
+    return Folded(summary=f"{group.cause}: {which}", id=f"failed-{place}", blocks=inside)
+
+
+def _others(trials: Sequence[Trial], sweep_id: str, *, is_open: bool) -> Iterator[Block]:
+    blocks: list[Block] = [trials_table(trials[:_MOST_UNRANKED])]
+    if len(trials) > _MOST_UNRANKED:
+        all_of_them = Link("all as JSON", f"api/v1/sweeps/{sweep_id}/trials", query={"limit": 500})
+        blocks.append(Lines(items=((f"The first {_MOST_UNRANKED} of them;", all_of_them, "."),), is_quiet=True))
+    summary = f"{len(trials)} ended for another reason"
+    yield Folded(summary=summary, id="unranked", blocks=blocks, is_open=is_open)
+
+
+def trials_table(trials: Sequence[Trial], said: Mapping[str, str] | None = None) -> Table:
+    """Return trials with the reason why each has no rank.
+
+    Args:
+        trials: By number.
+        said: What else is known of a trial, by its id.
+    """
+    columns = (
+        Column("trial", is_number=False),
+        Column("state", is_number=False),
+        Column("layout", is_number=False, may_wrap=True),
+        Column("why", is_number=False, may_wrap=True),
+    )
+    known = said or {}
+    rows = [(_link(one), State(one.state), one.layout, why(one, known.get(one.id, "")) or None) for one in trials]
+    return Table(columns=columns, rows=rows, name="Trials without a rank")
+
+
+def why(trial: Trial, said: str = "") -> str:
+    """Return why a trial has no rank, or else what was last said of it; empty where nothing is known."""
+    if failure := trial.failure:
+        return f"{failure.kind}: {failure.message}"
+    if trial.stopped and trial.stopped.detail:
+        return trial.stopped.detail
+    if trial.state is TrialState.PRUNED:
+        return "its first steps were already too slow"
+    is_looked_at = trial.measurement is not None and trial.gate is None and bool(said)
+    return said if is_looked_at else unranked_in_words(trial) or said
+
+
+# ---------------------------------------------------------------- run again
+def run_again(trials: Sequence[Trial], source: Source) -> Section | None:
+    """Return the trials that ran the layout of another again; None where none did."""
+    found = [one for one in trials if is_repeat(one)]
+    return Section(title="Run again", id="again", blocks=(_repeats(found, source),)) if found else None
+
+
+def _repeats(trials: Sequence[Trial], source: Source) -> Table:
+    columns = (
+        Column("trial", is_number=False),
+        Column("state", is_number=False),
+        Column("layout", is_number=False, may_wrap=True),
+        Column("runs again", is_number=False),
+        Column(f"{source} MFU"),
+        Column("throughput"),
+        Column("step"),
+    )
+    rows: list[Sequence[Cells]] = []
+    for one in trials:
+        found = one.measurement
+        figures: Sequence[Cells] = (
+            Quantity(value=None if found is None else found.mfu, unit="share", source=source),
+            Quantity(value=None if found is None else found.tokens_per_s, unit="tokens/s", source=source),
+            Quantity(value=None if found is None else found.step_time_s, unit="s", source=source),
+        )
+        rows.append((_link(one), State(one.state), one.layout, f"trial {one.repeats}", *figures))
+    return Table(columns=columns, rows=rows, name="Trials that ran again", source=source)
+
+
+# ---------------------------------------------------------------- compared
+def compared(
+    request: SweepRequest, found: ChallengeFindings, trials: Sequence[Trial], source: Source
+) -> Section | None:
+    """Return what a sweep compares with a layout in use or a baseline; None where it compares nothing.
+
+    Args:
+        request: Of the sweep.
+        found: What its runs say until now.
+        trials: All of its trials.
+        source: What their figures are called.
+    """
+    challenge = request.challenge
+    if challenge is None:
+        return None
+    said = findings_in_words(found, is_simulated=source == "simulated")
+    nothing = (
+        "Nothing ran yet; the layout in use is measured first."
+        if challenge.incumbent
+        else "Nothing is compared yet; the best that is found runs again beside the baseline."
+    )
+    blocks: list[Block] = [Lines(items=[*map(sentence, said)] or [nothing], is_list=False)]
+    rows: list[Sequence[Cells]] = []
+    if baseline := challenge.baseline:
+        rates = tuple(rate for group in baseline for rate in group.rates)
+        mfu = sum(group.mfu for group in baseline) / len(baseline)
+        rows.append(_runs(f"Baseline of {counted(len(baseline), 'sitting')}", None, rates, mfu, source))
+    if found.runs:
+        rows.append(_group("In use, now" if challenge.incumbent else "Best found", found.measured, found.runs, source))
+    if found.challenger_runs:
+        rows.append(_group("Best found", found.challenger, found.challenger_runs, source))
+    if rows:
+        blocks.append(_runs_table(rows, source))
+    repeats = [one for one in trials if is_repeat(one)]
+    if repeats:
+        summary = f"{counted(len(repeats), 'run')} of layouts that had run before"
+        blocks.append(Folded(summary=summary, id="repeats", blocks=(_repeats(repeats, source),)))
+    return Section(title="Compared", id="compared", blocks=blocks)
+
+
+def _runs_table(rows: Sequence[Sequence[Cells]], source: Source) -> Table:
+    columns = (
+        Column("layout", is_number=False, may_wrap=True),
+        Column("runs"),
+        Column("mean MFU"),
+        Column("mean throughput"),
+        Column("least"),
+        Column("most"),
+    )
+    caption = "Every run of a layout that is compared; the one by which it was found to be the best is not among them."
+    return Table(columns=columns, rows=rows, caption=caption, source=source)
+
+
+def _group(name: str, layout: Layout | None, group: RunGroup, source: Source) -> Sequence[Cells]:
+    return _runs(name, layout, group.rates, group.mfu, source)
+
+
+def _runs(name: str, layout: Layout | None, rates: Sequence[float], mfu: float, source: Source) -> Sequence[Cells]:
+    mean, least, most = (
+        Quantity(value=value, unit="tokens/s", source=source)
+        for value in (sum(rates) / len(rates), min(rates), max(rates))
+    )
+    named: Cells = name if layout is None else (name, Words(str(layout)))
+    return (named, str(len(rates)), Quantity(value=mfu, unit="share", source=source), mean, least, most)
+
+
+def _link(trial: Trial) -> Link:
+    return Link(str(trial.number), "trials", trial.id, key=f"trial-{trial.id}")
+
+
+def _predicted_mfu(trial: Trial) -> Quantity:
+    prediction, own = trial.prediction, trial.prediction.precision_utilization
+    return predicted(prediction.mfu, "share", prediction.relative_error, prediction.mfu / own if own else None)
