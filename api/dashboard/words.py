@@ -6,11 +6,10 @@ import math
 from functools import lru_cache
 from typing import Literal, TypeGuard
 
-from api.schemas.trials import Estimated, RankedTrial, TrialView
+from api.schemas.trials import Estimated, TrialView
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import Prediction
@@ -26,47 +25,33 @@ from autotuner.search.text.sentences import (
     expected_seconds,
     fit_in_words,
     listed,
-    seconds_interval,
     size_in_words,
 )
-from autotuner.search.text.sentences import gate_in_words as gate
-from autotuner.search.text.sentences import percent as rounded
-from autotuner.search.text.trials import certainty, engine_in_words, latest, phases
+from autotuner.search.text.trials import engine_in_words, latest
 from autotuner.search.text.trials import has_own_peak as differs
 from autotuner.search.text.trials import job_in_words as job
 from autotuner.search.text.trials import waiting_in_words as waiting
 
 __all__ = [
-    "certainty",
     "compared_by",
     "date",
     "duration",
     "engine",
     "fit",
-    "gain",
-    "gate",
     "has_own_peak",
     "hours",
-    "in_all",
     "in_words",
     "job",
     "latest",
-    "more",
     "num_bytes",
     "percent",
-    "phases",
-    "phrase",
     "plain",
     "predicted_mfu",
     "predicted_seconds",
     "seconds",
-    "seconds_interval",
     "sentence",
-    "short",
     "size",
     "source",
-    "standing",
-    "tick",
     "token_rate",
     "waiting",
 ]
@@ -108,17 +93,6 @@ def compared_by(objective: Objective) -> str:
     return "" if objective == Objective(under_faults=objective.under_faults) else f"{ranked}{front}"
 
 
-def more(share: float) -> str:
-    """What comes on top: ``+18 %``, ``<1 %``."""
-    said = rounded(share)
-    return said if said.startswith("<") else f"+{said}"
-
-
-def tick(share: float) -> str:
-    """``40 %``: a round share, for an axis."""
-    return f"{100 * share:g} %"
-
-
 def seconds(value: float | None) -> str:
     """``512 ms``."""
     return format_seconds(value) if _known(value) else _UNKNOWN
@@ -135,23 +109,8 @@ def size(model: ModelSize | TransformerSpec) -> str:
 
 
 def token_rate(per_s: float | None) -> str:
-    """``104 ktoken/s``."""
-    return format_rate(per_s, "token/s") if _known(per_s) else _UNKNOWN
-
-
-def short(value: float | None) -> str:
-    """A number of three digits under a head that says its unit: ``58.0 k``, ``1.25 M``, ``812``."""
-    if not _known(value):
-        return _UNKNOWN
-    for scale, prefix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if abs(value) >= 0.9995 * scale:
-            return f"{_three_digits(value / scale)}{prefix}"
-    return _three_digits(value)
-
-
-def _three_digits(value: float) -> str:
-    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
-    return f"{value:.{max(0, min(digits, 3))}f}"
+    """``104 ktokens/s``."""
+    return format_rate(per_s, "tokens/s") if _known(per_s) else _UNKNOWN
 
 
 def predicted_seconds(predicted: Prediction | Estimated) -> str:
@@ -179,14 +138,6 @@ def has_own_peak(trial: TrialView) -> bool:
     return differs(trial.predicted.mfu, trial.predicted.precision_utilization)
 
 
-def standing(trial: RankedTrial) -> str:
-    """What a ranking cannot tell apart: ``tied with the first, 31 % likely the fastest``; else nothing."""
-    chance = trial.probability_best
-    if chance is None or not trial.tied_with_best or chance > 0.995:
-        return ""
-    return f"{'' if trial.rank == 1 else 'tied with the first, '}{rounded(chance)} likely the fastest"
-
-
 def source(request: SweepRequest) -> Literal["measured", "simulated"]:
     """What the figures of a sweep's trials are called."""
     return "simulated" if request.runs_on.engine == SIMULATED else "measured"
@@ -200,16 +151,6 @@ def engine(name: str, queue: str = "") -> str:
 def hours(value: float) -> str:
     """``0.0125``, ``37.4``, ``1,050``."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-
-
-def in_all(total: int) -> str:
-    """How many a list has, of which no more were counted than these."""
-    return f"more than {COUNTED_BEHIND}" if total > COUNTED_BEHIND else str(total)
-
-
-def gain(share: float) -> str:
-    """``+12.3 %``."""
-    return f"{100 * share:+.1f} %".replace("-", "−")
 
 
 @lru_cache(maxsize=4096)  # a page says the same of the same layouts, every few seconds

@@ -120,7 +120,7 @@ def read_minutes(field: str, text: str) -> float:
 
 def written_minutes(seconds: float) -> str:
     """Return the text that ``read_minutes`` reads as that value."""
-    return f"{seconds / _MINUTE_S:g}"
+    return repr(seconds / _MINUTE_S).removesuffix(".0")
 
 
 def read_giga(field: str, text: str) -> float:

@@ -107,7 +107,7 @@ def _broken(answer: WhatIf, job: Job, link_to: LinkTo) -> Section:
     nearest: list[Block] = []
     if answer.nearest is not None:
         link = replace(link_to(answer.nearest, in_short(answer.nearest)), key="nearest")
-        nearest = [Lines(items=(("Nearest layout that can run:", link),), is_list=False)]
+        nearest = [Lines(items=(("Nearest layout that can run:", link),), is_quiet=True)]
     return Section(title="Why it cannot run", blocks=(*notices, *nearest), id="rules")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pprint import pformat
 from typing import Any
 
@@ -15,8 +16,11 @@ from autotuner.core.codec import to_plain
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.lines import written_lengths, written_links
 from autotuner.core.link import LinkHealth
-from autotuner.core.objective import Metric, Objective, Weight, metrics_text, profile_text
+from autotuner.core.model import TransformerSpec
+from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.sweep_requests import SweepCreate
+from autotuner.core.text import Input, inputs_of, to_text
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import LengthDistribution, Workload
 
@@ -30,25 +34,6 @@ _GROUPS: Mapping[str, type[Any]] = {
     "objective": Objective,
 }
 """Fields of the body that are objects of their own in Python."""
-
-_OPTIONS = {
-    "budget.num_trials": "--trials",
-    "budget.accelerator_hours": "--accelerator-hours",
-    "budget.patience": "--patience",
-    "budget.min_gain": "--min-gain",
-    "budget.prune_below": "--prune-below",
-    "loss_gate.num_steps": "--gate-steps",
-    "loss_gate.num_lossy_steps": "--gate-lossy-steps",
-    "loss_gate.num_seeds": "--gate-seeds",
-    "loss_gate.tolerance": "--gate-tolerance",
-    "objective.metric": "--objective",
-    "workload.optimizer_state_precision": "--optimizer-states",
-    "max_parallel_trials": "--parallel",
-    "trainer": "--trainer",
-    "seed": "--seed",
-    "name": "--name",
-}
-"""Options of ``autotuner sweep`` by the field that they set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,32 +149,34 @@ def _name_or(given: object, thing: object) -> Any:
 
 
 def _plain_options(body: Mapping[str, Any], request: SweepRequest) -> Iterator[str]:
-    workload, budget = body["workload"], body.get("budget", {})
-    yield f"--global-batch {workload['global_batch_size']}"
-    yield f"--seq-len {workload['seq_len']}"
-    for path, option in _OPTIONS.items():
-        group, _, name = path.rpartition(".")
-        value = body.get(group, {}).get(name) if group else body.get(name)
-        if value is not None:
-            yield f"{option} {shlex.quote(str(value))}"
-    if profile := request.objective.profile:
-        yield f"--profile {profile_text(profile)}"
-    if front := request.objective.front:
-        yield f"--front {metrics_text(front)}"
-    if "wall_clock_s" in budget:
-        yield f"--minutes {budget['wall_clock_s'] / 60!r}"
-    if body.get("loss_gate", {}).get("enabled") is False:
-        yield "--no-loss-gate"
-    if body.get("uses_history") is False:
-        yield "--no-history"
-    if trace := request.fault_trace:
-        yield f"--fault-trace {shlex.quote(str(trace))}"
-        yield from [f"--fault-steps {trace.num_steps}"] if isinstance(body["fault_trace"], dict) else []
-    if lengths := request.job.workload.lengths:
-        yield f"--lengths {shlex.quote(written_lengths(lengths))}"
-    if body.get("link_health"):
-        links = written_links(documents.read(LinkHealth, link) for link in body["link_health"])
-        yield f"--link-health {shlex.quote(links)}"
-    for name in ("trial", "space"):
-        if body.get(name):
-            yield f"--{name} {shlex.quote(json.dumps(body[name]))}"
+    """Yield the flags of everything that the body says, but for what is a name or a file."""
+    asked = documents.read(SweepCreate, body)
+    for one in inputs_of(SweepCreate):
+        given = _at(body, one.path)
+        if given is None or one.named is Cluster or one.named is TransformerSpec or one.path[:-1] == ("trial",):
+            continue  # what is said of trials is one option
+        if one.is_flag:
+            yield one.flag if given else f"--no-{one.flag[2:]}"
+        else:
+            yield f"{one.flag} {shlex.quote(_text(one, given, attrgetter('.'.join(one.path))(asked), request))}"
+    if isinstance(body.get("fault_trace"), dict) and request.fault_trace:
+        yield f"--fault-steps {request.fault_trace.num_steps}"
+
+
+def _at(body: Mapping[str, Any], path: Sequence[str]) -> Any:
+    for name in path:
+        body = body.get(name, {})
+    return None if body == {} else body
+
+
+def _text(one: Input, given: Any, value: Any, request: SweepRequest) -> str:
+    match value:
+        case LengthDistribution():
+            return written_lengths(value)
+        case (LinkHealth(), *_):
+            return written_links(value)
+        case float() if not one.example:
+            return repr(value)  # with every digit
+    if one.name == "fault_trace":
+        return str(request.fault_trace)
+    return json.dumps(given) if isinstance(given, dict) else to_text(value, one)
