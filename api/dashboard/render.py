@@ -22,11 +22,7 @@ from autotuner.report.report import Report
 
 _SHEETS = Path(__file__).parent / "css"
 
-_ORDER = (
-    *("tokens", "elements", "frame", "controls", "words", "tables", "charts", "pictures", "states", "plain"),
-    *("upkeep", "answer", "trial", "explore", "timeline", "home", "new", "compare", "sweep"),
-    *("narrow",),
-)
+_ORDER = ("tokens", "base", "charts", "answer", "trial", "explore", "home", "new", "sweep", "narrow")
 """What comes later says more: elements before components, components before pages, narrow screens last."""
 
 

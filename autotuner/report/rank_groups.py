@@ -17,12 +17,20 @@ from autotuner.report.report import Cells, Column, Lines, Quantity, Section, Swa
 from autotuner.search.explain.communication import RankGroup, RankGroups
 from autotuner.search.text.links import link_in_words
 
-GROUP_CLASSES = {"tensor": "tp", "context": "cp", "pipeline": "pp", "data": "dp", "expert": "ep"}
-"""Classes of lit ranks; expert ranks lie among those of the other groups and are told in the table alone."""
+GROUP_CLASSES = {
+    "tensor": "backward",
+    "context": "recompute",
+    "pipeline": "communication",
+    "data": "optimizer",
+    "expert": "other",
+}
+"""Colours of lit ranks, those of parts of a step; expert ranks lie among those of the other groups and are told in the
+table alone."""
 
 MOST_NODES = 16
 """Nodes that a picture shows: of more, the first of those that hold a rank of the groups."""
 
+_BRIGHT = ("communication", "optimizer")
 _LIT = ("tensor", "context", "pipeline", "data")
 _CELL, _GAP, _PAD, _HEAD = 28.0, 4.0, 8.0, 22.0
 _BETWEEN = 18.0
@@ -163,7 +171,7 @@ def _ranks(
         x = corner[0] + _PAD + column * (_CELL + _GAP)
         y = corner[1] + _HEAD + row * (_CELL + _GAP)
         look = lit.get(rank, "")
-        words = {"": "", "pp": "on-communication bold", "dp": "on-communication bold"}.get(look, "on-dark")
+        words = "" if not look else "on-communication bold" if look in _BRIGHT else "on-dark"
         size = "small-rank" if rank > 999 else ""
         yield element(
             "a",
@@ -219,7 +227,7 @@ def ranks_section(groups: RankGroups, address: Callable[[int], str]) -> Section:
 def _row(group: RankGroup, groups: RankGroups) -> tuple[Cells, ...]:
     place = f"inside node {groups.node}" if group.num_nodes == 1 else f"across {group.num_nodes} nodes"
     return (
-        Swatch(f"rank-{GROUP_CLASSES[group.axis]}", f"{group.axis} {group.letters}"),
+        Swatch(GROUP_CLASSES[group.axis], f"{group.axis} {group.letters}"),
         _ranks_in_words(group.ranks),
         ", ".join((group.link, place, *map(link_in_words, group.slow_links))),
         Quantity(value=group.sent_bytes or None, unit="bytes", source="predicted"),

@@ -16,9 +16,8 @@ function numbers(list) {
 
 /** Each trial of a path with its piece: [["12", "M3 4h0"], ...]. */
 function pieces(path) {
-  const trials = numbers(path.dataset.trials);
   const drawn = path.getAttribute("d").split("M").slice(1);
-  return trials.map((trial, index) => [trial, `M${drawn[index]}`]);
+  return numbers(path.dataset.trials).map((trial, index) => [trial, `M${drawn[index]}`]);
 }
 
 /** Points that a piece passes through: its start, and the ends of its lines or curves. */
@@ -36,10 +35,8 @@ function stops(piece) {
 function placeIn(svg, event) {
   const box = svg.getBoundingClientRect();
   const view = svg.viewBox.baseVal;
-  return [
-    ((event.clientX - box.left) * view.width) / box.width,
-    ((event.clientY - box.top) * view.height) / box.height,
-  ];
+  const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+  return [(x * view.width) / box.width, (y * view.height) / box.height];
 }
 
 /** The parallel coordinates of the page. */
@@ -81,22 +78,16 @@ function mark(kept) {
     path.classList.toggle("dropped", kept !== null);
     if (kept === null) continue;
     const again = path.cloneNode();
+    const drawn = pieces(path).filter(([trial]) => kept.has(trial));
     again.removeAttribute("data-trials");
     again.classList.remove("dropped", "dense");
     again.classList.add("kept", "again");
-    again.setAttribute(
-      "d",
-      pieces(path)
-        .filter(([trial]) => kept.has(trial))
-        .map(([, piece]) => piece)
-        .join(""),
-    );
+    again.setAttribute("d", drawn.map(([, piece]) => piece).join(""));
     path.after(again);
   }
 }
 
 // ---------------------------------------------------------------- the brush
-const SVG = "http://www.w3.org/2000/svg";
 const ranges = new Map(); // name of an axis: [low, high] in its own unit
 
 /** Whether a place on an axis lies in its range; lines through one choice are spread around it. */
@@ -108,12 +99,16 @@ function lies(axis, y) {
 }
 
 function keptTrials() {
-  const brushed = axes()
-    .map((axis, place) => [axis, place])
-    .filter(([axis]) => ranges.has(axis.name));
-  const all = lines();
-  const kept = all.filter(([, ys]) => brushed.every(([axis, place]) => lies(axis, ys[place])));
+  const [all, drawn] = [lines(), axes()];
+  const kept = all.filter(([, ys]) => drawn.every((axis, place) => !ranges.has(axis.name) || lies(axis, ys[place])));
   return [new Set(kept.map(([trial]) => trial)), all.length];
+}
+
+/** Draws an element into a picture. */
+function draw(place, kind, attributes) {
+  const element = place.appendChild(document.createElementNS("http://www.w3.org/2000/svg", kind));
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
 }
 
 function boxes() {
@@ -121,19 +116,9 @@ function boxes() {
   for (const axis of axes().filter(({ name }) => ranges.has(name))) {
     const [low, high] = ranges.get(axis.name);
     const pad = axis.words ? 10 : 0;
-    const box = document.createElementNS(SVG, "rect");
-    const [top, bottom] = [axis.y(high) - pad, axis.y(low) + pad];
-    for (const [name, value] of Object.entries({
-      x: axis.at - 6,
-      y: top,
-      width: 12,
-      height: Math.max(2, bottom - top),
-      rx: 3,
-      class: "brush",
-    })) {
-      box.setAttribute(name, value);
-    }
-    axis.group.append(box);
+    const [y, bottom] = [axis.y(high) - pad, axis.y(low) + pad];
+    const height = Math.max(2, bottom - y);
+    draw(axis.group, "rect", { class: "brush", x: axis.at - 6, y, width: 12, height, rx: 3 });
   }
 }
 
@@ -201,32 +186,23 @@ document.addEventListener("pointerdown", (event) => {
 
 function clear() {
   ranges.clear();
-  document.querySelectorAll("[data-brush]").forEach((input) => {
-    input.value = "";
-  });
+  for (const input of document.querySelectorAll("[data-brush]")) input.value = "";
   soon();
 }
 
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && ranges.size) clear();
-});
-document.addEventListener("click", (event) => {
-  if (event.target.closest?.("[data-clears-brush]")) clear();
-});
+document.addEventListener("keydown", ({ key }) => key === "Escape" && ranges.size && clear());
+document.addEventListener("click", ({ target }) => target.closest?.("[data-clears-brush]") && clear());
 document.addEventListener("change", (event) => {
   const [name] = event.target.dataset?.brush?.split(" ") ?? [];
   const axis = axes().find((one) => one.name === name);
   if (!axis) return;
-  const ends = [0, 1].map((end) => document.querySelector(`[data-brush="${name} ${end}"]`).value);
-  if (ends.every((end) => end === "")) {
-    ranges.delete(name);
-    soon();
-  } else keep(axis, ends[0] === "" ? axis.low : Number(ends[0]), ends[1] === "" ? axis.high : Number(ends[1]));
+  const [from, to] = [0, 1].map((end) => document.querySelector(`[data-brush="${name} ${end}"]`).value);
+  if (from || to) return keep(axis, from ? Number(from) : axis.low, to ? Number(to) : axis.high);
+  ranges.delete(name);
+  soon();
 });
 
-document.addEventListener("morphed", () => {
-  if (ranges.size) soon();
-});
+document.addEventListener("morphed", () => ranges.size && soon());
 
 // ---------------------------------------------------------------- the trial next to a pointer
 const NEAR = 9; // pixels
@@ -250,11 +226,8 @@ function ring(svg, found) {
   svg.classList.toggle("pointed", found !== null);
   if (!found) return;
   const [trial, x, y] = found;
-  const drawn = document.createElementNS(SVG, "circle");
-  for (const [name, value] of Object.entries({ cx: x, cy: y, r: 6, class: "ring" })) drawn.setAttribute(name, value);
-  drawn.append(document.createElementNS(SVG, "title"));
-  drawn.firstChild.textContent = `trial ${trial}`;
-  svg.append(drawn);
+  const drawn = draw(svg, "circle", { class: "ring", cx: x, cy: y, r: 6 });
+  draw(drawn, "title", {}).textContent = `trial ${trial}`;
 }
 
 const pointed = (event) => {
@@ -264,9 +237,7 @@ const pointed = (event) => {
 
 document.addEventListener("pointermove", (event) => {
   const svg = pointed(event);
-  document.querySelectorAll("svg.pointed").forEach((other) => {
-    if (other !== svg) ring(other, null);
-  });
+  for (const other of document.querySelectorAll("svg.pointed")) if (other !== svg) ring(other, null);
   if (svg) ring(svg, event.target.closest("a") ? null : nearest(svg, event));
 });
 

@@ -1,5 +1,5 @@
 // Asks again whenever an input moves, and puts the answer in its place. Without this script a button sends the form.
-import { copy, morph, part } from "./page.js";
+import { copy, isPlain, morph, part } from "./page.js";
 
 const TYPING_MS = 150;
 const SLOW_MS = 300;
@@ -62,16 +62,8 @@ box.addEventListener("submit", (event) => {
 });
 
 box.addEventListener("click", (event) => {
-  const link = event.target.closest("a");
-  if (
-    !link ||
-    "zoom" in link.dataset ||
-    event.ctrlKey ||
-    event.metaKey ||
-    event.shiftKey ||
-    new URL(link.href).pathname !== location.pathname
-  )
-    return;
+  const link = event.target.closest("a:not([data-zoom])");
+  if (!link || !isPlain(event) || new URL(link.href).pathname !== location.pathname) return;
   event.preventDefault();
   if (link.id === "permalink") return void copy(link, link.href, "Copy it from the address bar");
   isStep = true;

@@ -61,48 +61,43 @@ export async function part(address, how = {}) {
 const live = document.getElementById("live");
 const connection = document.getElementById("connection") ?? document.createElement("span");
 
+/** @param {"" | "Live" | "Finished" | "Connection lost, trying again"} words */
+const say = (words) => Object.assign(connection, { textContent: words });
+const sayLost = () => say("Connection lost, trying again");
+
+/** Renders the live part anew; if somebody has chosen other rows meanwhile, with these. */
 async function refresh() {
   const asked = live.dataset.part;
   const html = await part(asked);
-  if (live.dataset.part === asked)
-    morph(live, html); // else somebody has chosen other rows meanwhile
-  else await refresh();
+  if (live.dataset.part !== asked) return refresh();
+  morph(live, html);
 }
 
+let [isWanted, isBusy] = [false, false];
+
 /** Runs refreshes one after another: at most one under way and one waiting. */
-function redrawer() {
-  let [wanted, busy] = [false, false];
-  return async function redraw() {
-    wanted = true;
-    if (busy) return;
-    busy = true;
-    while (wanted) {
-      await new Promise((resolve) => setTimeout(resolve, CALM_MS));
-      wanted = false;
-      await refresh().catch(() => {
-        connection.textContent = "Connection lost, trying again";
-      });
-    }
-    busy = false;
-  };
+async function redraw() {
+  isWanted = true;
+  if (isBusy) return;
+  isBusy = true;
+  while (isWanted) {
+    await new Promise((resolve) => setTimeout(resolve, CALM_MS));
+    isWanted = false;
+    await refresh().catch(sayLost);
+  }
+  isBusy = false;
 }
 
 /** @param {string} url */
 function follow(url) {
-  const redraw = redrawer();
   const source = new EventSource(url);
-  source.onopen = () => {
-    connection.textContent = "Live";
-  };
   let ending = 0; // a sweep that was opened again has more to tell behind its end
   const finish = () => {
     source.close();
-    connection.textContent = "Finished";
+    say("Finished");
   };
-  source.onerror = () => {
-    if (ending) finish();
-    else connection.textContent = "Connection lost, trying again";
-  };
+  source.onopen = () => say("Live");
+  source.onerror = () => (ending ? finish() : sayLost());
   for (const kind of live.dataset.kinds.split(" ")) {
     source.addEventListener(kind, () => {
       clearTimeout(ending);
@@ -114,38 +109,26 @@ function follow(url) {
 
 /** @param {number} seconds */
 function poll(seconds) {
-  const timer = setInterval(async () => {
+  const timer = setInterval(() => {
     if (live.querySelector("[data-ended]")) {
-      // nothing more will come
-      connection.textContent = "";
-      return clearInterval(timer);
-    }
-    if (document.visibilityState !== "visible" || connection.textContent === "Finished") return;
-    try {
-      await refresh();
-      connection.textContent = "Live";
-    } catch {
-      connection.textContent = "Connection lost, trying again";
+      say(""); // nothing more will come
+      clearInterval(timer);
+    } else if (document.visibilityState === "visible" && connection.textContent !== "Finished") {
+      refresh().then(() => say("Live"), sayLost);
     }
   }, seconds * 1000);
 }
 
-if (live?.hasAttribute("data-later")) {
-  // what took too long to be worked out for the first sight
-  refresh()
-    .then(() => live.removeAttribute("data-later"))
-    .catch(() => {});
-}
+// What took too long to be worked out for the first sight comes now.
+if (live?.hasAttribute("data-later")) refresh().then(() => live.removeAttribute("data-later"), sayLost);
 if (live?.dataset.events) follow(live.dataset.events);
 if (live?.dataset.everyS) poll(Number(live.dataset.everyS));
 
 // ---------------------------------------------------------------- sort, filter and turn pages of a table
-const isPlain = (event) => !(event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+export const isPlain = (event) => !(event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
 
 /** @param {string} href  An address of this page, as search parameters. */
 const asked = (href) => new URL(href, location.href).searchParams;
-
-const written = (params) => (params.size ? `?${params}` : location.pathname);
 
 async function show(name, params) {
   const of = (one) => `?${new URLSearchParams([...params, ["part", one]])}`;
@@ -153,13 +136,12 @@ async function show(name, params) {
   morph(document.querySelector(`[data-piece="${name}"]`), await part(of(name)), { wasSent: true });
 }
 
-async function go(name, params) {
-  try {
-    await show(name, params);
-    history.pushState({ swapped: name }, "", written(params));
-  } catch {
-    location.assign(written(params));
-  }
+function go(name, params) {
+  const address = params.size ? `?${params}` : location.pathname;
+  show(name, params).then(
+    () => history.pushState({ swapped: name }, "", address),
+    () => location.assign(address),
+  );
 }
 
 /** What a form asks for, as short as it can be said: no empty fields, several values with commas, no usual columns. */
@@ -173,28 +155,29 @@ function said(form) {
   return params;
 }
 
+/** @param {any} event */
+const swapper = (event, kind) => event.target.closest?.(`${kind}[data-swap]`);
+
 document.addEventListener("click", (event) => {
-  const link = /** @type {Element} */ (event.target).closest?.("a[data-swap]");
-  if (!(link instanceof HTMLAnchorElement) || !isPlain(event)) return;
+  const link = swapper(event, "a");
+  if (!link || !isPlain(event)) return;
   event.preventDefault();
   go(link.dataset.swap, asked(link.href));
 });
 
 document.addEventListener("submit", (event) => {
-  const form = /** @type {Element} */ (event.target).closest?.("form[data-swap]");
-  if (!(form instanceof HTMLFormElement)) return;
+  const form = swapper(event, "form");
+  if (!form) return;
   event.preventDefault();
   go(form.dataset.swap, said(form));
 });
 
 document.addEventListener("change", (event) => {
   const field = /** @type {Element} */ (event.target);
-  const form = field.closest?.("form[data-swap]");
-  if (form instanceof HTMLFormElement && field.matches("select, input[type=checkbox]")) form.requestSubmit();
+  if (field.matches("select, input[type=checkbox]")) swapper(event, "form")?.requestSubmit();
 });
 
-const swapped = () =>
-  new Set([...document.querySelectorAll("form[data-swap]")].map((form) => form.getAttribute("data-swap")));
+const swapped = () => new Set([...document.querySelectorAll("form[data-swap]")].map((form) => form.dataset.swap));
 
 if (swapped().size) {
   addEventListener("popstate", () => {
@@ -258,40 +241,33 @@ document.addEventListener("keydown", (event) => {
 
 let turned = 0;
 
-document.addEventListener(
-  "wheel",
-  (event) => {
-    const picture = /** @type {Element} */ (event.target).closest?.("[data-zoomed]");
-    if (!picture || !(event.ctrlKey || event.metaKey)) return;
-    event.preventDefault();
-    turned += event.deltaY;
-    if (Math.abs(turned) < 40) return;
-    press(picture, turned < 0 ? "+" : "-");
-    turned = 0;
-  },
-  { passive: false },
-);
+function turn(event) {
+  const picture = event.target.closest?.("[data-zoomed]");
+  if (!picture || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  turned += event.deltaY;
+  if (Math.abs(turned) < 40) return;
+  press(picture, turned < 0 ? "+" : "-");
+  turned = 0;
+}
+
+document.addEventListener("wheel", turn, { passive: false });
 
 // ---------------------------------------------------------------- copy
 /** Writes a text where people paste from, and says on what was pressed that it did. */
 export async function copy(pressed, text, otherwise = "Not allowed here: select the text") {
   const before = pressed.textContent;
-  const say = (words) => Object.assign(pressed, { textContent: words });
-  try {
-    await navigator.clipboard.writeText(text);
-    say("Copied");
-  } catch {
-    say(otherwise);
-  }
-  setTimeout(say, SHOWN_MS, before);
+  pressed.textContent = await navigator.clipboard.writeText(text).then(
+    () => "Copied",
+    () => otherwise,
+  );
+  setTimeout(() => Object.assign(pressed, { textContent: before }), SHOWN_MS);
 }
 
 /** A button above each text that is there to be copied. */
 function addCopyButtons() {
   for (const text of document.querySelectorAll("pre.copied:not(.copy + pre)")) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "copy";
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "copy" });
     button.textContent = "Copy";
     button.addEventListener("click", () => copy(button, text.textContent));
     text.before(button);
