@@ -19,6 +19,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.export.registry import export
 from tests.builders import cpu_layout, tiny_job, tiny_model
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +34,7 @@ def ran(example: str, num_ranks: int, *arguments: str, **variables: str) -> subp
         check=False,
         capture_output=True,
         text=True,
-        timeout=110.0,
+        timeout=PATIENCE_S,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **variables},
     )
 

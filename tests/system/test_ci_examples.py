@@ -17,6 +17,7 @@ import yaml
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.codec import to_plain
+from tests.patience import PATIENCE_S
 from tests.system.ci_jobs import EXAMPLES, Done, github_job, gitlab_job
 from tests.system.service import Service, until
 
@@ -151,7 +152,7 @@ def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
         gate = until("a gate", lambda: service.get(gates)["items"])[0]
         until("its trial", lambda: service.get(f"/sweeps/{gate['sweep_id']}/trials")["items"])
         waiting.send_signal(number)
-        assert waiting.wait(timeout=60) == 130
+        assert waiting.wait(timeout=PATIENCE_S) == 130
     ended = until("its end", lambda: service.get(f"/gates/{gate['id']}")["result"])
     assert ended["outcome"] == "cancelled"
 

@@ -19,6 +19,7 @@ from autotuner.store.sql import Store, open_store
 from tests.announcements import receiver, status
 from tests.api.bodies import CPU
 from tests.builders import tiny_model
+from tests.patience import PATIENCE_S
 from tests.system.service import Service, measuring, until
 from tests.trials.launching import left_over
 
@@ -90,7 +91,7 @@ def test_an_interrupted_sweep_command_ends_its_trial_and_gives_the_sweep_back(
         trial_id = until("a running trial", lambda: running_trial(store))
         until("its processes", lambda: left_over(trial_id))
         sweep.send_signal(number)
-        assert sweep.wait(timeout=60) == 130
+        assert sweep.wait(timeout=PATIENCE_S) == 130
     assert left_over(trial_id) == []
     (given_back,), _ = store.runs.list("sweep")
     assert given_back.lease is None

@@ -13,6 +13,7 @@ import pytest
 
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.oracle  # it writes a thousand files
 
@@ -25,7 +26,7 @@ from parallelism_autotuner_client import Client
 from parallelism_autotuner_client.api.sweeps import cancel_sweep, create_sweep, list_sweeps, rank_sweep
 from parallelism_autotuner_client.models import Budget, SweepCreate, Workload
 
-client = Client(base_url=sys.argv[1], timeout=60, raise_on_unexpected_status=True)
+client = Client(base_url=sys.argv[1], timeout=300, raise_on_unexpected_status=True)
 asked = SweepCreate(
     model="llama-3-8b",
     cluster="h100:8",
@@ -47,7 +48,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that holds the generated package."""
     folder = tmp_path_factory.mktemp("generated")
     with serve(app_on(memory_store())) as address:
-        document = httpx.get(f"{address}/api/v1/openapi.json", timeout=60).json()
+        document = httpx.get(f"{address}/api/v1/openapi.json", timeout=PATIENCE_S).json()
     (folder / "openapi.json").write_text(json.dumps(document))
     command = [sys.executable, "-m", "openapi_python_client", "generate"]
     files = ["--path", "openapi.json", "--output-path", "client"]

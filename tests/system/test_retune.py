@@ -22,6 +22,7 @@ from autotuner.store.sql import Store, open_store
 from tests.api.bodies import CPU
 from tests.builders import cpu_layout
 from tests.databases import postgres_database
+from tests.patience import PATIENCE_S
 from tests.system.service import Service, until
 from tests.trainers.registered import LOOP
 from tests.unit.search.sweeps.challenged import challenge, challenged
@@ -118,7 +119,7 @@ def worker(url: str, number: int) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE_S)
 
 
 def trials(store: Store, sweep_id: str) -> list[Trial]:

@@ -64,7 +64,7 @@ def test_what_machines_and_people_keep_to_themselves_is_neither_told_nor_stored(
         assert "OMP_NUM_THREADS" in service.get(f"/trials/{trial['id']}")["measured"]["environment"]
         until("a delivery that fails", lambda: service.get("/deliveries")["items"][0]["detail"])
         paths = [path.format(id=sweep["id"], trial=trial["id"]) for path in PATHS]
-        told = [httpx.get(f"{service.address}/{path}", timeout=60) for path in paths]
+        told = [httpx.get(f"{service.address}/{path}", timeout=PATIENCE_S) for path in paths]
         refused = httpx.post(f"{service.address}/api/v1/sweeps", json={"name": 1}, timeout=PATIENCE_S)
     assert [answer.url.path for answer in told if not answer.is_success] == []
     for where in (*(answer.text for answer in (*told, refused)), service.log, stored(tmp_path)):
@@ -82,7 +82,7 @@ def test_the_password_of_a_database_that_does_not_answer_is_not_told(tmp_path: P
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert ended.returncode != 0
