@@ -15,9 +15,6 @@ from typing import Any, Literal, TypeVar, cast
 
 import httpx
 
-from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, TablePage
-from api.schemas.sweeps import SweepDetail, SweepPage
-from api.schemas.trials import RankingPage, TrialDetail, TrialPage
 from autotuner.catalog.hardware import SourcedAccelerator
 from autotuner.catalog.networks import NetworkPreset
 from autotuner.catalog.software import StackProfile
@@ -54,6 +51,7 @@ from autotuner.core.requests import (
 from autotuner.core.run import RunState
 from autotuner.core.stack import Stack
 from autotuner.core.study import OptimizerStudy
+from autotuner.core.sweep import SweepOverview, SweepStanding
 from autotuner.core.sweep_requests import (
     Adoption,
     BudgetChange,
@@ -63,6 +61,7 @@ from autotuner.core.sweep_requests import (
     SweepClone,
     SweepCreate,
 )
+from autotuner.core.trial import Trial
 from autotuner.core.upkeep import Baseline, MfuGate, Retune, RetuneRun
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
@@ -74,9 +73,15 @@ from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanView
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
+from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.comparison import LayoutComparison
+from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.pairs import MeasuredRules
+from autotuner.search.results.reached import RankedTrial
+from autotuner.search.results.sensitivity import SweepChoices
+from autotuner.search.results.sweep_answer import SweepAnswer
 from autotuner.search.results.sweep_front import SweepFront
+from autotuner.search.results.trial_query import TableSlice
 from autotuner.search.sampler.calibration import Lesson
 from autotuner.search.space.trainers import TrainerOffer
 from autotuner.search.sweep_preview import SweepPreview
@@ -259,7 +264,7 @@ class Remote:
         lines = EventLines()
         return [event for line in text.splitlines() for event in lines.add(line)]
 
-    def wait(self, sweep_id: str) -> SweepDetail:
+    def wait(self, sweep_id: str) -> SweepStanding:
         """The sweep once it is finished; errors as for ``events``."""
         for _ in self.events(sweep_id):
             pass
@@ -298,10 +303,10 @@ class Remote:
         return self._send("DELETE", path, answer)
 
     # ---------------------------------------------------------------- sweeps
-    def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> SweepDetail:
+    def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> SweepStanding:
         """Queue a sweep; sent again with the same key, it is the sweep of the first time."""
         key = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/sweeps", SweepDetail, body=body, headers=key)
+        return self._send("POST", "/sweeps", SweepStanding, body=body, headers=key)
 
     def preview_sweep(self, body: SweepCreate) -> SweepPreview:
         """What a sweep would search, without starting it."""
@@ -317,49 +322,53 @@ class Remote:
         order: Literal["ascending", "descending"] | None = None,
         limit: int = 50,
         offset: int = 0,
-    ) -> SweepPage:
+    ) -> Listed[SweepOverview]:
         """Sweeps, newest first unless another order is asked for."""
         asked = {"q": q, "state": state, "owner": owner, "sort": sort, "order": order}
-        return self._get("/sweeps", SweepPage, **asked, limit=limit, offset=offset)
+        return self._get("/sweeps", Listed[SweepOverview], **asked, limit=limit, offset=offset)
 
-    def read_sweep(self, sweep_id: str) -> SweepDetail:
+    def read_sweep(self, sweep_id: str) -> SweepStanding:
         """A sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
-        return self._get(f"/sweeps/{sweep_id}", SweepDetail)
+        return self._get(f"/sweeps/{sweep_id}", SweepStanding)
 
-    def cancel_sweep(self, sweep_id: str) -> SweepDetail:
+    def cancel_sweep(self, sweep_id: str) -> SweepStanding:
         """Ask for the end of a sweep."""
-        return self._post(f"/sweeps/{sweep_id}/cancel", SweepDetail)
+        return self._post(f"/sweeps/{sweep_id}/cancel", SweepStanding)
 
-    def pause_sweep(self, sweep_id: str) -> SweepDetail:
+    def pause_sweep(self, sweep_id: str) -> SweepStanding:
         """Have nobody work on a sweep until it is resumed."""
-        return self._post(f"/sweeps/{sweep_id}/pause", SweepDetail)
+        return self._post(f"/sweeps/{sweep_id}/pause", SweepStanding)
 
-    def resume_sweep(self, sweep_id: str) -> SweepDetail:
+    def resume_sweep(self, sweep_id: str) -> SweepStanding:
         """Have a paused sweep go on."""
-        return self._post(f"/sweeps/{sweep_id}/resume", SweepDetail)
+        return self._post(f"/sweeps/{sweep_id}/resume", SweepStanding)
 
-    def change_budget(self, sweep_id: str, body: BudgetChange) -> SweepDetail:
+    def change_budget(self, sweep_id: str, body: BudgetChange) -> SweepStanding:
         """Give a sweep other limits, each in all; a finished one goes on where it ended."""
-        return self._post(f"/sweeps/{sweep_id}/budget", SweepDetail, body)
+        return self._post(f"/sweeps/{sweep_id}/budget", SweepStanding, body)
 
-    def clone_sweep(self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> SweepDetail:
+    def clone_sweep(self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> SweepStanding:
         """Queue a sweep that is asked for as another was, but for what the body says; the key is as for a new sweep."""
         path, key = f"/sweeps/{sweep_id}/clone", {"Idempotency-Key": idempotency_key}
-        return self._send("POST", path, SweepDetail, body=body, headers=key)
+        return self._send("POST", path, SweepStanding, body=body, headers=key)
 
-    def rerun_trial(self, trial_id: str) -> SweepDetail:
+    def rerun_trial(self, trial_id: str) -> SweepStanding:
         """Have a trial run again, by itself; a finished sweep is opened again to do that alone."""
-        return self._post(f"/trials/{trial_id}/rerun", SweepDetail)
+        return self._post(f"/trials/{trial_id}/rerun", SweepStanding)
 
-    def list_trials(self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> TrialPage:
+    def list_trials(
+        self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
+    ) -> Listed[Trial]:
         """Trials of a sweep by number, without their steps."""
         window = {"limit": limit, "offset": offset}
-        return self._get(f"/sweeps/{sweep_id}/trials", TrialPage, **_passing(where), **window)
+        return self._get(f"/sweeps/{sweep_id}/trials", Listed[Trial], **_passing(where), **window)
 
-    def rank_sweep(self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> RankingPage:
+    def rank_sweep(
+        self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
+    ) -> Listed[RankedTrial]:
         """Trials of a sweep by what it maximises, the best first."""
         window = {"limit": limit, "offset": offset}
-        return self._get(f"/sweeps/{sweep_id}/ranking", RankingPage, **_passing(where), **window)
+        return self._get(f"/sweeps/{sweep_id}/ranking", Listed[RankedTrial], **_passing(where), **window)
 
     def read_table(
         self,
@@ -371,10 +380,10 @@ class Remote:
         rows: Literal["ranked", "untried"] = "ranked",
         limit: int = 50,
         offset: int = 0,
-    ) -> TablePage:
+    ) -> TableSlice:
         """Trials of a sweep, or the best that none tried, as a table: ``where="tp=4 mfu>40", sort="-tokens"``."""
         path, window = f"/sweeps/{sweep_id}/table", {"limit": limit, "offset": offset}
-        return self._get(path, TablePage, where=where, sort=sort, columns=columns, rows=rows, **window)
+        return self._get(path, TableSlice, where=where, sort=sort, columns=columns, rows=rows, **window)
 
     def read_table_csv(
         self,
@@ -388,13 +397,13 @@ class Remote:
         """The same table as CSV, every row."""
         return self._get(f"/sweeps/{sweep_id}/table.csv", str, where=where, sort=sort, columns=columns, rows=rows)
 
-    def rank_all(self, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> RankingPage:
+    def rank_all(self, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> Listed[RankedTrial]:
         """Trials of all sweeps by measured MFU, highest first."""
-        return self._get("/ranking", RankingPage, **_passing(where), limit=limit, offset=offset)
+        return self._get("/ranking", Listed[RankedTrial], **_passing(where), limit=limit, offset=offset)
 
-    def read_trial(self, trial_id: str) -> TrialDetail:
+    def read_trial(self, trial_id: str) -> RankedTrial:
         """A trial: layout, prediction, measurement or failure, loss gate, and its steps."""
-        return self._get(f"/trials/{trial_id}", TrialDetail)
+        return self._get(f"/trials/{trial_id}", RankedTrial)
 
     def read_rules(self, sweep_id: str) -> MeasuredRules:
         """What pairs of trials of a sweep that differ in one option show."""
@@ -408,17 +417,17 @@ class Remote:
         """Which choices mattered in a sweep, and the best of every pair of values of two of them."""
         return self._get(f"/sweeps/{sweep_id}/choices", SweepChoices, rows=rows, columns=columns)
 
-    def read_failures(self, sweep_id: str) -> SweepFailures:
+    def read_failures(self, sweep_id: str) -> Listed[FailureGroup]:
         """Trials of a sweep that died, grouped by cause."""
-        return self._get(f"/sweeps/{sweep_id}/failures", SweepFailures)
+        return self._get(f"/sweeps/{sweep_id}/failures", Listed[FailureGroup])
 
     def read_layers(self, sweep_id: str) -> SweepLayers:
         """What each layer of communication gives to a sweep's job, predicted and measured."""
         return self._get(f"/sweeps/{sweep_id}/layers", SweepLayers)
 
-    def read_accuracy(self, sweep_id: str) -> SweepAccuracy:
+    def read_accuracy(self, sweep_id: str) -> Accuracy:
         """Predictions of a sweep beside what its trials reached."""
-        return self._get(f"/sweeps/{sweep_id}/accuracy", SweepAccuracy)
+        return self._get(f"/sweeps/{sweep_id}/accuracy", Accuracy)
 
     def read_front(self, sweep_id: str, *, metrics: str = "", profile: str = "") -> SweepFront:
         """The trials of a sweep that no other beats in everything; ``mfu=2,tokens_per_dollar=1`` is a profile."""

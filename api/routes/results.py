@@ -8,21 +8,20 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf, TrialId
 from api.openapi import problems
-from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, TablePage
-from api.schemas.trials import RankingPage, TrialDetail
-from autotuner.core.documents import MAX_INTEGER, Document
+from autotuner.core.documents import MAX_INTEGER, Document, extended
+from autotuner.core.listed import Listed
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep
 from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
-from autotuner.search.results.accuracy import accuracy
-from autotuner.search.results.failures import failures
-from autotuner.search.results.sensitivity import mattered
-from autotuner.search.results.sweep_answer import answer
+from autotuner.search.results.accuracy import Accuracy, accuracy
+from autotuner.search.results.failures import FailureGroup, failures
+from autotuner.search.results.reached import RankedTrial, standings
+from autotuner.search.results.sensitivity import SweepChoices, mattered
+from autotuner.search.results.sweep_answer import SweepAnswer, answer
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
-from autotuner.search.results.trial_query import TableQuery
+from autotuner.search.results.trial_query import TableQuery, TableSlice
 from autotuner.search.results.trial_table import TableRow, as_csv
 from autotuner.service.build import App
-from autotuner.store.options import Page
 
 # What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were.
 
@@ -66,8 +65,7 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
     """
     kept = app.kept_trials.of(sweep.id)
     key = ("mattered", rows, columns)
-    found, grid = kept.once(key, lambda: app.asides.ask(mattered, sweep.request, kept.trials, rows, columns))
-    return SweepChoices(choices=found, grid=grid)
+    return kept.once(key, lambda: app.asides.ask(mattered, sweep.request, kept.trials, rows, columns))
 
 
 @results_router.get("/layers", responses=problems(404, 422))
@@ -83,14 +81,14 @@ def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
 
 
 @results_router.get("/failures", responses=problems(404, 422))
-def read_failures(app: AppOf, sweep: SweepOf) -> Document[SweepFailures]:
+def read_failures(app: AppOf, sweep: SweepOf) -> Document[Listed[FailureGroup]]:
     """Group a sweep's trials that died by cause: what they share, the number that decided, the nearest way out."""
     kept = app.kept_trials.of(sweep.id)
-    return SweepFailures(items=kept.once("failures", lambda: failures(sweep.request, kept.trials)))
+    return Listed.whole(kept.once("failures", lambda: failures(sweep.request, kept.trials)))
 
 
 @results_router.get("/accuracy", responses=problems(404, 422))
-def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[SweepAccuracy]:
+def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[Accuracy]:
     """Hold the predictions of a sweep to what its trials reached: each pair, how many kept their interval, errors."""
     kept = app.kept_trials.of(sweep.id)
     return kept.once("accuracy", lambda: accuracy(sweep.request, kept.trials))
@@ -177,12 +175,12 @@ def read_table(
     rows: _Rows = "ranked",
     limit: Annotated[int, Query(ge=1, le=_MOST_ROWS, description="Rows on the page.")] = 50,
     offset: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Rows to skip.")] = 0,
-) -> Document[TablePage]:
+) -> Document[TableSlice]:
     """Read a sweep's trials as a table: the rows, the order and the columns that are asked for.
 
     Every column has a name by which it is chosen, sorted by and compared with; the answer tells what each means.
     """
-    return TablePage.of(table_rows(app, sweep, rows), query, Page(limit=limit, offset=offset))
+    return TableSlice.of(table_rows(app, sweep, rows), query, limit=limit, offset=offset)
 
 
 @tables_router.get(
@@ -203,12 +201,16 @@ trials_router = APIRouter(tags=["trials"])
 
 
 @trials_router.get("/trials/{trial_id}", responses=problems(404, 422))
-def read_trial(app: AppOf, trial_id: TrialId) -> Document[TrialDetail]:
-    """Read a trial: layout, prediction, measurement or failure, loss gate, and every step."""
-    return TrialDetail.of_stored(app.store, app.store.get_trial(trial_id))
+def read_trial(app: AppOf, trial_id: TrialId) -> Document[RankedTrial]:
+    """Read a trial: layout, prediction, measurement or failure, loss gate, every step, and its place in its sweep."""
+    trial = app.store.get_trial(trial_id)
+    known = standings(app.store.ranked_times(trial.sweep_id))
+    return RankedTrial.of_sweep(trial, app.store.get_sweep(trial.sweep_id).request, known)
 
 
 @trials_router.get("/ranking", responses=problems(422))
-def rank_all(app: AppOf, where: TrialFilterOf, page: PageOf) -> Document[RankingPage]:
+def rank_all(app: AppOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[RankedTrial]]:
     """Rank the trials of all sweeps by measured MFU, highest first."""
-    return RankingPage.of(*app.store.ranking(where=where, page=page), page)
+    trials, total = app.store.ranking(where=where, page=page)
+    ranked = tuple(extended(RankedTrial, trial.brief, rank=rank) for rank, trial in enumerate(trials, page.offset + 1))
+    return Listed(items=ranked, total=total, limit=page.limit, offset=page.offset)

@@ -22,12 +22,14 @@ from api.dependencies import (
 )
 from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas.sweeps import SweepDetail, SweepPage
-from api.schemas.trials import RankingPage, TrialPage
 from autotuner.core.access import Scope
 from autotuner.core.documents import MAX_INTEGER, Document
+from autotuner.core.listed import Listed
 from autotuner.core.run import Run, Stop
+from autotuner.core.sweep import SweepOverview, SweepStanding
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
+from autotuner.core.trial import Trial
+from autotuner.search.results.reached import RankedTrial, standings
 from autotuner.search.sweep_preview import SweepPreview
 from autotuner.service.build import App
 
@@ -44,7 +46,7 @@ IdempotencyKey = Annotated[
     ),
 ]
 
-CREATED_BEFORE = {"model": Document[SweepDetail], "description": "This Idempotency-Key created the sweep before."}
+CREATED_BEFORE = {"model": Document[SweepStanding], "description": "This Idempotency-Key created the sweep before."}
 
 
 @sweeps_router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422, 429)})
@@ -55,7 +57,7 @@ def create_sweep(
     caller: CallerOf,
     body: Document[SweepCreate],
     idempotency_key: IdempotencyKey = None,
-) -> Document[SweepDetail]:
+) -> Document[SweepStanding]:
     """Queue a sweep.
 
     With an `Idempotency-Key` a repeated request creates nothing: it answers 200 with the sweep as it stands now.
@@ -67,15 +69,11 @@ def create_sweep(
     return _started(request, response, app, app.start(body, key=idempotency_key, caller=caller))
 
 
-def _started(request: Request, response: Response, app: App, started: tuple[Run, bool]) -> SweepDetail:
+def _started(request: Request, response: Response, app: App, started: tuple[Run, bool]) -> SweepStanding:
     run, is_new = started
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=run.id).path
-    return _detail(app, run.id)
-
-
-def _detail(app: App, sweep_id: str) -> SweepDetail:
-    return SweepDetail.of_sweep(app, app.store.get_sweep(sweep_id))
+    return app.standing(run.id)
 
 
 @sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -90,40 +88,45 @@ def preview_sweep(app: AppOf, body: Document[SweepCreate]) -> Document[SweepPrev
 
 
 @sweeps_router.get("", responses=problems(422))
-def list_sweeps(app: AppOf, where: SweepFilterOf, order: SweepOrderOf, page: PageOf) -> Document[SweepPage]:
+def list_sweeps(app: AppOf, where: SweepFilterOf, order: SweepOrderOf, page: PageOf) -> Document[Listed[SweepOverview]]:
     """List sweeps, newest first unless another order is asked for."""
-    return SweepPage.of(app.store, where, order, page, app.clock.now())
+    overviews, total = app.store.list_overviews(now=app.clock.now(), where=where, order=order, page=page)
+    return Listed(items=tuple(overviews), total=total, limit=page.limit, offset=page.offset)
 
 
 @sweeps_router.get("/{sweep_id}", responses=problems(404, 422))
-def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
+def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepStanding]:
     """Read a sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
-    return SweepDetail.of_sweep(app, sweep)
+    return app.standing(sweep.id)
 
 
 @sweeps_router.post("/{sweep_id}/cancel", responses=problems(404, 422))
-def cancel_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepDetail]:
+def cancel_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepStanding]:
     """Ask for the end of a sweep.
 
     A queued sweep is cancelled at once, a running one as soon as its trial is stopped; a finished one stays as it is.
     """
     app.stop("sweep", sweep_id, caller=caller)
-    return _detail(app, sweep_id)
+    return app.standing(sweep_id)
 
 
 @sweeps_router.get("/{sweep_id}/trials", responses=problems(404, 422))
-def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[TrialPage]:
+def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[Trial]]:
     """List a sweep's trials by number, without their steps."""
-    return TrialPage.of(*app.store.list_trials(sweep.id, where=where, page=page), page)
+    trials, total = app.store.list_trials(sweep.id, where=where, page=page)
+    return Listed(items=tuple(trial.brief for trial in trials), total=total, limit=page.limit, offset=page.offset)
 
 
 @sweeps_router.get("/{sweep_id}/ranking", responses=problems(404, 422))
-def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[RankingPage]:
+def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[RankedTrial]]:
     """Rank a sweep's trials by what it maximises, the best first, and say which cannot be told from the first.
 
     A trial in a number format that its hardware lacks, or whose loss gate failed, has no rank.
     """
-    return RankingPage.of_sweep(app.store, sweep.id, where, page)
+    trials, total = app.store.ranking(sweep.id, where=where, page=page)
+    known = standings(app.store.ranked_times(sweep.id))
+    items = tuple(RankedTrial.of_sweep(trial.brief, sweep.request, known) for trial in trials)
+    return Listed(items=items, total=total, limit=page.limit, offset=page.offset)
 
 
 # What callers change of sweeps that they asked for: pauses, budgets, trials that run again, and clones.
@@ -132,37 +135,37 @@ control_router = APIRouter(tags=["sweeps"])
 
 
 @control_router.post("/sweeps/{sweep_id}/pause", responses=problems(404, 409, 422))
-def pause_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepDetail]:
+def pause_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepStanding]:
     """Have nobody work on a sweep until it is resumed.
 
     A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
     sweep stays as it is; a finished one, and one that a retune or an MFU gate started: 409.
     """
     app.stop("sweep", sweep_id, Stop.PAUSE, caller=caller)
-    return _detail(app, sweep_id)
+    return app.standing(sweep_id)
 
 
 @control_router.post("/sweeps/{sweep_id}/resume", responses=problems(404, 409, 422))
-def resume_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepDetail]:
+def resume_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepStanding]:
     """Have a paused sweep go on; the time that it was paused counts for no budget.
 
     One that is queued or runs stays as it is; a finished one: 409.
     """
     app.resume("sweep", sweep_id, caller=caller)
-    return _detail(app, sweep_id)
+    return app.standing(sweep_id)
 
 
 @control_router.post("/sweeps/{sweep_id}/budget", responses=problems(400, 404, 409, 422))
 def change_budget(
     app: AppOf, caller: CallerOf, sweep_id: SweepId, body: Document[BudgetChange]
-) -> Document[SweepDetail]:
+) -> Document[SweepStanding]:
     """Give a sweep another budget, each limit for the whole sweep, what it has spent included.
 
     A finished sweep is opened again, and goes on where it ended; a budget by which it would end at once is refused with
     422. One that tried every layout, died, or was started by a retune or an MFU gate: 409.
     """
     app.change(sweep_id, body.budget, caller=caller)
-    return _detail(app, sweep_id)
+    return app.standing(sweep_id)
 
 
 @control_router.post(
@@ -176,7 +179,7 @@ def clone_sweep(
     sweep: SweepOf,
     body: Document[SweepClone],
     idempotency_key: IdempotencyKey = None,
-) -> Document[SweepDetail]:
+) -> Document[SweepStanding]:
     """Queue a sweep of the caller that is asked for as another was, but for what the body says.
 
     It knows nothing of the other but what every new sweep learns from stored trials. `Idempotency-Key` is as for a new
@@ -187,14 +190,14 @@ def clone_sweep(
 
 
 @control_router.post("/trials/{trial_id}/rerun", responses=problems(404, 409, 422))
-def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[SweepDetail]:
+def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[SweepStanding]:
     """Have a trial that has ended run again, by itself, once what runs has ended.
 
     The new trial repeats the first of its layout that was measured, and tells how far equal runs differ; where none
     was measured, it is ranked. A finished sweep is opened again to do that alone. While one waits or runs, asking again
     changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or an MFU gate started: 409.
     """
-    return _detail(app, app.rerun(trial_id, caller=caller))
+    return app.standing(app.rerun(trial_id, caller=caller))
 
 
 # What happens to a sweep, live.

@@ -11,8 +11,6 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from api.schemas.sweeps import SweepDetail
-from api.schemas.trials import RankedTrial, TrialView
 from autotuner.cli.connect import patiently, whole
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
@@ -23,8 +21,10 @@ from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.objective import Objective
 from autotuner.core.run import RunState
-from autotuner.core.trial import EngineJob, EngineJobPhase, TrialState, Waiting
+from autotuner.core.sweep import SweepStanding
+from autotuner.core.trial import EngineJob, EngineJobPhase, Trial, TrialState, Waiting
 from autotuner.remote import Remote, ServerEvent
+from autotuner.search.results.reached import RankedTrial
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
 from autotuner.search.text.trials import job_in_words
@@ -35,7 +35,7 @@ _OVER = (RunState.COMPLETE, RunState.CANCELLED, RunState.FAILED, RunState.PAUSED
 """States in which nothing more is to be seen until somebody asks for it."""
 
 
-def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -> SweepDetail:
+def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -> SweepStanding:
     """Show the sweep until it ends or pauses; returns it as it is then.
 
     Args:
@@ -48,7 +48,7 @@ def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -
     return _live(watch, console) if console.is_terminal else _lines(watch, client.url, console)
 
 
-def _live(watch: _Watch, console: Console) -> SweepDetail:
+def _live(watch: _Watch, console: Console) -> SweepStanding:
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
             watch.look()
@@ -59,7 +59,7 @@ def _live(watch: _Watch, console: Console) -> SweepDetail:
             time.sleep(_POLL_S)
 
 
-def _lines(watch: _Watch, url: str | None, console: Console) -> SweepDetail:
+def _lines(watch: _Watch, url: str | None, console: Console) -> SweepStanding:
     at = f"at {url}/sweeps/{watch.sweep_id}" if url else "with `autotuner serve`, in a browser"
     console.print(f"{watch.sweep_id}: watch it {at}", highlight=False, soft_wrap=True)
     waiting: Waiting | None = None
@@ -81,7 +81,7 @@ class _Watch:
     def __init__(self, client: Remote, sweep_id: str, after: int) -> None:
         self.sweep_id = sweep_id
         self.sweep = patiently(lambda: client.read_sweep(sweep_id))
-        self.trials: dict[str, TrialView] = {}
+        self.trials: dict[str, Trial] = {}
         self.said: dict[str, str] = {}
         """The last note of what runs, by trial, and what was found where a loss gate failed."""
         self.told: set[str] = set()
@@ -146,11 +146,13 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
         case "trial.gated":
             outcome = gate_in_words(GateOutcome(event.data["outcome"]))
             yield f"{_head(trial, watch)} {outcome}: {event.data['detail']}"
-        case "trial.finished" if not trial.small or trial.state is not TrialState.COMPLETE:  # else it is estimated next
+        case "trial.finished" if (
+            not trial.scaled or trial.state is not TrialState.COMPLETE
+        ):  # else it is estimated next
             yield _end(trial, watch)
 
 
-def _head(trial: TrialView, watch: _Watch) -> str:
+def _head(trial: Trial, watch: _Watch) -> str:
     if trial.repeats is not None:
         return f"trial {trial.number + 1:>2} (again)"
     if watch.sweep.findings:  # of its trials some repeat others, which the budget does not count
@@ -158,7 +160,7 @@ def _head(trial: TrialView, watch: _Watch) -> str:
     return f"trial {trial.number + 1:>2}/{watch.sweep.budget.num_trials}"
 
 
-def _end(trial: TrialView, watch: _Watch) -> str:
+def _end(trial: Trial, watch: _Watch) -> str:
     """How a trial ended, which is said once."""
     watch.told.add(trial.id)
     return f"{_head(trial, watch)} {_result(trial, watch.sweep.objective)}"
@@ -174,10 +176,10 @@ def _said_of_job(data: dict[str, Any]) -> str:
     return "" if job.phase is EngineJobPhase.ENDED else job_in_words(job, data["at"])
 
 
-def _result(trial: TrialView, objective: Objective) -> str:
+def _result(trial: Trial, objective: Objective) -> str:
     seconds = (trial.finished_at or 0.0) - (trial.started_at or 0.0)
     tail = f"  [took {seconds:.1f} s; {trial.id}]"
-    if trial.measured or trial.estimated:
+    if trial.reached:
         return f"{trial.state:<9} {reached_beside_predicted(trial, objective)}  {trial.label}{tail}"
     reason = f"  {why(trial)}" if why(trial) else ""
     return f"{trial.state:<9} {trial.label}{reason}{tail}"

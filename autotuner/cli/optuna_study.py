@@ -13,18 +13,17 @@ from optuna.distributions import CategoricalDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from api.schemas.sweeps import SweepDetail
-from api.schemas.trials import TrialView
-from autotuner.cli.views.rankings import reached_value
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import Conflict
 from autotuner.core.objective import Objective
+from autotuner.core.sweep import SweepStanding
+from autotuner.core.trial import Trial
 
 _STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
 _UNFINISHED = ("queued", "running", "waiting")
 
 
-def write_study(file: Path, sweep: SweepDetail, trials: Sequence[TrialView]) -> int:
+def write_study(file: Path, sweep: SweepStanding, trials: Sequence[Trial]) -> int:
     """Write a study that maximises what the sweep does; how many trials it has.
 
     Parameters are the choices in which the trials differ. Trials that wait or run are left out, repeats stand among the
@@ -63,21 +62,21 @@ def _choices(layouts: Sequence[Mapping[str, Any]]) -> dict[str, CategoricalDistr
     }
 
 
-def _trial(trial: TrialView, choices: Mapping[str, CategoricalDistribution], objective: Objective) -> FrozenTrial:
+def _trial(trial: Trial, choices: Mapping[str, CategoricalDistribution], objective: Objective) -> FrozenTrial:
     metric = objective.metric.value
-    reached = trial.measured or trial.estimated
+    reached = trial.reached
     state = _STATES.get(trial.state, TrialState.FAIL)
     layout = to_plain(trial.layout)
     told = {
         "trial": trial.id,
         "layout": trial.label,
-        f"predicted {metric}": getattr(trial.predicted, metric),
+        f"predicted {metric}": getattr(trial.prediction, metric),
         "failure": trial.failure and trial.failure.message,
         "repeats": trial.repeats,
     }
     found = create_trial(
         state=state if reached or state is not TrialState.COMPLETE else TrialState.FAIL,
-        value=reached_value(reached, objective) if reached and state is TrialState.COMPLETE else None,
+        value=objective.value(reached) if reached and state is TrialState.COMPLETE else None,
         params={name: layout.get(name) for name in choices},
         distributions=dict(choices),
         user_attrs={name: value for name, value in told.items() if value is not None},

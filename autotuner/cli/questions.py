@@ -64,7 +64,7 @@ def explain(
     with connect(server, keep=request is None or may_name_stored(request)) as client:
         if request is None:
             found, curve = client.explain_trial(trial or ""), client.read_bandwidth_curve(trial or "")
-            ran = client.read_trial(trial or "").measured
+            ran = client.read_trial(trial or "").measurement
         else:
             found, curve, ran = client.explain_layout(request), client.draw_bandwidth_curve(request), None
     answer = documents.write(found) | {"bandwidth": documents.write(curve)}

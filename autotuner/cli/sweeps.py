@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from api.schemas.sweeps import SweepDetail
+    from autotuner.core.sweep import SweepStanding
     from autotuner.remote import Remote
     from autotuner.search.results.sweep_front import SweepFront
 
@@ -127,7 +127,7 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
     _say(found, f"is {found.state}" + (", ending" if found.state is RunState.RUNNING else ""), as_json=as_json)
 
 
-def _say(sweep: SweepDetail, said: str, *, as_json: bool) -> None:
+def _say(sweep: SweepStanding, said: str, *, as_json: bool) -> None:
     if as_json:
         print_json(documents.write(sweep))
     else:
@@ -135,13 +135,13 @@ def _say(sweep: SweepDetail, said: str, *, as_json: bool) -> None:
 
 
 # ---------------------------------------------------------------- from its start to its ranking
-def _start(begin: Callable[[Remote], SweepDetail], *, wait: bool, server: str | None, as_json: bool) -> None:
+def _start(begin: Callable[[Remote], SweepStanding], *, wait: bool, server: str | None, as_json: bool) -> None:
     with connect(server, num_workers=1 if wait else 0) as client:
         _see_through(client, begin(client), wait=wait, as_json=as_json)
 
 
 def _go_on(
-    sweep_id: str, ask: Callable[[Remote], SweepDetail], *, wait: bool, server: str | None, as_json: bool
+    sweep_id: str, ask: Callable[[Remote], SweepStanding], *, wait: bool, server: str | None, as_json: bool
 ) -> None:
     """Ask something of a sweep, and follow it from there."""
     with connect(server, num_workers=1 if wait else 0) as client:
@@ -150,7 +150,7 @@ def _go_on(
         _see_through(client, ask(client), wait=wait, as_json=as_json, after=after)
 
 
-def _see_through(client: Remote, sweep: SweepDetail, *, wait: bool, as_json: bool, after: int = 0) -> None:
+def _see_through(client: Remote, sweep: SweepStanding, *, wait: bool, as_json: bool, after: int = 0) -> None:
     """Follow a sweep to its end, or to a pause, and print what came of it; or just say that it waits.
 
     Args:

@@ -6,7 +6,6 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.documents import Key
 from autotuner.core.value import derived, value
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def announce_end(sweep: SweepOverview) -> Announcement:
     """What is told of a finished sweep: how it ended, and the best that it found; anew where it had ended before."""
-    source, times = _source(sweep), sweep.interventions.num_reopened
+    source, times = sweep.best_source, sweep.num_reopened
     best = "" if sweep.best_mfu is None else f", best MFU {100 * sweep.best_mfu:.1f} % {source}"
     return Announcement(
         id=f"an-{sweep.id}" if not times else f"an-{sweep.id}-{times + 1}",
@@ -33,17 +32,10 @@ def announce_end(sweep: SweepOverview) -> Announcement:
             "state": sweep.state.value,
             "stop_reason": sweep.stop_reason.value if sweep.stop_reason else None,
             "num_trials": sum(sweep.num_trials.values()),
-            "accelerator_hours": sweep.accelerator_hours,
+            "accelerator_hours": sweep.progress.accelerator_hours,
             f"best_{source}_mfu": sweep.best_mfu,
         },
     )
-
-
-def _source(sweep: SweepOverview) -> str:
-    """What its figures are called, as in its answers over REST."""
-    if sweep.trial_cluster is not None:
-        return "estimated"
-    return "simulated" if sweep.engine == SIMULATED else "measured"
 
 
 class AnnouncementKind(StrEnum):

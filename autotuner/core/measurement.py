@@ -12,7 +12,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth
 from autotuner.core.timeline import StepTimeline
-from autotuner.core.value import Count, NonNegative, Positive, Reported, value
+from autotuner.core.value import Count, NonNegative, Positive, Reported, derived, value
 
 
 @value
@@ -233,6 +233,7 @@ class Measurement:
         return 1.96 * 1.253 * self.step_time_spread_s / 1.349 / math.sqrt(max(1, self.num_steps))
 
     @property
+    @derived
     def precision_utilization(self) -> float | None:
         """Model FLOP over what the dense peak of the precision in use could do; never ranked by."""
         return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None

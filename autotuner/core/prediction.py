@@ -28,6 +28,7 @@ class TrialEstimate:
     """What the whole job takes beside time; None in records older than this field."""
 
     @property
+    @derived
     def step_time_s(self) -> float:
         """Expected seconds of a step at full size."""
         return self.full_size.step_time_s

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal
 
 from autotuner.core.amounts import read_minutes, written_minutes
 from autotuner.core.choices import GradientClip
-from autotuner.core.cluster import Cluster
+from autotuner.core.cluster import SIMULATED, Cluster
 from autotuner.core.codec import content_key, without_defaults
-from autotuner.core.comparison import Challenge
+from autotuner.core.comparison import Challenge, ChallengeFindings
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace, at_worst, require_links
 from autotuner.core.job import Job
+from autotuner.core.model import ModelSize
 from autotuner.core.objective import Objective, require_told
 from autotuner.core.run import Lease, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
-from autotuner.core.trial import ScaledTrial, TrialState, Waiting
+from autotuner.core.trial import ScaledTrial, Trial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
-from autotuner.core.value import Count, CountFromZero, Flag, NonNegative, Positive, Share, Typed, value
+from autotuner.core.value import Count, CountFromZero, Flag, NonNegative, Positive, Share, Typed, derived, value
 
 
 @value
@@ -321,6 +322,42 @@ class BestSoFar:
 
 
 @value
+class Progress:
+    """How much of each budget of a sweep is spent."""
+
+    fraction: float
+    """The budget nearest its end, 0..1; 1 for a finished sweep."""
+    num_trials: int
+    """Trials that ran, but for repeats."""
+    elapsed_s: float
+    """Since the sweep started, until now or its end, but for when it was paused or finished before."""
+    accelerator_hours: float
+    """Of all trials and loss gates until now: run time x ranks."""
+    remaining_s: float | None = None
+    """Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; None where the sweep
+    does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain."""
+
+    @classmethod
+    def of(
+        cls, budget: Budget, state: RunState, *, num_trials: int, elapsed_s: float, accelerator_hours: float
+    ) -> Progress:
+        """Return how far a sweep is that spent so much."""
+        shares = [num_trials / budget.num_trials]
+        if budget.wall_clock_s is not None:
+            shares.append(elapsed_s / budget.wall_clock_s)
+        if budget.accelerator_hours is not None:
+            shares.append(accelerator_hours / budget.accelerator_hours)
+        spent = min(1.0, max(shares))
+        return cls(
+            fraction=1.0 if state.is_finished else spent,
+            num_trials=num_trials,
+            elapsed_s=elapsed_s,
+            accelerator_hours=accelerator_hours,
+            remaining_s=elapsed_s * (1 - spent) / spent if state is RunState.RUNNING and spent > 0 else None,
+        )
+
+
+@value
 class SweepOverview:
     """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials."""
 
@@ -334,24 +371,36 @@ class SweepOverview:
     """Name of the smaller cluster that trials run on; None where that is the job's own. With one, the best value and
     MFU are estimates."""
     engine: str
-    """Name of the engine that runs its trials."""
+    """Name of the engine that runs its trials; ``local``: the machine that runs the sweep."""
     state: RunState
     created_at: float
+    """Epoch seconds, as are the next two."""
     started_at: float | None
     finished_at: float | None
     cancel_requested: bool
+    """The end was asked for; a running trial is being stopped."""
+    pause_requested: bool = False
+    """A pause was asked for; a running trial is being stopped."""
     stop_reason: StopReason | None
+    """None until the sweep is finished."""
     stop_detail: str
+    """The reason with its numbers, as a sentence."""
+    created_by: str = ""
+    """Name of the caller who asked for it; empty where the service asks nobody."""
+    num_reopened: int = 0
+    """How often it went on after an end."""
+    waiting: Waiting | None = None
+    """Why nobody works on it though its state is ``running``, and since when: its worker died, say. None where somebody
+    does. A hint for people, since it compares two clocks: workers take a sweep over by their own (``LeaseWatch``)."""
     budget: Budget
     objective: Objective
+    progress: Progress
     num_trials: Mapping[TrialState, int]
     """Trials by state; states without any are left out."""
     num_repeats: int = 0
     """Those among them that ran a layout again and came to an end, which no budget counts."""
-    accelerator_hours: float
-    """Of all trials and loss gates until now."""
     best_value: float | None
-    """What the objective says of the trial ranked first; None until there is one."""
+    """What the trial ranked first reached of the objective; None until there is one."""
     best_mfu: float | None
     """MFU of that trial."""
     best_trial_id: str | None = None
@@ -361,77 +410,35 @@ class SweepOverview:
     best_relative_error: float | None = None
     """Half the 95 % interval of its step time, as a share of it; None where it is not known."""
     best_so_far: tuple[BestSoFar, ...] = ()
-    """How the best value grew, by the numbers of trials."""
-    created_by: str = ""
-    """Name of the caller who asked for it; empty where the service asks nobody."""
-    pause_requested: bool = False
-    """Its worker is to give it back."""
-    interventions: Interventions = field(default_factory=Interventions)
-    """What people changed of it since they asked for it."""
-    has_worker: bool = False
-    """Whether a worker holds it, alive or not."""
-    lease_until: float | None = None
-    """Until when that worker promised a sign of life; of a sweep that was given back, when that was."""
-
-    def waiting(self, now: float) -> Waiting | None:
-        """Return why nobody works on the sweep though it runs, and since when; None where somebody does.
-
-        Only a hint for people: it compares two clocks. Workers take a sweep over by their own (``LeaseWatch``).
-        """
-        if self.state is not RunState.RUNNING or self.lease_until is None or now < self.lease_until:
-            return None
-        given_up = "its worker gives no sign of life" if self.has_worker else "its worker has given it back"
-        return Waiting(reason=f"waits for a worker: {given_up}, and the next one takes it over", since=self.lease_until)
+    """Trials that were better than all of lower numbers, with what each reached of the objective."""
 
     @property
-    def num_ran(self) -> int:
-        """Trials that came to an end, but for repeats: those that its budget counts."""
-        ran = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
-        return sum(self.num_trials.get(state, 0) for state in ran) - self.num_repeats
-
-    def worked_s(self, now: float) -> float:
-        """Seconds since its start, until now or its end, in which it was neither paused nor finished."""
-        return self.interventions.worked_s(self.started_at, self.finished_at or now)
+    @derived
+    def best_source(self) -> Literal["measured", "estimated", "simulated"]:
+        """What the figures of its trials are called: estimates where these ran on a smaller cluster."""
+        if self.trial_cluster is not None:
+            return "estimated"
+        return "simulated" if self.engine == SIMULATED else "measured"
 
 
 @value
-class Progress:
-    """How much of each budget is spent."""
+class SweepStanding(SweepOverview):
+    """A sweep with everything that was asked of it, and what is known of it now."""
 
-    fraction: float
-    """The budget nearest its end, 0..1; 1 for a finished sweep."""
-    num_trials: int
-    """Trials that ran, but for repeats."""
-    elapsed_s: float
-    """Since the sweep started, until now or its end, but for when it was paused or finished before."""
-    accelerator_hours: float
-    """Sum over trials and loss gates of run time x ranks."""
-    remaining_s: float | None = None
-    """Until the budget nearest its end is spent, if it goes on to be spent as fast as until now; null where the sweep
-    does not run, or has spent nothing yet. A sweep ends sooner where nothing is left to gain."""
+    request: SweepRequest
+    """As it runs: every name resolved, every default filled in, with what earlier trials taught of its job's speed."""
+    best: Trial | None
+    """The trial ranked first; None until there is one."""
+    findings: ChallengeFindings | None = None
+    """What the runs say that it compares, until now; None where it challenges nothing."""
+    interventions: Interventions = field(default_factory=Interventions)
+    """What people changed of it since they asked for it."""
 
-    @classmethod
-    def of(cls, sweep: SweepOverview, now: float) -> Self:
-        """Return what a sweep has spent."""
-        num_trials, elapsed_s = sweep.num_ran, sweep.worked_s(now)
-        spent = min(1.0, max(_spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)))
-        goes_on = sweep.state is RunState.RUNNING and spent > 0
-        return cls(
-            fraction=1.0 if sweep.state.is_finished else spent,
-            num_trials=num_trials,
-            elapsed_s=elapsed_s,
-            accelerator_hours=sweep.accelerator_hours,
-            remaining_s=elapsed_s * (1 - spent) / spent if goes_on else None,
-        )
-
-
-def _spent(budget: Budget, num_trials: int, elapsed_s: float, accelerator_hours: float) -> Iterator[float]:
-    """Yield how much of each limit is spent, 0..1 or more."""
-    yield num_trials / budget.num_trials
-    if budget.wall_clock_s is not None:
-        yield elapsed_s / budget.wall_clock_s
-    if budget.accelerator_hours is not None:
-        yield accelerator_hours / budget.accelerator_hours
+    @property
+    @derived
+    def model_size(self) -> ModelSize:
+        """How large the model is."""
+        return ModelSize.of(self.request.job.model)
 
 
 EVENT_KINDS = (

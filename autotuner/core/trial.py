@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
@@ -15,7 +15,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown, FinishedRun, Measurement, PhaseTimes, StepReport
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction, TrialEstimate
-from autotuner.core.value import Count, CountFromZero, Positive, Share, value
+from autotuner.core.value import Count, CountFromZero, Positive, Share, derived, value
 
 
 class FailureKind(StrEnum):
@@ -108,8 +108,17 @@ class ScaledTrial:
     measured_parts: tuple[str, ...] = ()
     """Parts of a step (fields of ``StepTime``) that it runs as the target does: the same shapes and counts, in groups
     of as many ranks over the same kind of link. The others come from the cost model."""
+    measurement: Measurement | None = None
+    """What it measured, which is not what the layout that it stands for would; None unless the trial is complete."""
 
     @property
+    @derived
+    def label(self) -> str:
+        """The small layout in short."""
+        return str(self.layout)
+
+    @property
+    @derived
     def num_ranks(self) -> int:
         """Ranks that it runs on."""
         return self.layout.world_size
@@ -249,7 +258,9 @@ class Trial:
     steps: tuple[StepReport, ...] = ()
     """Reports of the running or last attempt."""
     measurement: Measurement | None = None
+    """None unless the trial is complete, and of one that ran on fewer ranks than its job has: ``scaled`` has its."""
     failure: TrialFailure | None = None
+    """None unless the trial failed."""
     stopped: Stopped | None = None
     """Why it was pruned or cancelled; None in records older than this field."""
     gate: GateResult | None = None
@@ -273,9 +284,26 @@ class Trial:
     """The runs of it that have finished, while the trial has not."""
 
     @property
+    @derived
+    def label(self) -> str:
+        """The layout in short."""
+        return str(self.layout)
+
+    @property
     def ran(self) -> Layout:
         """The layout that runs as the trial: its own, or that of the small trial that stands for it."""
         return self.layout if self.scaled is None else self.scaled.layout
+
+    @property
+    def ran_measurement(self) -> Measurement | None:
+        """What was measured of the layout that ran, its own or that of the small trial that stands for it."""
+        return self.measurement if self.scaled is None else self.scaled.measurement
+
+    def with_measurement(self, found: Measurement) -> Self:
+        """Return the trial with what was measured of the layout that ran."""
+        if self.scaled is None:
+            return replace(self, measurement=found)
+        return replace(self, scaled=replace(self.scaled, measurement=found))
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
@@ -289,7 +317,7 @@ class Trial:
         One that exchanges less than its gradients, or clips them early, has to be known to train as well. One that ran
         on fewer ranks than its job has needs an estimate, too.
         """
-        outcome = None if self.gate is None else self.gate.outcome
+        outcome = self.gate and self.gate.outcome
         may_train = outcome is GateOutcome.PASSED if self.layout.needs_passed_gate else outcome != GateOutcome.FAILED
         return self._is_known and may_train
 
@@ -301,12 +329,33 @@ class Trial:
     @property
     def _is_known(self) -> bool:
         """Whether it was measured in a format that its hardware has."""
-        return self.measurement is not None and self.reached is not None and not self.layout.is_emulated
+        return self.ran_measurement is not None and self.reached is not None and not self.layout.is_emulated
 
     @property
+    @derived
+    def gate_outcome(self) -> GateOutcome | None:
+        """What the loss gate says of a layout that changes the mathematics; None for any other."""
+        if self.gate is not None:
+            return self.gate.outcome
+        return GateOutcome.NOT_GATED if self.ran_measurement and not self.layout.is_equivalent else None
+
+    @property
+    @derived
     def is_ranked(self) -> bool:
         """Whether it has a rank: it is valid, and the first of its layout."""
         return self.is_valid and self.repeats is None
+
+    @property
+    def brief(self) -> Self:
+        """The trial without steps, finished runs, curves of its loss gate and timelines, as lists show it."""
+        gate = self.gate
+        if gate is not None:
+            gate = replace(gate, candidate_losses=(), reference_losses=())
+        short = replace(self, steps=(), runs=(), gate=gate)
+        found = self.ran_measurement
+        return (
+            short if found is None or found.timeline is None else short.with_measurement(replace(found, timeline=None))
+        )
 
     @property
     def job_goes_on(self) -> bool:

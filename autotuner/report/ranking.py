@@ -386,7 +386,7 @@ def _remarks_of(trial: Trial) -> Iterator[Chip]:
     if not trial.layout.is_equivalent:
         outcome = trial.gate.outcome if trial.gate else GateOutcome.NOT_GATED
         yield Chip(gate_in_words(outcome), "tie" if outcome is GateOutcome.PASSED else "tight")
-    found = trial.measurement
+    found = trial.ran_measurement
     if trial.scaled is not None:
         ran = f"tried as {trial.scaled.layout}, {trial.scaled.num_layers} layers"
         share = f", {percent(trial.estimate.full_size.measured_share)} of the step as it is" if trial.estimate else ""
@@ -456,7 +456,7 @@ def _glyphs(shown: Sequence[TableRow], source: Source, limit: str, *, is_untried
 
 def _notes(shown: Sequence[TableRow], rows: Sequence[TableRow]) -> Iterator[str]:
     """Yield what a reader should know about how the numbers came about."""
-    found = [row.trial.measurement for row in rows if row.trial is not None and row.trial.measurement is not None]
+    found = [ran for row in rows if row.trial is not None and (ran := row.trial.ran_measurement) is not None]
     yield from _of_measurements(found)
     num_ungated = sum(not row.layout.is_equivalent and row.trial.gate is None for row in rows if row.trial is not None)
     if num_ungated:

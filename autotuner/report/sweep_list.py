@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import parse_qsl
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState
-from autotuner.core.sweep import Progress, SweepOverview
+from autotuner.core.sweep import SweepOverview
 from autotuner.report.charts import BarCell, GrowthCell
 from autotuner.report.report import (
     Block,
@@ -26,7 +25,6 @@ from autotuner.report.report import (
     Quiet,
     Report,
     Section,
-    Source,
     State,
     Table,
     measured,
@@ -107,10 +105,10 @@ def _sorting(column: Column, listed: ListPage) -> Column:
 
 
 def _row(sweep: SweepOverview, now: float, *, has_owner: bool) -> Iterator[Cells]:
-    progress = Progress.of(sweep, now)
+    progress = sweep.progress
     link = Link(called(sweep), "sweeps", sweep.id, key=f"link-{sweep.id}")
     yield (link, Quiet(sweep.model)) if sweep.name else link
-    yield _state(sweep, now)
+    yield _state(sweep)
     yield _best(sweep)
     yield Quantity(value=sweep.best_tokens_per_s, unit="tokens/s")
     grew = {best.number: best.value for best in sweep.best_so_far}
@@ -123,7 +121,7 @@ def _row(sweep: SweepOverview, now: float, *, has_owner: bool) -> Iterator[Cells
     if has_owner:
         yield sweep.created_by or None
     yield _where(sweep)
-    yield when_in_words(sweep, progress, now)
+    yield when_in_words(sweep, now)
 
 
 def called(sweep: SweepOverview) -> str:
@@ -131,21 +129,16 @@ def called(sweep: SweepOverview) -> str:
     return sweep.name or f"{sweep.model} on {sweep.cluster}"
 
 
-def _state(sweep: SweepOverview, now: float) -> Cells:
-    state = State("waiting" if sweep.waiting(now) else sweep.state)
+def _state(sweep: SweepOverview) -> Cells:
+    state = State("waiting" if sweep.waiting else sweep.state)
     if sweep.cancel_requested and not sweep.finished_at:
         return state, Quiet("is being stopped")
     return (state, Quiet("pause requested")) if sweep.pause_requested else state
 
 
-def source_of_best(sweep: SweepOverview) -> Source:
-    """Return what the figures of the trial ranked first are called."""
-    return "estimated" if sweep.trial_cluster is not None else "simulated" if sweep.engine == SIMULATED else "measured"
-
-
 def _best(sweep: SweepOverview) -> Quantity:
     """Return the best MFU; an estimate has no interval of the same kind."""
-    mfu, error, source = sweep.best_mfu, sweep.best_relative_error, source_of_best(sweep)
+    mfu, error, source = sweep.best_mfu, sweep.best_relative_error, sweep.best_source
     if mfu is None or source == "estimated":
         return replace(measured(mfu, "share", source=source), beside="estimated" if mfu is not None else "")
     return measured(mfu, "share", None if error is None else mfu * error, source)
@@ -158,12 +151,12 @@ def _where(sweep: SweepOverview) -> Cells:
     return (sweep.cluster, Quiet(engine)) if engine else sweep.cluster
 
 
-def when_in_words(sweep: SweepOverview, progress: Progress, now: float) -> str:
+def when_in_words(sweep: SweepOverview, now: float) -> str:
     """Return when a sweep ended, or will, or since when it waits or runs."""
     if sweep.finished_at is not None:
         return short_moment(sweep.finished_at, now)
-    if progress.remaining_s is not None:
-        return f"ends about {short_moment(now + progress.remaining_s, now)}"
+    if sweep.progress.remaining_s is not None:
+        return f"ends about {short_moment(now + sweep.progress.remaining_s, now)}"
     if sweep.state is RunState.QUEUED:
         return f"waits since {short_moment(sweep.created_at, now)}"
     return f"began {short_moment(sweep.created_at if sweep.started_at is None else sweep.started_at, now)}"

@@ -115,7 +115,7 @@ def _ended_otherwise(trial: Trial) -> bool:
 
 def is_repeat(trial: Trial) -> bool:
     """Return whether a trial ran a layout again and measured it."""
-    return trial.repeats is not None and trial.measurement is not None
+    return trial.repeats is not None and trial.ran_measurement is not None
 
 
 def _failed(groups: Sequence[FailureGroup], trials: Sequence[Trial]) -> Iterator[Block]:
@@ -206,7 +206,7 @@ def why(trial: Trial, said: str = "") -> str:
         return trial.stopped.detail
     if trial.state is TrialState.PRUNED:
         return "its first steps were already too slow"
-    is_looked_at = trial.measurement is not None and trial.gate is None and bool(said)
+    is_looked_at = trial.ran_measurement is not None and trial.gate is None and bool(said)
     return said if is_looked_at else unranked_in_words(trial) or said
 
 

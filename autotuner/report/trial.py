@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.sweep import Sweep
@@ -93,13 +92,6 @@ class TrialResult:
         ids = [time.trial_id for time in self.times]
         return ids.index(self.trial.id) + 1 if self.trial.id in ids else None
 
-    @property
-    def gate(self) -> GateOutcome | None:
-        """What the loss gate says of a layout that changes the mathematics; None for any other."""
-        if self.trial.gate is not None:
-            return self.trial.gate.outcome
-        return GateOutcome.NOT_GATED if self.trial.measurement and not self.trial.layout.is_equivalent else None
-
 
 def trial_report(result: TrialResult, explore: Mapping[str, str] | None = None) -> Report:
     """Return the report of a trial; sections that have nothing to say are left out.
@@ -119,8 +111,8 @@ def trial_report(result: TrialResult, explore: Mapping[str, str] | None = None) 
         sections.append(steps_section(trial))
     if trial.gate is not None and (chart := loss_curves(trial.gate)) is not None:
         sections.append(losses_section(trial, trial.gate, chart))
-    if trial.measurement is not None:
-        sections.append(_how(result, trial.measurement))
+    if trial.ran_measurement is not None:
+        sections.append(_how(result, trial.ran_measurement))
     if trial.jobs:
         sections.append(_jobs(result))
     headline = f"Trial {trial.number} of {result.sweep.request.name or result.sweep.id}"
@@ -147,7 +139,7 @@ def _standing(result: TrialResult) -> Section:
     if result.rank is not None:
         head.append(Strong(f"rank {result.rank} of {len(result.times)}"))
         head += [Chip(words, "tie" if result.rank > 1 else "") for words in filter(None, [_place(result, result.rank)])]
-    head += [Chip(gate_in_words(result.gate))] if result.gate else []
+    head += [Chip(gate_in_words(result.trial.gate_outcome))] if result.trial.gate_outcome else []
     blocks: list[Block] = [Lines(items=(tuple(head),), is_list=False)]
     blocks += _failure(result)
     blocks.append([*_figures(result)])
@@ -207,7 +199,7 @@ def _notices(result: TrialResult) -> Iterator[Block]:
 
 
 def _gate_notice(result: TrialResult) -> Iterator[Notice]:
-    trial, outcome = result.trial, result.gate
+    trial, outcome = result.trial, result.trial.gate_outcome
     if outcome is None:
         return
     said, unranked = Strong(gate_in_words(outcome).capitalize()), unranked_in_words(trial)
@@ -238,7 +230,7 @@ def _sources(result: TrialResult) -> Iterator[Cell]:
             f"{trial.estimate.said.capitalize()}, and corrected by all {num_trials} proxy trials of the sweep; never "
             "measured at this size, ± its 80 % interval."
         )
-    elif trial.measurement is not None:
+    elif trial.ran_measurement is not None:
         if result.source == "simulated":
             yield from (Strong("Simulated: nothing ran"), "; times come from the cost model with seeded noise.")
         yield f"{result.source.capitalize()} values: ± the 95 % interval of the median step."
@@ -257,7 +249,7 @@ def _figures(result: TrialResult) -> Iterator[Figure]:
     """Yield what it reached beside what was predicted; the prediction alone where nothing was reached."""
     trial = result.trial
     limit = f"of {format_bytes(result.parts.limit_bytes)}" if result.parts and not result.parts.is_small else ""
-    if trial.measurement is not None and trial.scaled is None:
+    if trial.measurement is not None:
         yield from _measured(trial, trial.measurement, result.source, limit)
     elif trial.estimate is not None:
         yield from _estimated(trial, trial.estimate, limit)
@@ -379,7 +371,7 @@ def _cells_of_change(
 # ------------------------------------------------------------------ what ran
 def _proxy(result: TrialResult) -> Section:
     trial, source, job = result.trial, result.source, result.sweep.request.job
-    small, found = trial.scaled, trial.measurement
+    small, found = trial.scaled, trial.ran_measurement
     assert small is not None, "a proxy trial ran"
     step = Quantity(
         value=found.step_time_s if found else None, unit="s", source=source, beside=certainty(found) if found else ""

@@ -73,7 +73,7 @@ class Ran:
 # ------------------------------------------------------------------ time
 def step_section(of: Ran) -> Section:
     """Return where a step's time goes, predicted above measured."""
-    step, found, parts = of.parts.step, of.trial.measurement, of.parts
+    step, found, parts = of.parts.step, of.trial.ran_measurement, of.parts
     error = None if parts.is_small else of.trial.prediction.relative_error
     rows = [_side(step, "predicted", Spread.within_factor(step.predicted_s, error), is_measured=False)]
     if step.measured_s is not None and found is not None:
@@ -285,7 +285,7 @@ def _beside_limit(free_bytes: float) -> str:
 # ------------------------------------------------------------------ steps
 def steps_section(trial: Trial) -> Section:
     """Return the times of the steps, one by one; the trial has steps."""
-    found = trial.measurement
+    found = trial.ran_measurement
     whose = "Of the proxy trial. " if trial.scaled else ""
     how = "The line is the median of the steps that count, the band its 95 % interval." if found else "As they come in."
     blocks: list[Block] = [step_series(trial.steps, found)]

@@ -208,7 +208,7 @@ class SweepMachine:
 
     def _earlier_end(self) -> instructions.Finish | None:
         """How the search ended, of a sweep that was reopened only to run trials again."""
-        ended, is_measured = self.demand.ended, any(trial.measurement for trial in self._trials.values())
+        ended, is_measured = self.demand.ended, any(trial.ran_measurement for trial in self._trials.values())
         if ended is None or ended.state is not RunState.FAILED or not is_measured:
             if ended is None:
                 return None
@@ -250,7 +250,7 @@ class SweepMachine:
         accelerator = self._request.job.cluster.accelerator
         if accelerator.peak_is_measured or accelerator.kind != "cpu":
             return accelerator.reference_flop_per_s
-        told = ((t.measurement, t.ran) for _, t in sorted(self._trials.items()) if t.measurement)
+        told = ((t.ran_measurement, t.ran) for _, t in sorted(self._trials.items()) if t.ran_measurement)
         return next((measured.peak_flop_per_s / ran.world_size for measured, ran in told), None)
 
     @locked
@@ -262,7 +262,7 @@ class SweepMachine:
         if self._phases is not None:
             return False
         return number == min(self._study.running, default=None) and not any(
-            t.measurement for t in self._trials.values()
+            t.ran_measurement for t in self._trials.values()
         )
 
     # ------------------------------------------------------------------ told by trials and people
@@ -331,7 +331,7 @@ class SweepMachine:
             ended: Trials that ended just now.
         """
         trials = {**self._trials, **{trial.number: trial for trial in ended}}
-        if self._candidates.small is None or not any(trial.measurement for trial in trials.values()):
+        if self._candidates.small is None or not any(trial.ran_measurement for trial in trials.values()):
             return {}
         self._trials = trials  # the first to be measured may tell what MFU is a share of
         reference = self.reference_flop_per_s
@@ -350,7 +350,7 @@ class SweepMachine:
     @locked
     def lacks_estimates(self) -> bool:
         """Whether a small trial was measured and nothing was stored of what that tells at full size."""
-        return any(trial.measurement and trial.reached is None for trial in self._trials.values())
+        return any(trial.ran_measurement and trial.reached is None for trial in self._trials.values())
 
     @locked
     def given_back(self, trial: Trial) -> None:

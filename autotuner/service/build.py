@@ -15,7 +15,7 @@ from autotuner.core.documents import extended, violation
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.run import Run, Stop
-from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.sweep import Sweep, SweepRequest, SweepStanding
 from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, SweepCreate
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
@@ -47,6 +47,7 @@ from autotuner.search.preview import require_layouts, require_modest
 from autotuner.search.space.trainers import TrainerOffer, offered_by
 from autotuner.search.sweep_preview import Previews, SweepPreview
 from autotuner.search.sweep_tables import SweepTables
+from autotuner.search.sweeps.challenge import findings
 from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.access import Tokens
 from autotuner.service.background import Background
@@ -60,6 +61,7 @@ from autotuner.service.settings import Settings
 from autotuner.service.webhooks import Webhooks
 from autotuner.store.cache import KeptTrials
 from autotuner.store.descriptions import Names
+from autotuner.store.options import Page
 from autotuner.store.sql import Store, open_store
 
 Startable: TypeAlias = SweepCreate | SweepRequest | OptimizerStudyCreate | GateCreate | ClusterCheck | PlanRequest
@@ -155,6 +157,23 @@ class App(Autotuner):
     def informed(self, sweep: Sweep) -> Sweep:
         """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
         return self.recollection.informed(sweep)
+
+    def standing(self, sweep_id: str) -> SweepStanding:
+        """A sweep with its request, its best trial and what is known of it now.
+
+        Raises:
+            NotFound: No sweep has that id.
+        """
+        sweep = self.informed(self.store.get_sweep(sweep_id))
+        best, _ = self.store.ranking(sweep_id, page=Page(limit=1))
+        return extended(
+            SweepStanding,
+            self.store.overview(sweep_id, now=self.clock.now()),
+            request=sweep.request,
+            best=best[0].brief if best else None,
+            findings=findings(sweep.request, self.store.all_trials(sweep_id)) if sweep.request.challenge else None,
+            interventions=sweep.interventions,
+        )
 
     def preview(self, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
         """What the sweep would search; where nothing fits, what would help takes longest, and may be left out.

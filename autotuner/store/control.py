@@ -12,7 +12,7 @@ from autotuner.core import codec
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.errors import Conflict, InvalidInput
 from autotuner.core.run import Run, RunState, StopReason, SweepEnd
-from autotuner.core.sweep import Budget, Rerun, Sweep, SweepOverview
+from autotuner.core.sweep import Budget, Progress, Rerun, Sweep
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.units import format_seconds
 from autotuner.store import access, overviews, trial_changes
@@ -60,8 +60,8 @@ class ControlStore:
         """
         with writing(self._engine) as connection:
             run, before = self._locked(connection, sweep_id)
-            so_far = overviews.get_overview(connection, sweep_id, now)
-            after = changed_budget(before, limits, so_far, now=now)
+            so_far = overviews.get_overview(connection, sweep_id, now).progress
+            after = changed_budget(before, limits, so_far)
             after = _within_quota(connection, before, after, so_far, caller, now)
             if _searched_no_more(before) and after.interventions.ended is None and after.owner is None:
                 _queue_what_was_cut_short(connection, sweep_id, now)
@@ -85,8 +85,8 @@ class ControlStore:
             trial = get_trial(connection, trial_id)
             ended = get_trials(connection, sweep_id, *(state for state in TrialState if state.finished))
             num_ended = sum(one.layout == trial.layout for one in ended)
-            so_far = overviews.get_overview(connection, sweep_id, now)
-            after = with_rerun(before, trial, num_ended, so_far, now=now)
+            so_far = overviews.get_overview(connection, sweep_id, now).progress
+            after = with_rerun(before, trial, num_ended, so_far)
             after = _within_quota(connection, before, after, so_far, caller, now)
             return self._stored(connection, run, before, after, now)
 
@@ -112,7 +112,7 @@ def _searched_no_more(sweep: Sweep) -> bool:
 
 
 def _within_quota(
-    connection: Connection, before: Sweep, after: Sweep, so_far: SweepOverview, caller: Caller, now: float
+    connection: Connection, before: Sweep, after: Sweep, so_far: Progress, caller: Caller, now: float
 ) -> Sweep:
     """Return the changed sweep within the hours of its owner's quota; whoever else may change it may.
 
@@ -142,14 +142,13 @@ def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float)
 
 
 # ---------------------------------------------------------------------- budgets
-def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: SweepOverview, *, now: float) -> Sweep:
+def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) -> Sweep:
     """Return the sweep with these limits in the place of what they were; a finished sweep is queued, to search on.
 
     Args:
         sweep: As it stands.
         limits: Fields of a budget; those that are left out stay.
         so_far: What it has spent.
-        now: The time.
 
     Raises:
         InvalidInput: A limit is not legal, or a finished sweep would end by it at once.
@@ -162,7 +161,7 @@ def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: SweepOvervie
     if ended is None:
         return asked
     if sweep.state.is_finished or budget != sweep.request.budget:
-        _require_room(sweep, ended, budget, so_far, now)
+        _require_room(sweep, ended, budget, so_far)
     if not sweep.state.is_finished:  # reopened to run trials again, which it does first
         return replace(asked, interventions=replace(sweep.interventions, ended=None))
     return _reopened(asked, None)
@@ -176,19 +175,19 @@ def _end(sweep: Sweep) -> SweepEnd | None:
     return SweepEnd(state=sweep.state, reason=sweep.stop_reason, detail=sweep.stop_detail)
 
 
-def _require_room(sweep: Sweep, ended: SweepEnd, budget: Budget, so_far: SweepOverview, now: float) -> None:
+def _require_room(sweep: Sweep, ended: SweepEnd, budget: Budget, spent: Progress) -> None:
     if ended.reason in _BEYOND_BUDGETS:
         raise Conflict(f"sweep {sweep.id} cannot go on by a larger budget: {_BEYOND_BUDGETS[ended.reason]}")
-    before, worked_s = sweep.request.budget, so_far.worked_s(now)
-    if budget.num_trials <= so_far.num_ran:
-        rule = f"must be more than the {so_far.num_ran} trials that ran"
-        raise InvalidInput("budget.num_trials", budget.num_trials, rule, so_far.num_ran + 1)
-    if budget.wall_clock_s is not None and budget.wall_clock_s <= worked_s:
-        rule = f"must be more than the {format_seconds(worked_s)} that it took"
-        raise InvalidInput("budget.wall_clock_s", budget.wall_clock_s, rule, round(2 * worked_s) + 1)
-    if budget.accelerator_hours is not None and budget.accelerator_hours <= so_far.accelerator_hours:
-        rule = f"must be more than the {so_far.accelerator_hours:.3g} that were used"
-        nearest = float(f"{2 * so_far.accelerator_hours:.2g}")
+    before = sweep.request.budget
+    if budget.num_trials <= spent.num_trials:
+        rule = f"must be more than the {spent.num_trials} trials that ran"
+        raise InvalidInput("budget.num_trials", budget.num_trials, rule, spent.num_trials + 1)
+    if budget.wall_clock_s is not None and budget.wall_clock_s <= spent.elapsed_s:
+        rule = f"must be more than the {format_seconds(spent.elapsed_s)} that it took"
+        raise InvalidInput("budget.wall_clock_s", budget.wall_clock_s, rule, round(2 * spent.elapsed_s) + 1)
+    if budget.accelerator_hours is not None and budget.accelerator_hours <= spent.accelerator_hours:
+        rule = f"must be more than the {spent.accelerator_hours:.3g} that were used"
+        nearest = float(f"{2 * spent.accelerator_hours:.2g}")
         raise InvalidInput("budget.accelerator_hours", budget.accelerator_hours, rule, nearest)
     if ended.reason is StopReason.NO_IMPROVEMENT and not _is_more_patient(before, budget):
         rule = "must be more, or null: it ended since so many trials in a row were no better"
@@ -203,7 +202,7 @@ def _is_more_patient(before: Budget, now: Budget) -> bool:
 
 
 # ---------------------------------------------------------------------- trials again
-def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: SweepOverview, *, now: float) -> Sweep:
+def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: Progress) -> Sweep:
     """Return the sweep with the trial among those to run again; a finished sweep is queued, to do that alone.
 
     While a run again of it waits or goes on, nothing changes.
@@ -213,7 +212,6 @@ def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: SweepOverview
         trial: One of its own.
         num_ended: How many trials of that layout have ended.
         so_far: What the sweep has spent.
-        now: The time.
 
     Raises:
         Conflict: The trial has not ended, the budget that passes meanwhile is spent, or the sweep compares runs.
@@ -224,17 +222,17 @@ def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: SweepOverview
     before = sweep.interventions
     if any(one.number == trial.number and one.num_runs > num_ended for one in before.reruns):
         return sweep
-    _require_unspent(sweep, so_far, now)
+    _require_unspent(sweep, so_far)
     wanted = Rerun(number=trial.number, num_runs=num_ended + 1)
     others = tuple(one for one in before.reruns if one.number != trial.number)
     asked = replace(sweep, interventions=replace(before, reruns=(*others, wanted)))
     return _reopened(asked, _end(sweep)) if sweep.state.is_finished else asked
 
 
-def _require_unspent(sweep: Sweep, so_far: SweepOverview, now: float) -> None:
+def _require_unspent(sweep: Sweep, used: Progress) -> None:
     budget = sweep.request.budget
-    is_late = budget.wall_clock_s is not None and so_far.worked_s(now) >= budget.wall_clock_s
-    if is_late or (budget.accelerator_hours is not None and so_far.accelerator_hours >= budget.accelerator_hours):
+    is_late = budget.wall_clock_s is not None and used.elapsed_s >= budget.wall_clock_s
+    if is_late or (budget.accelerator_hours is not None and used.accelerator_hours >= budget.accelerator_hours):
         spent = "time" if is_late else "accelerator-hours"
         raise Conflict(f"the {spent} of sweep {sweep.id} are spent: extend its budget before a trial runs again")
 

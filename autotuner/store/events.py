@@ -38,7 +38,7 @@ def sweep_facts(state: RunState, reason: StopReason | None = None, detail: str =
 
 def trial_facts(trial: Trial) -> dict[str, object]:
     """Return what an event says of a trial; the figures of a proxy trial are none of its layout."""
-    measured = trial.measurement if trial.scaled is None else None
+    measured, ran = trial.measurement, trial.ran_measurement
     return {
         "trial_id": trial.id,
         "number": trial.number,
@@ -46,7 +46,7 @@ def trial_facts(trial: Trial) -> dict[str, object]:
         "attempts": trial.attempts,
         "mfu": measured.mfu if measured else None,
         "step_time_s": measured.step_time_s if measured else None,
-        "is_simulated": trial.measurement.is_simulated if trial.measurement else False,
+        "is_simulated": ran.is_simulated if ran else False,
         "failure_kind": trial.failure.kind.value if trial.failure else None,
         "stop_reason": trial.stopped.reason if trial.stopped else None,
         "stop_detail": trial.stopped.detail if trial.stopped else "",

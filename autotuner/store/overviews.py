@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, UnaryExpression, func, or_, select
 
 from autotuner.core.objective import Objective
-from autotuner.core.run import Stop
-from autotuner.core.sweep import BestSoFar, Interventions, SweepOverview
-from autotuner.core.trial import TrialState
+from autotuner.core.run import RunState, Stop
+from autotuner.core.sweep import BestSoFar, Interventions, Progress, SweepOverview
+from autotuner.core.trial import TrialState, Waiting
 from autotuner.store.engine import AnyRow, AnySelect, one_row, window
 from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder
 from autotuner.store.tables import measurements, runs, sweeps, trials
@@ -120,7 +120,7 @@ def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> li
         num_repeats[found.sweep_id] += found.num_repeats if found.state in _RAN else 0
         hours[found.sweep_id] += found.hours + found.gate_hours
     best = _best_so_far(connection, ids)
-    return [_overview(row, num_trials[row.id], num_repeats[row.id], hours[row.id], best[row.id]) for row in rows]
+    return [_overview(row, now, num_trials[row.id], num_repeats[row.id], hours[row.id], best[row.id]) for row in rows]
 
 
 def _best_so_far(connection: Connection, sweep_ids: list[str]) -> dict[str, list[BestSoFar]]:
@@ -132,6 +132,7 @@ def _best_so_far(connection: Connection, sweep_ids: list[str]) -> dict[str, list
 
 def _overview(
     row: AnyRow,
+    now: float,
     num_trials: dict[TrialState, int],
     num_repeats: int,
     accelerator_hours: float,
@@ -139,21 +140,35 @@ def _overview(
 ) -> SweepOverview:
     said = dict(row._mapping)
     wanted, owner, seen_at, lease_s = (said.pop(name) for name in ("wanted", "owner", "seen_at", "lease_s"))
-    idle = {name: said.pop(name) for name in ("idle_since", "idle_s", "num_reopened")}
+    idle = Interventions(**{name: said.pop(name) for name in ("idle_since", "idle_s", "num_reopened")})
+    progress = Progress.of(
+        row.budget,
+        row.state,
+        num_trials=sum(num_trials.get(state, 0) for state in _RAN) - num_repeats,
+        elapsed_s=idle.worked_s(row.started_at, row.finished_at or now),
+        accelerator_hours=accelerator_hours,
+    )
     return SweepOverview(
         cancel_requested=wanted is Stop.CANCEL,
         pause_requested=wanted is Stop.PAUSE,
         stop_detail=said.pop("detail"),
-        interventions=Interventions(**idle),
-        has_worker=owner is not None,
-        lease_until=seen_at if owner is None else seen_at + lease_s,
+        num_reopened=idle.num_reopened,
+        waiting=_waiting(row.state, seen_at if owner is None else seen_at + lease_s, now, has_worker=owner is not None),
         objective=Objective(**{field.name: said.pop(field.name) for field in fields(Objective)}),
         num_trials=num_trials,
         num_repeats=num_repeats,
-        accelerator_hours=accelerator_hours,
+        progress=progress,
         best_so_far=tuple(best_so_far),
         **said,
     )
+
+
+def _waiting(state: RunState, until: float | None, now: float, *, has_worker: bool) -> Waiting | None:
+    """Return why nobody works on a sweep though it runs: until then its worker promised a sign of life, or had it."""
+    if state is not RunState.RUNNING or until is None or now < until:
+        return None
+    given_up = "its worker gives no sign of life" if has_worker else "its worker has given it back"
+    return Waiting(reason=f"waits for a worker: {given_up}, and the next one takes it over", since=until)
 
 
 # ---------------------------------------------------------------------- lists

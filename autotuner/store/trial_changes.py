@@ -41,7 +41,7 @@ def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
     """Return what the outcome makes of the trial; ``Conflict`` where ``TrialState`` allows no such step."""
     match outcome:
         case Measurement():
-            return replace(_end(trial, TrialState.COMPLETE, now), measurement=outcome)
+            return _end(trial, TrialState.COMPLETE, now).with_measurement(outcome)
         case TrialFailure():
             return replace(_end(trial, TrialState.FAILED, now), failure=outcome)
         case Stopped(reason="pruned"):
@@ -68,7 +68,7 @@ def add_gate(trial: Trial, result: GateResult) -> Trial:
 
 def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
     """Return the trial with the estimate of its layout; ``Conflict`` unless a proxy trial of it was measured."""
-    if trial.measurement is None or trial.scaled is None:
+    if trial.ran_measurement is None or trial.scaled is None:
         raise Conflict(
             f"trial {trial.id} is {trial.state.value}; estimates are made of small trials that were measured"
         )

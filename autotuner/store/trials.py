@@ -136,8 +136,8 @@ class TrialStore:
         """
         with self._holding(lease, trial_id) as connection:
             trial = trial_changes.finish(get_trial(connection, trial_id), outcome, now=now)
-            if trial.measurement is not None:
-                _insert_measurement(connection, trial, trial.measurement, objective_of(connection, lease.run_id))
+            if trial.ran_measurement is not None:
+                _insert_measurement(connection, trial, trial.ran_measurement, objective_of(connection, lease.run_id))
             kind = "trial.finished" if trial.state.finished else "trial.interrupted"
             return save_trial(connection, trial, kind, now)
 
@@ -250,7 +250,7 @@ class TrialStore:
             check_sweep(connection, sweep_id)
             query = TRIALS.where(*mine).order_by(trials.c.number)
             rows, total = window(connection, query, page, counted=select(trials.c.id).where(*mine))
-        return [Trial(**row._mapping) for row in rows], total
+        return [_trial(**row._mapping) for row in rows], total
 
     def all_trials(self, sweep_id: str) -> Iterator[Trial]:
         """Read every trial of a sweep by number, without steps, some at once."""
@@ -272,7 +272,7 @@ class TrialStore:
                 check_sweep(connection, sweep_id)
             ids = ranked_ids(sweep_id, where)
             rows, total = window(connection, ranking(sweep_id, where), page, counted=ids)
-        return [Trial(**row._mapping) for row in rows], total
+        return [_trial(**row._mapping) for row in rows], total
 
     def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
         """Return what the order of every ranked trial of a sweep rests on, in that order, from columns alone."""
@@ -320,16 +320,21 @@ def get_trial(connection: Connection, trial_id: str) -> Trial:
     reports = select(steps.c.document).where(steps.c.trial_id == trial_id).order_by(steps.c.step)
     values = {**row._mapping, "steps": tuple(connection.scalars(reports))}
     timeline = values.pop("timeline")
+    trial = _trial(**values)
+    found = trial.ran_measurement
+    return trial if found is None else trial.with_measurement(replace(found, timeline=timeline))
+
+
+def _trial(*, measurement: Measurement | None, **values: Any) -> Trial:
+    """Return the trial of a row, whose measurement is of the layout that ran."""
     trial = Trial(**values)
-    if trial.measurement is None:
-        return trial
-    return replace(trial, measurement=replace(trial.measurement, timeline=timeline))
+    return trial if measurement is None else trial.with_measurement(measurement)
 
 
 def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> list[Trial]:
     """Return those of a sweep in one of the states, by number, without steps."""
     mine = TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
-    return [Trial(**row._mapping) for row in connection.execute(mine.order_by(trials.c.number))]
+    return [_trial(**row._mapping) for row in connection.execute(mine.order_by(trials.c.number))]
 
 
 def has_jobs(connection: Connection, sweep_id: str) -> bool:

@@ -99,7 +99,8 @@ def test_equal_requests_stay_equal_whatever_was_measured_between_them(client: ht
 
 def test_a_sweep_says_what_its_predictions_were_calibrated_on(client: httpx.Client, slow: StoreDriver) -> None:
     first, _ = slow.store.runs.list("sweep")
-    assert client.get(f"/sweeps/{first[0].id}").json()["caveats"] == []
+    assert client.get(f"/sweeps/{first[0].id}").json()["request"]["job"]["calibration"] is None
     later = slow.store.create_sweep(sweep_request(name="later"), now=NOW + 3600)[0]
-    (said,) = client.get(f"/sweeps/{later.id}").json()["caveats"]
-    assert said.startswith("calibrated on 2 trials of 1 sweep: factor 1.")
+    known = client.get(f"/sweeps/{later.id}").json()["request"]["job"]["calibration"]
+    assert (known["num_trials"], known["num_sweeps"]) == (2, 1)
+    assert 1 < known["factor"] < 2

@@ -50,11 +50,11 @@ def test_a_sweep_runs_to_its_end_and_is_read_back_after_a_restart(tmp_path: Path
     assert kinds[0] == "sweep.created"
     assert kinds[-1] == "sweep.finished"
     assert finished["state"] == "complete"
-    assert finished["trials"]["failed"] > 0
+    assert finished["num_trials"]["failed"] > 0
     with client_of(settings, FakeLauncher()) as client:
         assert client.get(f"/sweeps/{sweep_id}").json() == finished
         ranking = client.get(f"/sweeps/{sweep_id}/ranking").json()["items"]
         assert client.get("/ready").json()["status"] == "ready"
-    mfus = [trial["measured"]["mfu"] for trial in ranking]
+    mfus = [trial["measurement"]["mfu"] for trial in ranking]
     assert mfus == sorted(mfus, reverse=True)
     assert ranking[0]["layout"]["micro_batch_size"] == 8

@@ -100,7 +100,7 @@ def test_what_a_worker_measured_is_ranked_with_the_types_of_the_service(calls: R
     (ranked,) = calls.rank_sweep(sweep.id).items
     assert ranked.id == trial.id
     assert calls.read_trial(trial.id).layout == trial.layout
-    assert calls.list_trials(sweep.id).items[0].measured == trial.measurement
+    assert calls.list_trials(sweep.id).items[0].measurement == trial.measurement
 
 
 def test_a_prediction_is_asked_for_with_types_and_names_alike(calls: Remote) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas.sweeps import SweepSummary
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import Stopped
 from autotuner.host.machine import host_hash
@@ -107,12 +106,12 @@ def test_a_running_sweep_says_how_long_the_budget_nearest_its_end_will_last(
     for number in range(2):
         driver.ended(sweep, number)
     overview = driver.store.overview(sweep.id, now=NOW + 20)
-    assert SweepSummary.of(overview, NOW + 20).progress.remaining_s == pytest.approx(60.0)  # 2 of 8 ran in 20 s
+    assert overview.progress.remaining_s == pytest.approx(60.0)  # 2 of 8 ran in 20 s
     later = driver.store.overview(sweep.id, now=NOW + 60)
-    assert SweepSummary.of(later, NOW + 60).progress.remaining_s == pytest.approx(40.0)  # of the time
+    assert later.progress.remaining_s == pytest.approx(40.0)  # of the time
     driver.finish(sweep)
     ended = driver.store.overview(sweep.id, now=NOW + 60)
-    assert SweepSummary.of(ended, NOW + 60).progress.remaining_s is None
+    assert ended.progress.remaining_s is None
 
 
 def test_trials_are_listed_by_number_in_pages_and_by_filter(client: httpx.Client, driver: StoreDriver) -> None:
@@ -134,7 +133,7 @@ def test_trials_are_listed_by_number_in_pages_and_by_filter(client: httpx.Client
 
 def test_a_loss_that_is_no_number_reads_as_null(client: httpx.Client, driver: StoreDriver) -> None:
     trial = driver.ended(driver.sweep(), 0, measurement(losses=(5.0, float("nan"))))
-    assert client.get(f"/trials/{trial.id}").json()["measured"]["losses"] == [5.0, None]
+    assert client.get(f"/trials/{trial.id}").json()["measurement"]["losses"] == [5.0, None]
 
 
 def test_a_ranking_is_by_measured_mfu_and_keeps_its_ranks_from_page_to_page(
@@ -170,7 +169,7 @@ def test_a_trial_that_was_ended_says_why(client: httpx.Client, driver: StoreDriv
 def test_the_utilization_of_the_precision_in_use_stands_beside_mfu(client: httpx.Client, driver: StoreDriver) -> None:
     found = measurement(mfu=0.6, model_flop_per_s=60.0, precision_flop_per_s=200.0)
     read = client.get(f"/trials/{driver.ended(driver.sweep(), 0, found).id}").json()
-    assert (read["measured"]["mfu"], read["measured_precision_utilization"]) == (0.6, 0.3)
+    assert (read["measurement"]["mfu"], read["measurement"]["precision_utilization"]) == (0.6, 0.3)
 
 
 class WithoutTrials(Store):
@@ -198,22 +197,23 @@ def test_a_sweep_for_a_large_cluster_says_where_it_is_tried(client: httpx.Client
     created = client.post("/sweeps", json=body).json()
     assert (created["cluster"], created["trial_cluster"]) == ("h100:64", "h100:8")
     assert created["request"]["trial_cluster"]["accelerators_per_node"] == 8
-    assert (created["best_measured_mfu"], created["best_estimated_mfu"]) == (None, None)
+    assert (created["best_mfu"], created["best_source"]) == (None, "estimated")
 
 
 def test_a_small_trial_is_never_shown_as_a_measurement_of_its_layout(client: httpx.Client, driver: StoreDriver) -> None:
     sweep = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
     trial = driver.estimated(sweep, 0)
     read = client.get(f"/trials/{trial.id}").json()
-    assert (read["measured"], read["measured_precision_utilization"]) == (None, None)
-    assert read["small"]["measured"]["mfu"] == 0.9
-    assert (read["small"]["label"], read["small"]["num_ranks"]) == (str(small_trial().layout), 2)
-    assert read["estimated"]["said"] == "estimated from a trial on 2 of 8 ranks"
-    assert (read["estimated"]["mfu"], read["estimated"]["measured_share"]) == (0.1875, 0.75)
+    assert read["measurement"] is None
+    assert read["scaled"]["measurement"]["mfu"] == 0.9
+    assert (read["scaled"]["label"], read["scaled"]["num_ranks"]) == (str(small_trial().layout), 2)
+    found = read["estimate"]
+    assert (found["num_trial_ranks"], found["num_ranks"]) == (2, 8)
+    assert (found["mfu"], found["full_size"]["measured_share"]) == (0.1875, 0.75)
     detail = client.get(f"/sweeps/{sweep.id}").json()
-    assert (detail["best_measured_mfu"], detail["best_estimated_mfu"]) == (None, 0.1875)
+    assert (detail["best_mfu"], detail["best_source"]) == (0.1875, "estimated")
     (ranked,) = client.get(f"/sweeps/{sweep.id}/ranking").json()["items"]
-    assert (ranked["measured"], ranked["estimated"]["step_time_s"]) == (None, 0.625)
+    assert (ranked["measurement"], ranked["estimate"]["step_time_s"]) == (None, 0.625)
 
 
 def test_a_fault_trace_is_sent_as_lines_and_read_as_what_they_say(client: httpx.Client) -> None:

@@ -77,7 +77,7 @@ def test_a_resumed_sweep_goes_on_under_its_old_place_and_its_pause_counts_for_no
     assert store.runs.resume("sweep", sweep.id, now=100.0).state is RunState.QUEUED
     again = claim(store, owner=OTHER, now=110.0)
     assert (again.id, again.started_at, again.interventions.idle_s) == (sweep.id, 10.0, 90.0)
-    assert store.overview(sweep.id, now=115.0).worked_s(115.0) == 15.0
+    assert store.overview(sweep.id, now=115.0).progress.elapsed_s == 15.0
     assert kinds(store, sweep)[-2:] == ["sweep.queued", "sweep.resumed"]
 
 
@@ -85,7 +85,7 @@ def test_time_stands_still_in_the_overview_of_a_paused_sweep(store: Store) -> No
     sweep = held_sweep(store)
     store.runs.pause("sweep", sweep.id, now=12.0)
     release_sweep(store, sweep.id, owner=OWNER, now=20.0)
-    assert store.overview(sweep.id, now=500.0).worked_s(500.0) == 10.0
+    assert store.overview(sweep.id, now=500.0).progress.elapsed_s == 10.0
 
 
 def test_asking_again_for_a_pause_or_its_end_changes_nothing(store: Store) -> None:

@@ -56,7 +56,7 @@ def test_trials_are_ranked_by_what_is_estimated_of_them_and_keep_what_they_measu
     assert [trial.estimate for trial in estimates(store, sweep, told)] == list(told.values())
     ranked, total = store.ranking(sweep.id)
     assert ([trial.id for trial in ranked], total) == ([fast.id, slow.id], 2)
-    assert [trial.measurement for trial in ranked] == [measurement(mfu=0.9)] * 2
+    assert [(trial.measurement, trial.ran_measurement) for trial in ranked] == [(None, measurement(mfu=0.9))] * 2
     assert store.ranked_times(sweep.id)[0] == RankedTime(
         trial_id=fast.id,
         step_time_s=0.6,
@@ -89,7 +89,7 @@ def test_estimates_stand_beside_measurements_in_the_ranking_of_all_sweeps(store:
 def test_accelerator_hours_count_the_ranks_that_ran(store: Store) -> None:
     sweep = held_for_eight(store)
     measured(store, sweep)
-    assert store.overview(sweep.id, now=30.0).accelerator_hours == pytest.approx(2 * 1.0 / 3600)
+    assert store.overview(sweep.id, now=30.0).progress.accelerator_hours == pytest.approx(2 * 1.0 / 3600)
 
 
 def test_only_small_trials_that_were_measured_are_estimated(store: Store) -> None:

@@ -129,7 +129,7 @@ def test_accelerators_cost_from_when_each_job_has_them_in_a_trial_as_in_an_overv
     sweep = held_sweep(store)
     trial = given(store, start(store, sweep, layout=cpu_layout(tensor_parallel_degree=2)), *jobs)
     assert trial.accelerator_hours(30.0) == pytest.approx(2 * seconds / 3600, rel=1e-12, abs=1e-12)
-    assert store.overview(sweep.id, now=30.0).accelerator_hours == pytest.approx(trial.accelerator_hours(30.0))
+    assert store.overview(sweep.id, now=30.0).progress.accelerator_hours == pytest.approx(trial.accelerator_hours(30.0))
 
 
 def test_a_trial_that_has_ended_costs_no_more_whatever_was_seen_last_of_its_job(store: Store) -> None:
@@ -138,11 +138,11 @@ def test_a_trial_that_has_ended_costs_no_more_whatever_was_seen_last_of_its_job(
     ended = end(store, trial, Stopped(reason="cancelled"))
     for now in (12.0, 100.0):
         assert ended.accelerator_hours(now) == pytest.approx(0.5 / 3600)
-        assert store.overview(sweep.id, now=now).accelerator_hours == pytest.approx(0.5 / 3600)
+        assert store.overview(sweep.id, now=now).progress.accelerator_hours == pytest.approx(0.5 / 3600)
 
 
 def test_what_a_lost_job_cost_counts_while_its_trial_waits_to_run_again(store: Store) -> None:
     sweep = held_sweep(store)
     trial = end(store, given(store, start(store, sweep), LOST), Stopped(reason="infrastructure"))
     assert trial.accelerator_hours(30.0) == pytest.approx(2.0 / 3600)
-    assert store.overview(sweep.id, now=30.0).accelerator_hours == pytest.approx(2.0 / 3600)
+    assert store.overview(sweep.id, now=30.0).progress.accelerator_hours == pytest.approx(2.0 / 3600)

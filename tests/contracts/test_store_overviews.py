@@ -79,22 +79,22 @@ def test_an_overview_counts_the_trials_of_each_state(store: Store) -> None:
 
 def test_a_sweep_whose_lease_has_run_out_waits_for_a_worker(store: Store) -> None:
     sweep = held_sweep(store)  # at 10 for 30 s
-    assert store.overview(sweep.id, now=39.0).waiting(39.0) is None
+    assert store.overview(sweep.id, now=39.0).waiting is None
     reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
-    assert store.overview(sweep.id, now=45.0).waiting(45.0) == Waiting(reason=reason, since=40.0)
+    assert store.overview(sweep.id, now=45.0).waiting == Waiting(reason=reason, since=40.0)
     release_sweep(store, sweep.id, owner=OWNER, now=50.0)
-    given_back = store.overview(sweep.id, now=51.0).waiting(51.0)
+    given_back = store.overview(sweep.id, now=51.0).waiting
     assert given_back is not None
     assert "given it back" in given_back.reason
     claim(store, now=60.0)
     finish(store, sweep, now=70.0)
-    assert store.overview(sweep.id, now=500.0).waiting(500.0) is None
+    assert store.overview(sweep.id, now=500.0).waiting is None
 
 
 def test_an_overview_sums_the_accelerator_hours_of_its_trials(store: Store) -> None:
     sweep = busy_sweep(store)
     by_trial = sum(store.get_trial(trial.id).accelerator_hours(20.0) for trial in store.list_trials(sweep.id)[0])
-    found = store.overview(sweep.id, now=20.0).accelerator_hours
+    found = store.overview(sweep.id, now=20.0).progress.accelerator_hours
     assert by_trial == pytest.approx(4 * 1 / 3600 + 2 * 9 / 3600 + 0.5)
     assert found == pytest.approx(by_trial, rel=1e-12)  # the same sums in another order
 
@@ -133,7 +133,8 @@ def test_a_trial_whose_gate_failed_is_not_the_best_of_an_overview(store: Store) 
 
 def test_an_overview_of_a_sweep_without_trials_is_empty(store: Store) -> None:
     found = store.overview(create(store).id, now=20.0)
-    assert (found.num_trials, found.accelerator_hours, found.best_value, found.best_mfu) == ({}, 0.0, None, None)
+    assert (found.num_trials, found.progress.accelerator_hours) == ({}, 0.0)
+    assert (found.best_value, found.best_mfu) == (None, None)
 
 
 def test_an_unknown_sweep_has_no_overview(store: Store) -> None:

@@ -25,7 +25,8 @@ def wait(store: Store, trial: Trial, reason: str | None = REASON, *, now: float)
 def hours(store: Store, sweep: Sweep, now: float) -> tuple[float, float]:
     """As the overview sums them in SQL, and as the trials themselves say."""
     trials = [store.get_trial(one.id) for one in store.list_trials(sweep.id)[0]]
-    return store.overview(sweep.id, now=now).accelerator_hours, sum(one.accelerator_hours(now) for one in trials)
+    spent = store.overview(sweep.id, now=now).progress
+    return spent.accelerator_hours, sum(one.accelerator_hours(now) for one in trials)
 
 
 def test_a_trial_that_waits_says_why_and_since_when(store: Store) -> None:

@@ -40,7 +40,7 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"\bautotuner {re.escape(version('parallelism-autotuner'))}"), "autotuner VERSION"),
 )
 
-_TIME_KEY = re.compile(r"(?:^|_)at$|^lease_until$")
+_TIME_KEY = re.compile(r"(?:^|_)at$")
 
 _VERSION_KEYS = frozenset({"version", "versions"})
 

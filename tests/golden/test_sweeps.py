@@ -307,7 +307,8 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
     yield "accuracy", [right.sentences, [[one.error, one.is_within, one.reached_bytes] for one in right.trials]]
     if is_whole or request.objective.front:
         yield "front", abbreviate(sweep_front(request, trials))
-        yield "mattered", abbreviate(mattered(request, trials))
+        told = mattered(request, trials)
+        yield "mattered", abbreviate((told.choices, told.grid))
         yield "layers", abbreviate(measured_layers(request.objective, trials))
     if request.challenge:
         challenge = findings(request, trials)

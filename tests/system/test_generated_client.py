@@ -39,7 +39,7 @@ ended = cancel_sweep.sync(sweep.id, client=client)
 print(sweep.id == again.id, sweep.request.budget.num_trials, ended.state)
 print(list_sweeps.sync(client=client).total)
 (ranked,) = rank_sweep.sync(sys.argv[2], client=client).items
-print(ranked.layout.tensor_parallel_degree, ranked.measured.mfu)
+print(ranked.layout.tensor_parallel_degree, ranked.measurement.mfu)
 """
 
 

@@ -63,6 +63,6 @@ def test_zero_s_stages_train_to_equal_losses_on_one_rank_and_on_two(
     assert {trial["state"] for trial in trials} == {"complete"}, [trial["failure"] for trial in trials]
     levels = {(trial["layout"]["shard_level"], trial["layout"]["data_parallel_shard_degree"]) for trial in trials}
     assert levels == {("none", 1), ("optimizer", 2), ("gradients", 2), ("parameters", 2)}
-    first = trials[0]["measured"]["losses"]
+    first = trials[0]["measurement"]["losses"]
     for trial in trials:
-        assert trial["measured"]["losses"] == pytest.approx(first, rel=_SEVENTH_DIGIT)
+        assert trial["measurement"]["losses"] == pytest.approx(first, rel=_SEVENTH_DIGIT)

@@ -61,7 +61,7 @@ def test_what_machines_and_people_keep_to_themselves_is_neither_told_nor_stored(
         sweep = service.post("/sweeps", SWEEP)
         until("the end of the sweep", lambda: service.get(f"/sweeps/{sweep['id']}")["state"] == "complete")
         (trial,) = service.get(f"/sweeps/{sweep['id']}/trials")["items"]
-        assert "OMP_NUM_THREADS" in service.get(f"/trials/{trial['id']}")["measured"]["environment"]
+        assert "OMP_NUM_THREADS" in service.get(f"/trials/{trial['id']}")["measurement"]["environment"]
         until("a delivery that fails", lambda: service.get("/deliveries")["items"][0]["detail"])
         paths = [path.format(id=sweep["id"], trial=trial["id"]) for path in PATHS]
         told = [httpx.get(f"{service.address}/{path}", timeout=PATIENCE_S) for path in paths]

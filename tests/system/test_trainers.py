@@ -132,14 +132,14 @@ def assert_swept(service: Service, num_ranks: int, **changes: Any) -> None:
     sweep_id = started(service, **changes)
     ran = ended(service, sweep_id)
     assert [trial["state"] for trial in ran] == ["complete", "complete"], [trial["failure"] for trial in ran]
-    first, second = (trial["measured"] for trial in ran)
+    first, second = (trial["measurement"] for trial in ran)
     assert first["losses"] == pytest.approx(second["losses"], abs=ROUNDING, rel=0)
     for measured in (first, second):
         assert (len(measured["losses"]), measured["environment"]["trainer"]) == (4, "train")
         assert 0 < measured["mfu"] < 1
         assert len(measured["peak_bytes"]) == num_ranks
     ranking = service.get(f"/sweeps/{sweep_id}/ranking")["items"]
-    assert [trial["measured"]["mfu"] for trial in ranking] == sorted((first["mfu"], second["mfu"]), reverse=True)
+    assert [trial["measurement"]["mfu"] for trial in ranking] == sorted((first["mfu"], second["mfu"]), reverse=True)
 
 
 @pytest.mark.oracle

@@ -1,1 +1,1 @@
-"""Typed values that the templates of one page show, where the schemas of the REST API do not have them."""
+"""Typed values that the templates of one page show, where core and search do not have them."""

@@ -14,7 +14,6 @@ from api.dashboard.views.choice_grid import HeatView
 from api.dashboard.views.metric_front import MetricFrontView
 from api.dashboard.views.ranking import asked_of, taken_along
 from api.dashboard.words import engine, source
-from api.schemas.sweeps import SweepDetail
 from autotuner.core.access import Caller
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
@@ -34,11 +33,12 @@ from autotuner.report.sweep_trials import compared, ended, run_again, under_way
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
-from autotuner.search.results.sensitivity import Choices, Grid, grid, mattered, two_that_matter
+from autotuner.search.results.sensitivity import Choices, Grid, SweepChoices, grid, mattered, two_that_matter
 from autotuner.search.results.sweep_answer import Answer, answer
 from autotuner.search.results.trial_table import TableRow
 from autotuner.search.sweep_tables import SweepTrials
 from autotuner.search.sweeps.challenge import findings
+from autotuner.search.text.caveats import caveats_of_job
 from autotuner.service.build import App
 
 Kind = Literal["measured", "simulated", "estimated"]
@@ -125,7 +125,7 @@ class SweepLook:
             with_predicted: What is predicted of the space is shown, too, which may have to be worked out first; else
                 it is shown where it is known.
         """
-        detail = SweepDetail.of_sweep(self.app, self.sweep)
+        standing = self.app.standing(self.sweep.id)
         return {
             **self.of_ranking(),
             **self.of_pictures(with_predicted=with_predicted),
@@ -133,8 +133,8 @@ class SweepLook:
             **self.of_front(),
             **self._of_answer(),
             **self._of_trials(),
-            "sweep": detail,
-            "caveats": _caveats(detail.caveats),
+            "sweep": standing,
+            "caveats": _caveats(caveats_of_job(standing.request.job)),
             "source": source(self.sweep.request),
             "engine": engine(self.sweep.request.runs_on.engine, self.sweep.request.runs_on.queue),
             "may_change": self.caller.may_change(self.sweep.created_by),
@@ -236,11 +236,11 @@ class SweepLook:
     def _choices(self) -> Choices:
         """What mattered; nothing as long as the service is too busy to tell."""
         try:
-            return self._kept.once(("mattered", None, None), self._mattered)[0]
+            return self._kept.once(("mattered", None, None), self._mattered).choices
         except (TooCostly, Busy):
             return Choices(num_ranked=0, explained=None, importance=(), effects=())
 
-    def _mattered(self) -> tuple[Choices, Grid]:
+    def _mattered(self) -> SweepChoices:
         return self.app.asides.ask(mattered, self.sweep.request, self._trials)
 
     def _grid(self, down: str, across: str) -> Grid:

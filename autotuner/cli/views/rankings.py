@@ -8,14 +8,15 @@ from dataclasses import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from api.schemas.trials import Estimated, RankedTrial, TrialView
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
-from autotuner.core.objective import Metric, Objective, Rates
-from autotuner.core.prediction import Prediction
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.trial import Trial
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.terminal import LayoutRow, LayoutTable
+from autotuner.search.results.reached import RankedTrial
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_rate,
@@ -57,15 +58,15 @@ def ranking_table(items: Sequence[RankedTrial], objective: Objective) -> Rendera
 def _ranked_row(
     item: RankedTrial, objective: Objective, *, by_ends: bool, is_close: bool, has_gates: bool
 ) -> LayoutRow:
-    predicted = item.predicted
-    rank = f"{item.rank}{'=' if is_close and item.tied_with_best else ''}"
+    predicted = item.prediction
+    rank = f"{item.rank}{'=' if is_close and _is_tied(item) else ''}"
     step, peak = _step_and_peak(item)
     cells = (
         "\n".join(_value(item, objective, by_ends=by_ends)),
         f"{step}\n({_step(predicted)})",
         *([_to_loss(item)] if has_gates else []),
         f"{peak}\n({format_bytes(predicted.peak_bytes)})",
-        *([likely(item.probability_best or 0.0)] if is_close else []),
+        *([likely(item.standing.probability_best if item.standing else 0.0)] if is_close else []),
     )
     keys = (rank, trial_number(item.id))
     return LayoutRow(keys=keys, layout=item.label, remarks=tuple(_remarks(item)), cells=cells)
@@ -78,22 +79,23 @@ def _to_loss(item: RankedTrial) -> str:
 
 def _step_and_peak(item: RankedTrial) -> tuple[str, str]:
     """Step time with its interval, and peak: measured, or estimated at full size."""
-    if estimated := item.estimated:
-        return expected_seconds(estimated.step_time_s, estimated.relative_error), format_bytes(estimated.peak_bytes)
+    if item.estimate:
+        whole = item.estimate.full_size
+        return expected_seconds(whole.step_time_s, whole.relative_error), format_bytes(whole.peak_bytes)
     measured = _ran(item)
     return f"{format_seconds(measured.step_time_s)}{_interval(measured)}", _peak(measured)
 
 
-def _estimate(item: TrialView) -> list[str]:
+def _estimate(item: Trial) -> list[str]:
     """Where an estimate comes from, with what ran and how much of the step that holds."""
-    if not (estimated := item.estimated) or item.small is None:
+    if item.estimate is None or item.scaled is None:
         return []
-    share = percent(estimated.measured_share)
-    ran = f"ran {item.small.label}, {item.small.num_layers} layers"
-    return [f"{estimated.said}: {ran}; parts that it ran as they are make {share} of the step"]
+    share = percent(item.estimate.full_size.measured_share)
+    ran = f"ran {item.scaled.layout}, {item.scaled.num_layers} layers"
+    return [f"{item.estimate.said}: {ran}; parts that it ran as they are make {share} of the step"]
 
 
-def _remarks(item: TrialView) -> Iterator[str]:
+def _remarks(item: Trial) -> Iterator[str]:
     """What a reader should know of a row beside its figures."""
     yield from _estimate(item)
     if _ran(item).is_simulated:
@@ -106,15 +108,15 @@ def _sources(items: Sequence[RankedTrial]) -> str:
     return " and ".join(sorted({_source(item) for item in items}))
 
 
-def _source(item: TrialView) -> str:
-    if item.estimated:
+def _source(item: Trial) -> str:
+    if item.estimate:
         return "estimated"
     return SIMULATED if _ran(item).is_simulated else "measured"
 
 
 def _meant(items: Sequence[RankedTrial]) -> str:
     """What the figures outside brackets are."""
-    ran = [item for item in items if not item.estimated]
+    ran = [item for item in items if not item.estimate]
     said = "estimated from trials on fewer ranks, never measured, ± the 80 % interval"
     parts = [said] if len(ran) < len(items) else []
     has_intervals = any(_ran(item).step_time_interval_s is not None for item in ran)
@@ -122,43 +124,32 @@ def _meant(items: Sequence[RankedTrial]) -> str:
     return f"Upper line: {'; '.join(parts)}"
 
 
-def reached_beside_predicted(trial: TrialView, objective: Objective) -> str:
+def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
     """What a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``.
 
     What nobody measured is called simulated, or estimated.
     """
-    estimated = trial.estimated
+    estimated = trial.estimate
     how = f"{estimated.said}{', simulated' if _ran(trial).is_simulated else ''}" if estimated else _source(trial)
     expected = _predicted_value(trial, objective)
     return f"{objective.noun} {_reached_value(trial, objective)} {how}, {expected} predicted"
 
 
-def _reached_value(item: TrialView, objective: Objective, *, by_ends: bool | None = None) -> str:
+def _reached_value(item: Trial, objective: Objective, *, by_ends: bool | None = None) -> str:
     """What the sweep maximises: measured, or estimated with its interval."""
-    estimated = item.estimated
-    reached, error = _reached(item), estimated.relative_error if estimated else None
+    estimated = item.estimate
+    reached, error = _reached(item), estimated.full_size.relative_error if estimated else None
     if not objective.is_speed:
-        return objective.figure(reached_value(reached, objective))
-    rates = _counted(reached, objective)
+        return objective.figure(objective.value(reached))
+    rates = objective.counted(reached)
     if objective.metric is Metric.MFU:
         return expected_mfu(rates.mfu, error, by_ends=by_ends if estimated else None)
     return expected_rate(rates.tokens_per_s, error)
 
 
-def reached_value(reached: Measurement | Estimated, objective: Objective) -> float:
-    """Return the number that the objective compares, of what a trial measured or was estimated to reach."""
-    return objective.value_of(_counted(reached, objective), reached.footprint)
-
-
-def _counted(reached: Measurement | Estimated, objective: Objective) -> Rates:
-    """Return the figures that the objective compares: the robust ones under faults."""
-    robust = reached.robust if objective.under_faults and isinstance(reached, Measurement) else None
-    return reached if robust is None else robust
-
-
-def _predicted_value(item: TrialView, objective: Objective, *, by_ends: bool | None = None) -> str:
+def _predicted_value(item: Trial, objective: Objective, *, by_ends: bool | None = None) -> str:
     """What was expected; beside speed, of the step time alone: what the layout takes is as it was found."""
-    predicted, reached = _counted_prediction(item.predicted, objective), _reached(item)
+    predicted, reached = _counted_prediction(item.prediction, objective), _reached(item)
     if not objective.is_speed:
         return objective.figure(objective.value_of(predicted, reached.footprint))
     if objective.metric is Metric.MFU:
@@ -180,31 +171,36 @@ def _counted_prediction(predicted: Prediction, objective: Objective) -> Predicti
     )
 
 
-def _value(item: TrialView, objective: Objective, *, by_ends: bool) -> Iterator[str]:
+def _value(item: Trial, objective: Objective, *, by_ends: bool) -> Iterator[str]:
     """What the sweep maximises, reached and predicted; and MFU's share of another peak, if its precision has one."""
     yield _reached_value(item, objective, by_ends=by_ends)
     yield f"({_predicted_value(item, objective, by_ends=by_ends)})"
     if not objective.is_speed:
         reached = _reached(item)
         yield footprint_in_words(reached.footprint, reached.tokens_per_s)
-    own, measured = item.measured_precision_utilization, item.measured
+    measured = item.measurement
+    own = None if measured is None else measured.precision_utilization
     if measured and own is not None and has_own_peak(measured.mfu, own):
-        counted = own * _counted(measured, objective).mfu / measured.mfu
+        counted = own * objective.counted(measured).mfu / measured.mfu
         yield f"{expected_mfu(counted, None)} of {value_in_words(item.layout.precision)}"
 
 
-def _gate(item: TrialView) -> list[str]:
+def _gate(item: Trial) -> list[str]:
     """What the loss gate says, of a layout that changes the mathematics alone."""
     return [gate_in_words(item.gate_outcome)] if item.gate_outcome else []
 
 
 def _is_close(items: Sequence[RankedTrial]) -> bool:
     """Whether the first place is in doubt; in a ranking across sweeps nobody can say."""
-    return sum(bool(item.tied_with_best) for item in items) > 1
+    return sum(map(_is_tied, items)) > 1
+
+
+def _is_tied(item: RankedTrial) -> bool:
+    return item.standing is not None and item.standing.tied_with_best
 
 
 def _ties(items: Sequence[RankedTrial]) -> str:
-    tied = ranges(item.rank for item in items if item.tied_with_best)
+    tied = ranges(item.rank or 0 for item in items if _is_tied(item))
     return f"Ranks {tied} (=) are tied: noise can explain the difference. Chance: how likely the layout is the fastest."
 
 
@@ -215,7 +211,7 @@ def trial_number(trial_id: str) -> str:
 
 def _by_ends(items: Sequence[RankedTrial]) -> bool:
     """Whether one interval is too wide for ±: then the whole column is written by its ends."""
-    return any(is_wide(item.predicted.relative_error) for item in items)
+    return any(is_wide(item.prediction.relative_error) for item in items)
 
 
 def predicted_mfu(predicted: Prediction, *, by_ends: bool | None = None) -> str:
@@ -257,26 +253,24 @@ def _any_simulated(items: Sequence[RankedTrial]) -> bool:
     return any(_ran(item).is_simulated for item in items)
 
 
-def _ran(item: TrialView) -> Measurement:
+def _ran(item: Trial) -> Measurement:
     """What was measured of the trial, or of the small one that stands for it."""
-    ran = item.measured or (item.small.measured if item.small else None)
-    assert ran is not None, "it has a result"
-    return ran
+    assert item.ran_measurement is not None, "it has a result"
+    return item.ran_measurement
 
 
-def _reached(item: TrialView) -> Measurement | Estimated:
+def _reached(item: Trial) -> Measurement | TrialEstimate:
     """Return the value that the trial is ranked by."""
-    reached = item.estimated or item.measured
-    assert reached is not None, "it has a result"
-    return reached
+    assert item.reached is not None, "it has a result"
+    return item.reached
 
 
 def _error(items: Sequence[RankedTrial]) -> str:
     """What ± means, and what of it was never compared with a measured run."""
-    names = dict.fromkeys(name for item in items for name in item.predicted.never_compared)
+    names = dict.fromkeys(name for item in items for name in item.prediction.never_compared)
     if names:
         return f"± is the 80 % interval, never compared with a measured run: {', '.join(names)}"
-    is_known = all(item.predicted.validated for item in items)
+    is_known = all(item.prediction.validated for item in items)
     return "± is the 80 % interval" + ("" if is_known else ", not validated on this stack and device")
 
 

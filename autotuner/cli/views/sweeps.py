@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from api.schemas.sweeps import SweepDetail
-from api.schemas.trials import RankedTrial, TrialView
 from autotuner.cli.views.rankings import ranking_table, reached_beside_predicted, trial_number
+from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.run import StopReason
+from autotuner.core.sweep import SweepStanding
+from autotuner.core.trial import Trial, TrialState
 from autotuner.report.terminal import LayoutRow, LayoutTable
 from autotuner.report.words import model_in_words, plain
+from autotuner.search.results.reached import RankedTrial
+from autotuner.search.text.caveats import caveats_of_job
 from autotuner.search.text.sentences import in_sentences
-from autotuner.search.text.trials import engine_in_words, job_in_words, latest, waiting_in_words
+from autotuner.search.text.trials import (
+    engine_in_words,
+    findings_in_words,
+    job_in_words,
+    latest,
+    unranked_in_words,
+    waiting_in_words,
+)
 
 
 def sweep_view(
-    sweep: SweepDetail,
+    sweep: SweepStanding,
     ranking: Sequence[RankedTrial],
-    trials: Sequence[TrialView],
+    trials: Sequence[Trial],
     said: Mapping[str, str] | None = None,
 ) -> RenderableType:
     """One sweep: progress, trials by state, ranking, and what has no rank.
@@ -37,7 +46,7 @@ def sweep_view(
             complete repeats to what is compared.
         said: What was said of trials beyond that, by id: notes while they run, what their loss gates found.
     """
-    again = {} if sweep.findings or sweep.said else _run_again(sweep, trials)
+    again = {} if sweep.findings else _run_again(sweep, trials)
     told = {**jobs_in_words(trials, time.time()), **again, **(said or {})}
     parts: list[RenderableType] = [_headline(sweep)]
     if sweep.state in ("queued", "running"):
@@ -45,16 +54,18 @@ def sweep_view(
         parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
         parts.append(ranking_table(ranking, sweep.objective))
-    parts.extend(Text(f"compared: {sentence}") for sentence in sweep.said)
+    if sweep.findings:
+        said_of = findings_in_words(sweep.findings, is_simulated=sweep.engine == SIMULATED)
+        parts.extend(Text(f"compared: {sentence}") for sentence in said_of)
     others = [trial for trial in trials if not _is_shown(trial) or trial.id in told]
     if others:
         parts.append(_others_table(others, told))
-    if sweep.caveats:
-        parts.append(Text(f"Of the predictions: {in_sentences(sweep.caveats)}", style="dim"))
+    if caveats := caveats_of_job(sweep.request.job):
+        parts.append(Text(f"Of the predictions: {in_sentences(caveats)}", style="dim"))
     return Group(*parts)
 
 
-def why(trial: TrialView, said: str = "") -> str:
+def why(trial: Trial, said: str = "") -> str:
     """Why a trial has no rank, or else what was last said of it; empty where nothing is known.
 
     Args:
@@ -66,15 +77,14 @@ def why(trial: TrialView, said: str = "") -> str:
     if trial.stopped and trial.stopped.detail:
         return str(trial.stopped.detail)
     is_looked_at = trial.gate_outcome == GateOutcome.NOT_GATED and bool(said)
-    return said if is_looked_at else str(trial.unranked or said)
+    return said if is_looked_at else unranked_in_words(trial) or said
 
 
-def _headline(sweep: SweepDetail) -> Text:
-    every = ((one.name, getattr(sweep.trials, one.name)) for one in fields(sweep.trials))
-    counts = [f"{count} {state}" for state, count in every if count]
+def _headline(sweep: SweepStanding) -> Text:
+    counts = [f"{count} {state}" for state in TrialState if (count := sweep.num_trials.get(state))]
     states = ", ".join(counts)
     trials = f"trials: {states}" if counts else "no trials yet"
-    trainer = f", trained by {sweep.trainer}" if sweep.trainer else ""
+    trainer = f", trained by {sweep.request.trainer.name}" if sweep.request.trainer else ""
     by = f", by {sweep.created_by}" if sweep.created_by else ""
     job = f" {model_in_words(sweep.model_size)} {_where(sweep)}{trainer}{by}: "
     text = Text.assemble((sweep.id, "bold"), job, ("waiting" if sweep.waiting else sweep.state, "bold"))
@@ -92,7 +102,7 @@ def _headline(sweep: SweepDetail) -> Text:
     return text
 
 
-def _run_again(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, str]:
+def _run_again(sweep: SweepStanding, trials: Sequence[Trial]) -> dict[str, str]:
     """What trials reached that ran another again because somebody wanted it, by id."""
     objective = sweep.objective
     complete = (trial for trial in trials if trial.repeats is not None and trial.state == "complete")
@@ -101,7 +111,7 @@ def _run_again(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, str
     }
 
 
-def jobs_in_words(trials: Sequence[TrialView], now: float) -> dict[str, str]:
+def jobs_in_words(trials: Sequence[Trial], now: float) -> dict[str, str]:
     """Return, by trial, the reason why it waits or the state of the engine job that runs it."""
     said: dict[str, str] = {}
     for trial in trials:
@@ -112,14 +122,14 @@ def jobs_in_words(trials: Sequence[TrialView], now: float) -> dict[str, str]:
     return said
 
 
-def _where(sweep: SweepDetail) -> str:
+def _where(sweep: SweepStanding) -> str:
     """The cluster of the job, and that of its trials where these are smaller; with the engine that runs them."""
     cluster = sweep.request.trial_cluster or sweep.request.job.cluster
     tried = f"{cluster.name} {engine_in_words(cluster.engine, cluster.queue)}".rstrip()
     return f"for {sweep.cluster}, tried on {tried}" if sweep.trial_cluster else f"on {tried}"
 
 
-def _others_table(trials: Sequence[TrialView], said: Mapping[str, str]) -> LayoutTable:
+def _others_table(trials: Sequence[Trial], said: Mapping[str, str]) -> LayoutTable:
     """With the reasons of those that have one; no column where none has."""
     reasons = [why(trial, said.get(trial.id, "")) for trial in trials]
     rows = [
@@ -133,6 +143,6 @@ def _others_table(trials: Sequence[TrialView], said: Mapping[str, str]) -> Layou
     return LayoutTable(keys=("trial", "state"), heads=("why",) if any(reasons) else (), rows=rows)
 
 
-def _is_shown(trial: TrialView) -> bool:
+def _is_shown(trial: Trial) -> bool:
     """Whether the ranking has it, or it repeats one of these and is told with what it is compared with."""
-    return trial.state == "complete" and not trial.unranked
+    return trial.state == "complete" and not unranked_in_words(trial)

@@ -278,7 +278,7 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
     """
     layout, job = what_ran(trial, request)
     predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
-    found = trial.measurement
+    found = trial.ran_measurement
     step = step_parts(layout, job, predicted, (found.breakdown or found.phases) if found else None)
     return TrialParts(
         is_small=trial.scaled is not None,

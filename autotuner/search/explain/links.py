@@ -100,7 +100,7 @@ def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
     found = link_timelines(*what_ran(trial, request), request.fault_trace)
-    return replace(found, measured=trial.measurement.timeline if trial.measurement else None)
+    return replace(found, measured=trial.ran_measurement.timeline if trial.ran_measurement else None)
 
 
 def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) -> LinkTimelines:

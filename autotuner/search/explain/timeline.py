@@ -345,7 +345,7 @@ def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
     return TrialTimelines(
         is_small=trial.scaled is not None,
         predicted=predicted_timeline(*what_ran(trial, request)),
-        measured=trial.measurement.timeline if trial.measurement else None,
+        measured=trial.ran_measurement.timeline if trial.ran_measurement else None,
     )
 
 

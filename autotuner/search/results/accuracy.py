@@ -85,7 +85,7 @@ def _compared(trial: Trial, *, tells_peaks: bool) -> ComparedTrial:
     predicted_s, memory = prediction.step_time.total_s, prediction.memory
     half_width = prediction.relative_error
     is_within = None if half_width is None else 1 / (1 + half_width) <= reached_s / predicted_s <= 1 + half_width
-    measured = trial.measurement if tells_peaks and trial.scaled is None else None
+    measured = trial.measurement if tells_peaks else None
     return ComparedTrial(
         **named(trial),
         source=source_of(trial.reached),

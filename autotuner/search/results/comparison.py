@@ -309,7 +309,7 @@ def measured_parts(trials: Sequence[Trial]) -> tuple[str, tuple[tuple[Part, ...]
     Parts of profiled steps where each trial has one, else the phases of the timed steps; None where some trial has
     neither, or stands for another layout.
     """
-    measured = [one.measurement for one in trials if one.measurement and one.scaled is None]
+    measured = [one.measurement for one in trials if one.measurement]
     if len(measured) < len(trials):
         return None
     source = "simulated" if any(one.is_simulated for one in measured) else "measured"

@@ -60,7 +60,7 @@ def _that_ran(died: Sequence[Trial], ran: Sequence[Trial]) -> WayOut | None:
         return None
     one, other = _nearest(died, ran)
     change = change_in_words(one.layout, other.layout)
-    peaks = other.measurement.peak_bytes if other.measurement and other.scaled is None else ()
+    peaks = other.measurement.peak_bytes if other.measurement else ()
     with_it = f"with {change}, in {format_bytes(max(peaks))}" if peaks else f"with {change}"
     is_same = one.layout == other.layout
     said = "the same layout: it may be run again" if is_same else with_it
@@ -163,7 +163,7 @@ class FailureGroup:
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:
     """The groups of a sweep's trials that died, the largest first."""
     ordered = sorted(trials, key=lambda trial: trial.number)
-    ran = [trial for trial in ordered if trial.measurement is not None and trial.repeats is None]
+    ran = [trial for trial in ordered if trial.ran_measurement is not None and trial.repeats is None]
     groups: dict[tuple[FailureKind, str], list[Trial]] = {}
     for trial in ordered:
         if (why := trial.failure) is not None:  # of one kind, messages without ranks, addresses and sizes tell causes

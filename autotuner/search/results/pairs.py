@@ -62,7 +62,7 @@ class MeasuredRules:
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:
         """What the measured ones among the trials of a sweep say; not small ones, nor repeats."""
-        whole = [trial for trial in trials if trial.scaled is None and trial.repeats is None]
+        whole = [trial for trial in trials if trial.repeats is None]
         measured = tuple((trial.layout, trial.measurement.step_time_s) for trial in whole if trial.measurement)
         return cls(num_measured=len(measured), items=_insights_of(measured))
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal, Self, TypedDict
 
 import numpy as np
 
 from autotuner.core.columns import Floats
+from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Figures, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import RankedTime, Trial, TrialState
+from autotuner.core.trial import RankedTime, Trial, TrialState, time_to_loss_s
+from autotuner.core.value import Count, value
 
 Source = Literal["measured", "estimated", "simulated"]
 """Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""
@@ -135,7 +137,7 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
             trial_id=trial.id,
             step_time_s=counted.step_time_s,
             step_time_interval_s=counted.step_time_error_s,
-            noise_floor=trial.measurement.noise_floor if trial.measurement else None,
+            noise_floor=trial.ran_measurement.noise_floor if trial.ran_measurement else None,
             repeated_s=tuple(repeated.get(trial.number, ())),
             worth_per_step=objective.value(trial.reached) * counted.step_time_s if objective.reads_footprint else 1.0,
         )
@@ -201,6 +203,34 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
         )
         for row, time in enumerate(times)
     }
+
+
+@value
+class RankedTrial(Trial):
+    """A trial with its place in a ranking, and how sure that is."""
+
+    rank: Count | None = None
+    """From 1, by what the sweep maximises; by MFU among the trials of all sweeps. None: it has none."""
+    standing: Standing | None = None
+    """None without a rank, and across sweeps."""
+    value: float | None = None
+    """What the sweep maximises; None across sweeps, and where nothing was reached."""
+    time_to_loss_s: float | None = None
+    """Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; None where that is not
+    known, and across sweeps."""
+
+    @classmethod
+    def of_sweep(cls, trial: Trial, request: SweepRequest, known: Mapping[str, Standing]) -> Self:
+        """Return a trial of a sweep with its place among those of which ``known`` holds the standings, best first."""
+        standing = known.get(trial.id)
+        return extended(
+            cls,
+            trial,
+            rank=None if standing is None else [*known].index(trial.id) + 1,
+            standing=standing,
+            value=None if trial.reached is None else request.objective.value(trial.reached),
+            time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
+        )
 
 
 def _logs(time: RankedTime) -> Floats:

@@ -197,7 +197,7 @@ def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple
 
 def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[Insight, ...]:
     """Of pairs of layouts that were measured themselves: estimates of two layouts share what they were made of."""
-    whole = [trial for trial in trials if trial.scaled is None and trial.repeats is None]
+    whole = [trial for trial in trials if trial.repeats is None]
     counted = request.objective.counted
     measured = [(trial.layout, counted(trial.measurement).step_time_s) for trial in whole if trial.measurement]
     layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
@@ -257,9 +257,19 @@ def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout])
     return first, second
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepChoices:
+    """What mattered in a sweep."""
+
+    choices: Choices
+    """How much each choice explains, and what it did in otherwise equal pairs."""
+    grid: Grid
+    """The best of every pair of values of two choices: of those that were asked for, else of those that matter."""
+
+
 def mattered(
     request: SweepRequest, trials: Sequence[Trial], row: str | None = None, column: str | None = None
-) -> tuple[Choices, Grid]:
+) -> SweepChoices:
     """What mattered, and two choices at a time: those that are named, else those that matter most.
 
     Raises:
@@ -267,7 +277,7 @@ def mattered(
     """
     found = choices(request, trials)
     first, second = two_that_matter(found.importance, [trial.layout for trial in trials])
-    return found, grid(request, trials, row or first, column or second)
+    return SweepChoices(choices=found, grid=grid(request, trials, row or first, column or second))
 
 
 def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) -> Grid:

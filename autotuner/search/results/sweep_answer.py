@@ -382,3 +382,13 @@ def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten], *, trace
     elif sure.ties:
         against = f"; tied with rank{'s' if len(sure.ties) > 1 else ''} {ranges(tie.rank for tie in sure.ties)}"
     return f"{best.label}: {reached}, {format_rate(best.tokens_per_s, 'token/s')}{against}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepAnswer:
+    """What to train with, by a sweep."""
+
+    answer: Answer | None
+    """None before a trial has a rank."""
+    prospects: Prospects | None
+    """What its search expects of going on; None before its first trial was chosen."""

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import parse_words
-from autotuner.search.results.trial_table import COLUMNS, USUAL, Column, TableRow, column_named, columns_named
+from autotuner.search.results.trial_table import (
+    COLUMNS,
+    USUAL,
+    Column,
+    TableRow,
+    Unit,
+    cells_of,
+    column_named,
+    columns_named,
+)
 
 FIELD = "where"
 """What a refusal calls the text."""
@@ -210,3 +220,76 @@ class TableQuery:
         known = [row for row in kept if self.sort.value(row) is not None]
         unknown = [row for row in kept if self.sort.value(row) is None]
         return (*sorted(known, key=self.sort.key, reverse=self.is_descending), *unknown)
+
+
+# ---------------------------------------------------------------- what a table says in JSON
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """One thing that a table says of every row."""
+
+    name: str
+    """Under which rows hold it, and by which it is asked for."""
+    label: str
+    """In the head of a page's table."""
+    meaning: str
+    """A sentence without a full stop."""
+    unit: Unit
+    """What it is counted in; shares are 0..1, prices in US dollars."""
+    words: tuple[str, ...]
+    """Every value of a choice, the plainest first; empty of anything else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableItem:
+    """A layout of a sweep."""
+
+    label: str
+    """The layout in short."""
+    source: Literal["measured", "estimated", "simulated", "predicted"]
+    """What its figures are: of a run of the layout, of runs on fewer ranks, of no run, or predicted alone."""
+    trial_id: str | None
+    """Null where no trial tried it."""
+    tied_with_best: bool | None
+    """It cannot be told from the first of the ranking; null where it has no rank."""
+    values: dict[str, int | float | str | None]
+    """The chosen columns by name, each followed by half the width of its interval, ``NAME_error``, where it has one: 95
+    % of what was measured, 80 % of what was estimated or predicted. Null where nothing is known."""
+
+    @classmethod
+    def of(cls, row: TableRow, columns: Sequence[Column]) -> Self:
+        """Return the row with those columns."""
+        return cls(
+            label=str(row.layout),
+            source=row.source,
+            trial_id=None if row.trial is None else row.trial.id,
+            tied_with_best=None if row.standing is None else row.standing.tied_with_best,
+            values={name: value(row) for name, value in cells_of(columns)},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSlice:
+    """Rows of a table, as they were asked for."""
+
+    columns: tuple[TableColumn, ...]
+    items: tuple[TableItem, ...]
+    total: int
+    """Rows that meet the conditions, on all pages."""
+    num_rows: int
+    """Rows without any condition."""
+    limit: int
+    offset: int
+
+    @classmethod
+    def of(cls, rows: Sequence[TableRow], query: TableQuery, *, limit: int, offset: int) -> Self:
+        """Return some of the rows that the query asks for."""
+        met = query.rows(rows)
+        shown = met[offset : offset + limit]
+        return cls(
+            columns=tuple(extended(TableColumn, column) for column in query.columns),
+            items=tuple(TableItem.of(row, query.columns) for row in shown),
+            total=len(met),
+            num_rows=len(rows),
+            limit=limit,
+            offset=offset,
+        )

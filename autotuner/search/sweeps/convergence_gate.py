@@ -103,7 +103,7 @@ class LossGates:
         """The gate of a trial that needs one and whose answer another trial's gate has given, however fast it is."""
         known = list(trials)
         for trial in known:
-            if trial.measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):
+            if trial.ran_measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):
                 return RunGate(trial=trial, reference=self._reference(trial), known=verdict)
         return None
 

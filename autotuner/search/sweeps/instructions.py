@@ -46,7 +46,7 @@ class Finish:
 
 def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
     """The end of a sweep for that reason; one that measured nothing has failed, whatever ended it."""
-    if any(trial.measurement for trial in trials):
+    if any(trial.ran_measurement for trial in trials):
         return Finish(state=RunState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
     deaths = [trial.failure.kind for trial in trials if trial.failure]
     memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
@@ -101,7 +101,7 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
 
 def _noise(trials: Sequence[Trial]) -> str:
     """What differences of step times mean little, where a trial ran more than once."""
-    floors = [trial.measurement.noise_floor for trial in trials if trial.measurement]
+    floors = [trial.ran_measurement.noise_floor for trial in trials if trial.ran_measurement]
     known = [floor for floor in floors if floor is not None]
     return f"; repeats of one trial differed by up to {100 * max(known):.1f} %" if known else ""
 

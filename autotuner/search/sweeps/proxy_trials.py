@@ -85,7 +85,7 @@ class SmallScale:
             reference_flop_per_s: Peak of one rank that MFU is a share of.
         """
         told = [trial for trial in trials if trial.scaled is not None and trial.state.finished]
-        measured = [trial for trial in told if trial.measurement is not None]
+        measured = [trial for trial in told if trial.ran_measurement is not None]
         found = self._full_size.estimates([trial.layout for trial in measured], map(self._told, told))
         return {
             trial.id: self._estimate(trial, full_size, reference_flop_per_s)
@@ -94,7 +94,7 @@ class SmallScale:
 
     def _told(self, trial: Trial) -> SmallTrial:
         is_process = self._trials.whole_model and self._cluster.accelerator.kind == "cpu"
-        peaks = trial.measurement.peak_bytes if trial.measurement and not is_process else ()
+        peaks = trial.ran_measurement.peak_bytes if trial.ran_measurement and not is_process else ()
         return SmallTrial(
             stands_for=trial.layout,
             stand_in=self.stand_in(trial.layout),
@@ -108,22 +108,22 @@ class SmallScale:
         job, step_s = self._job, full_size.step_time_s
         model_flop = job.model.model_flop_per_step(job.workload)
         # An accelerator computes about as busily in the whole job.
-        power_w = None if trial.measurement is None else trial.measurement.power_w
+        power_w = None if trial.ran_measurement is None else trial.ran_measurement.power_w
         return TrialEstimate(
             full_size=full_size,
             tokens_per_s=job.workload.tokens_per_step / step_s,
             mfu=model_flop / (reference_flop_per_s * job.cluster.world_size * step_s),
             num_trial_ranks=trial.ran.world_size,
             num_ranks=job.cluster.world_size,
-            is_simulated=trial.measurement is not None and trial.measurement.is_simulated,
+            is_simulated=trial.ran_measurement is not None and trial.ran_measurement.is_simulated,
             footprint=footprint_of(trial.layout, job, trial.prediction, power_w=power_w),
         )
 
 
 def _step_time_s(trial: Trial) -> float | None:
     """Of the small trial: measured, or the median of the steps before it was pruned."""
-    if trial.measurement is not None:
-        return trial.measurement.step_time_s
+    if trial.ran_measurement is not None:
+        return trial.ran_measurement.step_time_s
     steps = [step.step_time_s for step in trial.steps if step.is_measured]
     return statistics.median(steps) if steps and trial.state is TrialState.PRUNED else None
 

@@ -391,10 +391,10 @@ class SweepStudy:
         """What the sampler learns beside the value, and what the pruner compares with."""
         if trial.failure:
             return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
-        if trial.measurement:
-            counted, healthy = self._request.objective.counted(trial.measurement), self._healthy(trial)
+        if trial.ran_measurement:
+            counted, healthy = self._request.objective.counted(trial.ran_measurement), self._healthy(trial)
             told = {} if healthy is None else {HEALTHY_VALUE: healthy}
-            return {STEP_TIME_S: counted.step_time_s, **told, **self._memory(trial.measurement)}
+            return {STEP_TIME_S: counted.step_time_s, **told, **self._memory(trial.ran_measurement)}
         measured = [step.step_time_s for step in trial.steps if step.is_measured]
         return {STEP_TIME_S: self._slowdown(trial) * statistics.median(measured)} if measured else {}
 
@@ -424,6 +424,6 @@ _OPTUNA_STATE = {
 
 def _optuna_state(trial: Trial) -> OptunaState:
     """One that was measured and may not rank counts as no result: it is no best, and nothing is pruned beside it."""
-    if trial.layout.is_emulated or (trial.measurement and not trial.is_valid):
+    if trial.layout.is_emulated or (trial.ran_measurement and not trial.is_valid):
         return OptunaState.FAIL
     return _OPTUNA_STATE[trial.state]

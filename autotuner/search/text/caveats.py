@@ -30,11 +30,15 @@ def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
         *_ailing(job.cluster),
         *_delegated(layouts),
         *_exchanged(layouts),
-        *calibrated_on(job),
-        *approximations(job.model),
+        *caveats_of_job(job),
         *_counted_whole(job),
         *_drawn(job),
     )
+
+
+def caveats_of_job(job: Job) -> tuple[str, ...]:
+    """Return what predictions were calibrated on, and what of the model is counted or priced as something else."""
+    return (*calibrated_on(job), *approximations(job.model))
 
 
 def _drawn(job: Job) -> Iterator[str]:

@@ -270,7 +270,7 @@ def engine_in_words(engine: str, queue: str) -> str:
 
 def unranked_in_words(trial: Trial) -> str:
     """Why a trial that was measured has no rank; empty where it has one, or was not measured."""
-    if trial.measurement is None or trial.is_valid:
+    if trial.ran_measurement is None or trial.is_valid:
         return ""
     if trial.layout.is_emulated:
         return EMULATED

@@ -108,12 +108,12 @@ def test_trials_on_two_nodes_stand_for_layouts_of_four_and_are_ranked_by_estimat
         sweep_id = service.post("/sweeps", FOUR_FOR_TWO)["id"]
         until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete")
         sweep, ranking = service.get(f"/sweeps/{sweep_id}"), service.get(f"/sweeps/{sweep_id}/ranking")["items"]
-    assert (sweep["trial_cluster"], sweep["best_measured_mfu"]) == ("two", None)
-    assert sweep["best_estimated_mfu"] == ranking[0]["estimated"]["mfu"]
+    assert (sweep["trial_cluster"], sweep["best_source"]) == ("two", "estimated")
+    assert sweep["best_mfu"] == ranking[0]["estimate"]["mfu"]
     assert len(ranking) == 3
     for trial in ranking:
-        ran = trial["small"]["num_ranks"]
-        assert trial["measured"] is None
-        assert trial["small"]["measured"]["step_time_s"] > 0
-        assert trial["estimated"]["said"] == f"estimated from a trial on {ran} of 4 ranks"
+        ran = trial["scaled"]["num_ranks"]
+        assert trial["measurement"] is None
+        assert trial["scaled"]["measurement"]["step_time_s"] > 0
+        assert (trial["estimate"]["num_trial_ranks"], trial["estimate"]["num_ranks"]) == (ran, 4)
         assert {job["engine"] for job in trial["jobs"]} == {"pair"}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import subprocess
 import sys
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -10,7 +9,6 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from pydantic import TypeAdapter
 
-from api import schemas
 from autotuner.catalog.software import load_stack
 from autotuner.core import documents
 from autotuner.core.choices import ExportFormat
@@ -76,7 +74,6 @@ MODULES = (
     "autotuner.core.requests",
     "autotuner.core.sweep_requests",
     "autotuner.search.planning.request",
-    *(f"api.schemas.{one.name}" for one in pkgutil.iter_modules(schemas.__path__)),
 )
 REQUESTS = [
     cls

@@ -29,7 +29,7 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
 from autotuner.core.study import LossCurve, Range, front
-from autotuner.core.sweep import Budget, SweepOverview, SweepRequest, job_key
+from autotuner.core.sweep import Budget, Progress, SweepOverview, SweepRequest, job_key
 from autotuner.core.trial import PastTrial, Trial, TrialState, time_to_loss_s
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, Trainer, TrialSettings, TrialSpec
 from autotuner.core.upkeep import MfuGateRequest, gate_content, gate_key
@@ -133,7 +133,7 @@ ENDED = SweepOverview(
     budget=Budget(),
     objective=Objective(),
     num_trials={TrialState.COMPLETE: 3, TrialState.FAILED: 1},
-    accelerator_hours=0.5,
+    progress=Progress(fraction=1.0, num_trials=4, elapsed_s=7.0, accelerator_hours=0.5),
     best_value=0.382,
     best_mfu=0.382,
 )

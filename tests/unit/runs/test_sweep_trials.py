@@ -242,7 +242,7 @@ def test_a_trial_that_waits_for_devices_says_so_and_is_not_billed() -> None:
         "waits until trials that run on this machine have ended"
     }
     overview = store.overview(sweep_id, now=clock.now())
-    assert (overview.state, overview.accelerator_hours) == (RunState.COMPLETE, 0.0)
+    assert (overview.state, overview.progress.accelerator_hours) == (RunState.COMPLETE, 0.0)
 
 
 def test_a_trial_that_is_taken_over_brings_its_finished_runs_and_its_gate_none() -> None:

@@ -13,13 +13,13 @@ import pytest
 from optuna.trial import TrialState
 
 from api.openapi import examples
-from api.schemas.sweeps import SweepDetail
-from api.schemas.trials import TrialView
 from autotuner.cli.optuna_study import write_study
 from autotuner.core import documents
 from autotuner.core.codec import to_plain
 from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.objective import Objective
+from autotuner.core.sweep import SweepStanding
+from autotuner.search.results.reached import RankedTrial
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, tiny_model
@@ -57,7 +57,7 @@ def test_a_sweep_that_is_waited_for_runs_its_trials_and_prints_their_ranking(cli
     answer = cli.run_json(*tiny_sweep(cli.directory, "--trials", "1"))
     assert answer["sweep"]["state"] == "complete"
     assert [item["rank"] for item in answer["ranking"]["items"]] == [1]
-    assert answer["ranking"]["items"][0]["measured"]["mfu"] > 0
+    assert answer["ranking"]["items"][0]["measurement"]["mfu"] > 0
     assert "what limits it" in cli.run("explain", answer["trials"]["items"][0]["id"])
 
 
@@ -170,11 +170,11 @@ def test_a_sweep_is_a_study_that_optunas_tools_read_with_its_metric_and_when_eac
 
 def test_an_exported_study_holds_what_its_sweep_compares(tmp_path: Path) -> None:
     told = examples()["read_sweep"]["answer"] | {"objective": to_plain(Objective(under_faults=True))}
-    sweep = documents.restore(SweepDetail, told)
+    sweep = documents.restore(SweepStanding, told)
     healthy = measurement(mfu=0.5)
     robust = RobustMeasurement(step_time_s=1.0, mfu=0.25, tokens_per_s=100.0, num_steps=20, stretches=())
-    measured = {"measured": to_plain(replace(healthy, robust=robust)), "state": "complete"}
-    trial = documents.restore(TrialView, examples()["read_trial"]["answer"] | measured)
+    measured = {"measurement": to_plain(replace(healthy, robust=robust)), "state": "complete"}
+    trial = documents.restore(RankedTrial, examples()["read_trial"]["answer"] | measured)
     write_study(tmp_path / "study.db", sweep, [trial])
     study = optuna.load_study(study_name=sweep.id, storage=f"sqlite:///{tmp_path / 'study.db'}")
     assert (study.best_value, study.metric_names) == (0.25, ["robust MFU"])

@@ -72,7 +72,7 @@ def test_trials_run_on_the_small_cluster_and_are_about_layouts_of_the_large_one(
     for spec, trial in zip(launcher.specs, trials, strict=True):
         assert spec.layout == trial.ran
         assert present(spec.cluster).world_size == spec.layout.world_size <= 2
-        assert present(trial.measurement).peak_flop_per_s == 100e9 * spec.layout.world_size
+        assert present(trial.ran_measurement).peak_flop_per_s == 100e9 * spec.layout.world_size
 
 
 def test_the_ranking_is_that_of_estimates_in_the_hours_of_the_ranks_that_ran() -> None:
@@ -92,7 +92,7 @@ def test_the_ranking_is_that_of_estimates_in_the_hours_of_the_ranks_that_ran() -
         seconds = present(trial.finished_at) - present(trial.started_at)
         assert trial.accelerator_hours(time.time()) == pytest.approx(seconds * trial.ran.world_size / 3600)
     hours = sum(trial.accelerator_hours(time.time()) for trial in trials_of(store, sweep))
-    assert store.overview(sweep.id, now=time.time()).accelerator_hours == pytest.approx(hours)
+    assert store.overview(sweep.id, now=time.time()).progress.accelerator_hours == pytest.approx(hours)
 
 
 @pytest.mark.oracle  # seconds of a sampler's work
