@@ -115,7 +115,7 @@ def _row(sweep: SweepOverview, now: float, *, has_owner: bool) -> Iterator[Cells
     num_trials = max([progress.num_trials, *(number + 1 for number in grew)])
     yield GrowthCell([grew.get(number) for number in range(num_trials)])
     yield f"{progress.num_trials} of {sweep.budget.num_trials}"
-    yield BarCell(value=progress.fraction, most=1.0, look="track" if sweep.state.is_finished else "mem")
+    yield "" if sweep.state.is_finished else BarCell(value=progress.fraction, most=1.0)
     spent, limit = three_digits(progress.accelerator_hours), sweep.budget.accelerator_hours
     yield f"{spent} of {three_digits(limit)}" if limit else spent
     if has_owner:
