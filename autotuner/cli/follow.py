@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 
 from autotuner.cli.connect import patiently, whole
-from autotuner.cli.views.rankings import reached_beside_predicted
-from autotuner.cli.views.sweeps import sweep_view, why
 from autotuner.core import documents
 from autotuner.core.cluster_check import CheckRun
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.objective import Objective
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepStanding
 from autotuner.core.trial import EngineJob, EngineJobPhase, Trial, TrialState, Waiting
 from autotuner.remote import Remote, ServerEvent
-from autotuner.search.results.reached import RankedTrial
+from autotuner.report.sweep_standing import reached_beside_predicted, sweep_report
+from autotuner.report.sweep_trials import why
+from autotuner.report.terminal import render
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
 from autotuner.search.text.trials import job_in_words
 
 _POLL_S = 0.5
+_MOST_RANKED = 10
 
 _OVER = (RunState.COMPLETE, RunState.CANCELLED, RunState.FAILED, RunState.PAUSED)
 """States in which nothing more is to be seen until somebody asks for it."""
@@ -53,7 +55,9 @@ def _live(watch: _Watch, console: Console) -> SweepStanding:
         while True:
             watch.look()
             shown = [trial for trial in watch.trials.values() if trial.state is not TrialState.QUEUED]
-            live.update(sweep_view(watch.sweep, watch.ranking(), shown, watch.said), refresh=True)
+            bar = ProgressBar(total=1.0, completed=watch.sweep.progress.fraction, width=60)
+            report = sweep_report(watch.sweep, shown, time.time(), said=watch.said, most=_MOST_RANKED)
+            live.update(Group(Padding(bar), render(report)), refresh=True)  # a bar alone does not end its line
             if watch.is_over:
                 return watch.sweep
             time.sleep(_POLL_S)
@@ -93,13 +97,6 @@ class _Watch:
     def look(self) -> list[ServerEvent]:
         """Look again; returns what has happened since."""
         return patiently(self._look)
-
-    def ranking(self) -> Sequence[RankedTrial]:
-        """The top of the ranking; empty while the service restarts."""
-        try:
-            return self._client.rank_sweep(self.sweep_id, limit=10).items
-        except StoreUnavailable:
-            return ()
 
     def _look(self) -> list[ServerEvent]:
         sweep = self._client.read_sweep(self.sweep_id)  # first: what a finished one had to say has happened then

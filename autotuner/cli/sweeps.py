@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -191,23 +192,22 @@ def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> Non
 
 
 def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
-    from autotuner.cli.views.sweeps import sweep_view
     from autotuner.report.sweep_answer import answer_report, front_report
+    from autotuner.report.sweep_standing import sweep_report
     from autotuner.report.terminal import render
 
     stored = client.read_sweep(sweep_id)
     answer = client.read_answer(sweep_id).answer
-    ranking = whole(client.rank_sweep, sweep_id)
     trials = whole(client.list_trials, sweep_id)
     front = client.read_front(sweep_id) if stored.objective.front else None
     if as_json:
         found = {} if front is None else {"front": documents.write(front)}
         told = None if answer is None else documents.write(answer)
-        lists = {"ranking": _listed(ranking), "trials": _listed(trials)}
+        lists = {"ranking": _listed(whole(client.rank_sweep, sweep_id)), "trials": _listed(trials)}
         return print_json({"sweep": documents.write(stored), "answer": told, **lists, **found})
     if answer is not None:
         console().print(render(answer_report(answer, is_finished=stored.finished_at is not None)))
-    console().print(sweep_view(stored, ranking, trials))
+    console().print(render(sweep_report(stored, trials, time.time())))
     if front is not None:
         console().print(render(front_report(front)))
     return None

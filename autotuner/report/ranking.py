@@ -12,7 +12,7 @@ from typing import Literal
 
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
-from autotuner.core.objective import Metric
+from autotuner.core.objective import Metric, Objective
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.report.charts import Glyph, MemoryCell, RangeAxis, RangeCell, Spread, Unit, is_tight
@@ -186,6 +186,11 @@ def ranking(
     )
 
 
+def value_unit(objective: Objective) -> Unit:
+    """Return the unit of what a sweep maximises; that of a profile has none."""
+    return "" if objective.profile else METRIC_UNITS.get(objective.metric, "")
+
+
 # ---------------------------------------------------------------- which columns
 def _usual(request: SweepRequest, rows: Sequence[TableRow], *, is_untried: bool) -> list[Data]:
     """Return the columns that are shown unless somebody chooses.
@@ -320,7 +325,7 @@ class _Rows:
         )
 
     def _scale(self, one: Data) -> Scale | None:
-        if not one.is_figure or one.name in _CHANCES or (one.unit == "value" and self._value_unit):
+        if not one.is_figure or one.name in _CHANCES or (one.unit == "value" and value_unit(self._request.objective)):
             return None
         return Scale.around(_UNITS.get(one.unit, one.unit), (_number(one.value(row)) for row in self._rows))
 
@@ -352,7 +357,7 @@ class _Rows:
         value, prediction = _number(one.value(row)), row.prediction
         if one.name in _CHANCES:
             return Quantity(value=value, unit="chance", source="predicted" if one.name == _CHANCES[0] else None)
-        unit = self._value_unit if one.unit == "value" else _UNITS.get(one.unit, "")
+        unit = value_unit(self._request.objective) if one.unit == "value" else _UNITS.get(one.unit, "")
         source = _source(one, row)
         half = one.error(row) if one.error is not None and one.name in _WITH_INTERVAL else None
         if source != "predicted":
@@ -360,11 +365,6 @@ class _Rows:
         own = prediction.precision_utilization
         highest = prediction.mfu / own if own and unit == "share" else None
         return predicted(value, unit, prediction.relative_error if half is not None else None, highest)
-
-    @property
-    def _value_unit(self) -> Unit:
-        objective = self._request.objective
-        return "" if objective.profile else METRIC_UNITS.get(objective.metric, "")
 
     def _choices(self, row: TableRow) -> Cells:
         return (*map(Chip, chips(row.layout, self.shared)), *self._remarks(row))

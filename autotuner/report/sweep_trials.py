@@ -59,7 +59,7 @@ def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | 
         Column("so far"),
     )
     rows: list[Sequence[Cells]] = [
-        (_link(one), State(one.state), one.layout, _stands(one, now), _predicted_mfu(one), _so_far(one, source))
+        (_link(one), State(one.state), one.layout, stands(one, now), _predicted_mfu(one), _so_far(one, source))
         for one in trials
     ]
     if not rows:
@@ -67,7 +67,7 @@ def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | 
     return Section(title="Under way", id="running", blocks=(Table(columns=columns, rows=rows),))
 
 
-def _stands(trial: Trial, now: float) -> str:
+def stands(trial: Trial, now: float) -> str:
     """Return which step a trial is at, or what it waits for."""
     said = []
     if trial.steps:
@@ -229,7 +229,7 @@ def _repeats(trials: Sequence[Trial], source: Source) -> Table:
     )
     rows: list[Sequence[Cells]] = []
     for one in trials:
-        found = one.measurement
+        found = one.ran_measurement
         figures: Sequence[Cells] = (
             Quantity(value=None if found is None else found.mfu, unit="share", source=source),
             Quantity(value=None if found is None else found.tokens_per_s, unit="tokens/s", source=source),

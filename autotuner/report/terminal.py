@@ -251,7 +251,7 @@ class LayoutTable:
         table = self._in_columns()
         unbounded = options.update(width=_UNBOUNDED_COLUMNS)
         fits = Measurement.get(console, unbounded, table).maximum <= options.max_width
-        yield table if fits else self._above_cells()
+        yield table if fits else self._above_cells(options.max_width)
 
     def _in_columns(self) -> Grid:
         table = plain_table(*self.keys, _LAYOUT, *self.heads)
@@ -259,12 +259,14 @@ class LayoutTable:
             table.add_row(*row.keys, self._name(row), *row.cells)
         return table
 
-    def _above_cells(self) -> Grid:
+    def _above_cells(self, most: int) -> Grid:
         table = plain_table(*self.keys)
-        kept = [place for place, head in enumerate(map(_column, self.heads)) if not head.is_minor]
-        columns = [_column(self.heads[place]) for place in kept]
-        lines = [[row.cells[place] for place in kept] if row.cells else [] for row in self.rows]
+        columns, lines = list(map(_column, self.heads)), [row.cells for row in self.rows]
         names = [column.name for column in columns]
+        if self._width([names, *lines]) > most:  # what is minor makes room, and heads are broken
+            kept = [place for place, column in enumerate(columns) if not column.is_minor]
+            columns, names = [columns[place] for place in kept], [names[place].replace(" ", "\n") for place in kept]
+            lines = [tuple(line[place] for place in kept) if line else () for line in lines]
         widths = _widths([names, *lines])
         heads = [_cells(names, columns, widths)] if columns else []
         table.add_column(Group("layout", *heads), overflow="fold")
@@ -272,6 +274,12 @@ class LayoutTable:
             cells = [_cells(line, columns, widths)] if any(line) else []
             table.add_row(*row.keys, Group(self._name(row), *cells))
         return table
+
+    def _width(self, lines: Sequence[Sequence[str]]) -> int:
+        """Return the characters of a row of keys and cells, with the spaces between them."""
+        keys = [[_column(one).name for one in self.keys], *(row.keys for row in self.rows)]
+        widths = [*_widths([(*line, "") for line in lines]), *_widths([(*line, "") for line in keys])]
+        return sum(width + 2 for width in widths)
 
     def _name(self, row: LayoutRow) -> Text:
         return Text("\n").join([_dimmed(row.layout, self._common()), *map(Text, row.remarks)])

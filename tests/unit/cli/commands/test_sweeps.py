@@ -68,7 +68,7 @@ def test_a_sweep_on_a_simulated_cluster_runs_at_any_size_and_says_that_nothing_w
     space = {"precision": ["bf16"], "tensor_parallel_degree": [1], "pipeline_parallel_degree": [1], "compiled": [True]}
     text = cli.run("sweep", *job, "--trials", "2", "--space", json.dumps(space))
     assert "on dream simulated: complete" in text
-    assert "ranking by simulated MFU" in text
+    assert "Ranking by simulated MFU" in text
     assert "nothing ran" in text
     assert "measured" not in re.sub("never compared with a measured run|not validated", "", text)
     assert re.search(r"trial  1/2           simulated job \d+ waits\n", cli.error)

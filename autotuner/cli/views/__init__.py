@@ -1,1 +1,0 @@
-"""What commands print, for a terminal of 80 columns or more."""

@@ -1,0 +1,116 @@
+"""The report of how a sweep stands: its trials by state, its ranking, what it compares, and what has no rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.run import RunState, StopReason
+from autotuner.core.sweep import SweepStanding
+from autotuner.core.trial import Trial, TrialState
+from autotuner.report.ranking import ranking_report, value_unit
+from autotuner.report.report import Lines, Report, Section, predicted
+from autotuner.report.sweep_trials import compared, stands, trials_table
+from autotuner.report.words import model_in_words, plain, quantity
+from autotuner.search.results.reached import source_of
+from autotuner.search.results.trial_table import ranked_rows
+from autotuner.search.text.caveats import caveats_of_job
+from autotuner.search.text.trials import engine_in_words, unranked_in_words, waiting_in_words
+
+
+def sweep_report(
+    sweep: SweepStanding,
+    trials: Sequence[Trial],
+    now: float,
+    *,
+    said: Mapping[str, str] | None = None,
+    most: int | None = None,
+) -> Report:
+    """Return how a sweep stands.
+
+    Args:
+        sweep: As it is now.
+        trials: All of its trials that are to be told of; those that are queued may be left out.
+        now: Epoch seconds.
+        said: What was said of trials beyond that, by id: notes while they run, what their loss gates found.
+        most: Rows of the ranking; None: all.
+    """
+    source, rows = sweep.best_source, ranked_rows(sweep.request, trials)[:most]
+    again = {} if sweep.findings else _run_again(trials, sweep.objective)
+    told = {**_under_way(trials, now), **again, **(said or {})}
+    sections = []
+    if rows:
+        found = ranking_report(sweep.request, rows, source)
+        sections += [replace(one, title=found.headline) for one in found.sections]
+    if sweep.findings and (section := compared(sweep.request, sweep.findings, (), source)):
+        sections.append(section)
+    if others := [one for one in trials if not _is_shown(one) or one.id in told]:
+        sections.append(Section(title="Trials without a rank", blocks=(trials_table(others, told),)))
+    if caveats := caveats_of_job(sweep.request.job):
+        sections.append(Section(title="Of the predictions", blocks=(Lines(items=caveats, is_quiet=True),)))
+    return Report(headline="; ".join(_headline(sweep, now)), sections=sections)
+
+
+def _headline(sweep: SweepStanding, now: float) -> Iterator[str]:
+    counts = [f"{count} {state}" for state in TrialState if (count := sweep.num_trials.get(state))]
+    trainer = f", trained by {sweep.request.trainer.name}" if sweep.request.trainer else ""
+    by = f", by {sweep.created_by}" if sweep.created_by else ""
+    state = "waiting" if sweep.waiting else sweep.state
+    yield f"{sweep.id} {model_in_words(sweep.model_size)} {_where(sweep)}{trainer}{by}: {state}"
+    yield f"trials: {', '.join(counts)}" if counts else "no trials yet"
+    if sweep.stop_reason is StopReason.COMPARED:  # what was compared has a section of its own
+        yield sweep.stop_reason
+    elif sweep.stop_detail:
+        yield f"ended ({plain(sweep.stop_reason)}): {sweep.stop_detail}"
+    elif sweep.waiting:
+        yield waiting_in_words(sweep.waiting, (), now)
+    elif sweep.pause_requested:
+        yield "it pauses as soon as its trial has stopped"
+    elif sweep.state is RunState.PAUSED:
+        yield f"`autotuner resume {sweep.id}` has it go on"
+
+
+def _where(sweep: SweepStanding) -> str:
+    """Return the cluster of the job, and that of its trials where these are smaller; with the engine that runs them."""
+    cluster = sweep.request.trial_cluster or sweep.request.job.cluster
+    tried = f"{cluster.name} {engine_in_words(cluster.engine, cluster.queue)}".rstrip()
+    return f"for {sweep.cluster}, tried on {tried}" if sweep.trial_cluster else f"on {tried}"
+
+
+def _run_again(trials: Sequence[Trial], objective: Objective) -> dict[str, str]:
+    """Return what trials reached that ran another again because somebody wanted it, by id."""
+    complete = (one for one in trials if one.repeats is not None and one.state is TrialState.COMPLETE)
+    return {one.id: f"trial {one.repeats} again: {reached_beside_predicted(one, objective)}" for one in complete}
+
+
+def _under_way(trials: Sequence[Trial], now: float) -> dict[str, str]:
+    """Return, by trial, the reason why it waits or the state of the engine job that runs it."""
+    started = (one for one in trials if one.waiting or (one.state is TrialState.RUNNING and one.jobs))
+    return {one.id: stands(one, now) for one in started}
+
+
+def _is_shown(trial: Trial) -> bool:
+    """Return whether the ranking has it, or it repeats one of these and is told with what it is compared with."""
+    return trial.state is TrialState.COMPLETE and not unranked_in_words(trial)
+
+
+def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
+    """Return what a trial reached of what its sweep maximises: ``MFU 43.0 % measured, 47.0 ± 5.6 % predicted``."""
+    reached, prediction, unit = trial.reached, trial.prediction, value_unit(objective)
+    assert reached is not None, "it has a result"
+    estimate = reached if isinstance(reached, TrialEstimate) else None
+    robust_s = prediction.robust_step_s if objective.under_faults else None
+    speed = 1.0 if robust_s is None else prediction.step_time_s / robust_s
+    rates = replace(prediction, mfu=prediction.mfu * speed, tokens_per_s=prediction.tokens_per_s * speed)
+    error, own = (prediction.relative_error if objective.is_speed else None), prediction.precision_utilization
+    highest = prediction.mfu / own if own and unit == "share" else None
+    half = estimate.full_size.relative_error if estimate and objective.is_speed else None
+    found = quantity(predicted(objective.value(reached), unit, half))
+    expected = quantity(predicted(objective.value_of(rates, reached.footprint), unit, error, highest))
+    is_simulated = trial.ran_measurement is not None and trial.ran_measurement.is_simulated
+    how: str = source_of(reached)
+    if estimate:
+        how = f"{estimate.said}{', simulated' if is_simulated else ''}"
+    return f"{objective.noun} {found} {how}, {expected} predicted"
