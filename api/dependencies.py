@@ -26,11 +26,9 @@ def _id(example: str) -> Any:
     return Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=[example])
 
 
+RunId = Annotated[str, _id("mg-4kq2mxw7ab")]
 SweepId = Annotated[str, _id("sw-k3v7q2mxn5")]
 TrialId = Annotated[str, _id("sw-k3v7q2mxn5-0003")]
-CheckId = Annotated[str, _id("ck-7d2mxq4zab")]
-GateId = Annotated[str, _id("ga-4kq2mxw7ab")]
-OptimizerStudyId = Annotated[str, _id("os-4kq2mxw7ab")]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", examples=["my-llama"])]
 
 _Degree = Annotated[int | None, Query(ge=1, le=MAX_INTEGER)]

@@ -19,6 +19,7 @@ from autotuner.core.sweep import Event
 from autotuner.service.webhooks import iso_time, link
 
 if TYPE_CHECKING:
+    from autotuner.store.runs import Identity
     from autotuner.store.sql import Store
 
 # Events of sweeps as they happen: asked of the store once per sweep, however many read along.
@@ -28,9 +29,6 @@ _POLL_S = 0.3
 
 _LAST = "sweep.finished"
 """Kind of the last event of a sweep, as long as nobody opens it again."""
-
-_BEHIND_ALL = 2**31 - 1
-"""A sequence that no event has."""
 
 _KEPT = 2000
 """Events of a sweep that are kept for its readers; who is further behind reads them from the store."""
@@ -59,6 +57,8 @@ class _Tail:
     """Sequence behind which every event is kept."""
     kept: deque[Told] = field(default_factory=lambda: deque(maxlen=_KEPT))
     num_readers: int = 0
+    is_read: bool = False
+    """The store was asked for events."""
     is_over: bool = False
     """The sweep is finished, and its last event is kept; or it can no longer be followed."""
     error: Exception | None = None
@@ -73,8 +73,11 @@ class _Tail:
 
     @property
     def may_be_over(self) -> bool:
-        """Whether the newest event says that the sweep is finished; it may have been opened again since."""
-        return bool(self.kept) and self.kept[-1].message.event == _LAST
+        """Whether the newest event says that a sweep is finished, which may have been opened again since.
+
+        Of other runs there are no events.
+        """
+        return self.is_read and (not self.kept or self.kept[-1].message.event == _LAST)
 
     def add(self, events: Sequence[Event]) -> None:
         """Keep more events, and forget the oldest that there is no room for."""
@@ -100,32 +103,32 @@ class LiveEvents:
         self._open_store = open_store
         self._tails: dict[str, _Tail] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: dict[str, asyncio.Task[Sequence[Event]]] = {}
+        self._asked: dict[str, asyncio.Task[Identity]] = {}
 
-    async def require(self, sweep_id: str) -> None:
-        """Find the sweep, which the store is asked for once, however many readers come at a time.
+    async def require(self, run_id: str) -> None:
+        """Find the run, which the store is asked for once, however many readers come at a time.
 
         Raises:
-            NotFound: There is none of that id.
+            NotFound: No listed run has that id.
         """
-        if sweep_id in self._tails:
+        if run_id in self._tails:
             return
-        if sweep_id not in self._asked:
-            asked = asyncio.create_task(self._ask(sweep_id, _BEHIND_ALL))
-            asked.add_done_callback(lambda _: self._asked.pop(sweep_id))
-            self._asked[sweep_id] = asked
-        await asyncio.shield(self._asked[sweep_id])  # who leaves does not take the answer from the others
+        if run_id not in self._asked:
+            asked = asyncio.create_task(asyncio.to_thread(lambda: self._open_store().runs.identify(run_id)))
+            asked.add_done_callback(lambda _: self._asked.pop(run_id))
+            self._asked[run_id] = asked
+        await asyncio.shield(self._asked[run_id])  # who leaves does not take the answer from the others
 
-    async def read(self, sweep_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
+    async def read(self, run_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
         """Events behind ``after``: those there are and, if it is to wait, those to come until the sweep is finished."""
         if not wait:
-            async for told in self._stored(sweep_id, after):
+            async for told in self._stored(run_id, after):
                 yield told
             return
-        with self._followed(sweep_id) as tail:
+        with self._followed(run_id) as tail:
             while True:
                 if after < tail.behind:
-                    async for told in self._stored(sweep_id, after):
+                    async for told in self._stored(run_id, after):
                         yield told
                         after = told.sequence
                 changed, is_over = tail.changed, tail.is_over
@@ -139,22 +142,22 @@ class LiveEvents:
                 if after >= tail.newest:
                     await changed.wait()
 
-    async def _stored(self, sweep_id: str, after: int) -> AsyncIterator[Told]:
-        while events := await self._ask(sweep_id, after):
+    async def _stored(self, run_id: str, after: int) -> AsyncIterator[Told]:
+        while events := await self._ask(run_id, after):
             for event in events:
                 yield Told.of(event)
                 after = event.sequence
 
-    async def _ask(self, sweep_id: str, after: int) -> Sequence[Event]:
-        return await asyncio.to_thread(lambda: self._open_store().events(sweep_id, after=after))
+    async def _ask(self, run_id: str, after: int) -> Sequence[Event]:
+        return await asyncio.to_thread(lambda: self._open_store().events(run_id, after=after))
 
     @contextmanager
-    def _followed(self, sweep_id: str) -> Iterator[_Tail]:
+    def _followed(self, run_id: str) -> Iterator[_Tail]:
         """The sweep's tail, which is followed until its last reader leaves."""
-        tail = self._tails.get(sweep_id)
+        tail = self._tails.get(run_id)
         if tail is None or tail.is_over:
-            tail = self._tails[sweep_id] = _Tail()
-            self._tasks.add(task := asyncio.create_task(self._follow(sweep_id, tail)))
+            tail = self._tails[run_id] = _Tail()
+            self._tasks.add(task := asyncio.create_task(self._follow(run_id, tail)))
             task.add_done_callback(self._tasks.discard)
         tail.num_readers += 1
         try:
@@ -162,27 +165,28 @@ class LiveEvents:
         finally:
             tail.num_readers -= 1
 
-    async def _follow(self, sweep_id: str, tail: _Tail) -> None:
+    async def _follow(self, run_id: str, tail: _Tail) -> None:
         try:
             while tail.num_readers and not tail.is_over:
-                if not await self._look(sweep_id, tail):
+                if not await self._look(run_id, tail):
                     await asyncio.sleep(_POLL_S)
         except Exception as error:  # for the readers, each of which tells its own caller
             tail.error = error
         finally:
             tail.is_over = True
-            if self._tails.get(sweep_id) is tail:
-                del self._tails[sweep_id]
+            if self._tails.get(run_id) is tail:
+                del self._tails[run_id]
             tail.wake()
 
-    async def _look(self, sweep_id: str, tail: _Tail) -> bool:
+    async def _look(self, run_id: str, tail: _Tail) -> bool:
         """Ask for new events; false if there were none."""
         # Asked before the events are read: what a finished sweep had to say is then all among them.
         is_over = tail.may_be_over and (
-            await asyncio.to_thread(lambda: self._open_store().get_sweep(sweep_id).state.is_finished)
+            await asyncio.to_thread(lambda: self._open_store().runs.identify(run_id).state.is_finished)
         )
-        events = await self._ask(sweep_id, tail.newest)
+        events = await self._ask(run_id, tail.newest)
         tail.add(events)
+        tail.is_read = True
         tail.is_over = is_over and not events
         if events or tail.is_over:
             tail.wake()

@@ -29,7 +29,7 @@ from api.errors import add_error_handlers
 from api.events import LiveEvents
 from api.metrics import Metrics
 from api.openapi import install_openapi, operation_id
-from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, service, sweeps
+from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, runs, service, sweeps
 from autotuner.runs.tracing import tracer_provider
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
@@ -40,6 +40,7 @@ _ROUTES = (
     *(
         sweeps.sweeps_router,
         sweeps.control_router,
+        runs.router,
         results.results_router,
         results.trials_router,
         results.tables_router,
@@ -49,7 +50,7 @@ _ROUTES = (
         questions.job_phases_router,
         questions.comparisons_router,
     ),
-    *(catalog.calibrations_router, questions.exports_router, sweeps.events_router),
+    *(catalog.calibrations_router, questions.exports_router),
     *(optimizer_studies.router, retunes.router, gates.router, service.webhooks_router, service.feeds_router),
     *(
         catalog.descriptions_router,

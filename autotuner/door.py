@@ -43,7 +43,6 @@ from autotuner.search.space.trainers import trial_rules, trial_space
 
 if TYPE_CHECKING:
     from autotuner.core.profile import DeviceProfile
-    from autotuner.core.run import Run
     from autotuner.core.study import OptimizerStudyRequest
     from autotuner.core.sweep import SweepRequest
     from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from autotuner.runs.past_trials import Recollection
     from autotuner.search.explain.layers import LayerReport
     from autotuner.search.planning.phases import PhasesPlan
+    from autotuner.search.planning.plan import PlanRun
     from autotuner.search.planning.request import PlanRequest
     from autotuner.store.descriptions import Names
     from autotuner.store.sql import Store
@@ -397,7 +397,7 @@ class Autotuner:
         require_asked(request.layout, job)
         return job
 
-    def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> Run:
+    def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> PlanRun:
         """Compare whole clusters for a training run; the run is complete and stored nowhere.
 
         Args:
@@ -408,8 +408,8 @@ class Autotuner:
             InvalidInput: A description breaks a rule, or there are no clusters to compare, or too many.
             NotFound: A name is neither stored nor in the catalog.
         """
-        from autotuner.core.run import Run, RunState  # noqa: PLC0415  # predictions need none of it
-        from autotuner.search.planning.plan import PlanProgress, plan, plan_id_of  # noqa: PLC0415
+        from autotuner.core.run import RunState  # noqa: PLC0415  # predictions need none of it
+        from autotuner.search.planning.plan import PlanProgress, PlanRun, plan, plan_id_of  # noqa: PLC0415
 
         asked, began_at, pieces = self.resolve(request), time.time(), PlanProgress()
 
@@ -419,9 +419,8 @@ class Autotuner:
             hear(done, known)
 
         found = plan(asked, self.asides, count)
-        return Run(
+        return PlanRun(
             id=plan_id_of(asked),
-            kind="plan",
             state=RunState.COMPLETE,
             subject="",
             created_by="",

@@ -48,9 +48,9 @@ from autotuner.core.requests import (
     PhasesRequest,
     PredictionRequest,
 )
-from autotuner.core.run import RunState
+from autotuner.core.run import Run, RunState, kind_of
 from autotuner.core.stack import Stack
-from autotuner.core.study import OptimizerStudy
+from autotuner.core.study import StudyRun
 from autotuner.core.sweep import SweepOverview, SweepStanding
 from autotuner.core.sweep_requests import (
     Adoption,
@@ -62,7 +62,7 @@ from autotuner.core.sweep_requests import (
     SweepCreate,
 )
 from autotuner.core.trial import Trial
-from autotuner.core.upkeep import Baseline, MfuGate, Retune, RetuneRun
+from autotuner.core.upkeep import Baseline, GateRun, Retune, RetuneRun
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import Explanation, TrialParts
@@ -70,7 +70,7 @@ from autotuner.search.explain.layers import LayerReport, SweepLayers
 from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import TrialTimelines
 from autotuner.search.planning.phases import PhasesPlan
-from autotuner.search.planning.plan import PlanView
+from autotuner.search.planning.plan import PlanRun
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.accuracy import Accuracy
@@ -91,6 +91,7 @@ from autotuner.store.options import SweepColumn, TrialFilter
 PREFIX = "/api/v1"
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Run)
 
 _TIMEOUT_S = 60.0
 """A sweep on ``local`` makes the service measure its cores before it answers."""
@@ -161,7 +162,7 @@ def _document(response: httpx.Response) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    """An event of a sweep."""
+    """An event of a run."""
 
     sequence: int
     """Reading goes on behind it after a cut."""
@@ -235,13 +236,13 @@ class Remote:
         """Close its connections."""
         self._http.close()
 
-    def events(self, sweep_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
-        """Events of a sweep until it is finished, as they happen; a stream that is cut is opened again.
+    def events(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
+        """Events of a run until it is finished, as they happen; a stream that is cut is opened again.
 
         Raises:
             ServiceError: The service answered with a problem.
         """
-        url, patience = f"{PREFIX}/sweeps/{sweep_id}/events", httpx.Timeout(_TIMEOUT_S, read=None)
+        url, patience = f"{PREFIX}/runs/{run_id}/events", httpx.Timeout(_TIMEOUT_S, read=None)
         while True:
             lines, headers = EventLines(), {"Last-Event-ID": str(after)}
             try:
@@ -257,10 +258,10 @@ class Remote:
             except httpx.TransportError:
                 time.sleep(_AGAIN_S)
 
-    def events_so_far(self, sweep_id: str, *, after: int = 0) -> list[ServerEvent]:
-        """What has happened to a sweep since the event with that number, without waiting for more."""
+    def events_so_far(self, run_id: str, *, after: int = 0) -> list[ServerEvent]:
+        """What has happened to a run since the event with that number, without waiting for more."""
         seen = {"Last-Event-ID": str(after)}
-        text = self._send("GET", f"/sweeps/{sweep_id}/events", str, headers=seen, params={"wait": False})
+        text = self._send("GET", f"/runs/{run_id}/events", str, headers=seen, params={"wait": False})
         lines = EventLines()
         return [event for line in text.splitlines() for event in lines.add(line)]
 
@@ -302,6 +303,37 @@ class Remote:
     def _delete(self, path: str, answer: type[T]) -> T:
         return self._send("DELETE", path, answer)
 
+    # ---------------------------------------------------------------- runs of any kind
+    def list_runs(
+        self,
+        kind: type[R],
+        *,
+        subject: str | None = None,
+        parent: str | None = None,
+        state: RunState | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> Listed[R]:
+        """Runs of a kind, newest first, or with ``Run`` of every kind."""
+        asked = {"kind": kind_of(kind), "subject": subject, "parent": parent, "state": state}
+        return self._get("/runs", Listed[kind], **asked, limit=limit, offset=offset)  # type: ignore[valid-type]  # a class
+
+    def read_run(self, kind: type[R], run_id: str, *, wait_s: float | None = None) -> R:
+        """A run of a kind, or with ``Run`` of whatever kind it is; a plan once it is computed or the time is over."""
+        return self._get(f"/runs/{run_id}", kind, wait_s=wait_s)
+
+    def cancel_run(self, kind: type[R], run_id: str) -> R:
+        """Ask for the end of a run."""
+        return self._post(f"/runs/{run_id}/cancel", kind)
+
+    def pause_run(self, kind: type[R], run_id: str) -> R:
+        """Have nobody work on a sweep until it is resumed."""
+        return self._post(f"/runs/{run_id}/pause", kind)
+
+    def resume_run(self, kind: type[R], run_id: str) -> R:
+        """Have a paused sweep go on."""
+        return self._post(f"/runs/{run_id}/resume", kind)
+
     # ---------------------------------------------------------------- sweeps
     def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> SweepStanding:
         """Queue a sweep; sent again with the same key, it is the sweep of the first time."""
@@ -330,18 +362,6 @@ class Remote:
     def read_sweep(self, sweep_id: str) -> SweepStanding:
         """A sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
         return self._get(f"/sweeps/{sweep_id}", SweepStanding)
-
-    def cancel_sweep(self, sweep_id: str) -> SweepStanding:
-        """Ask for the end of a sweep."""
-        return self._post(f"/sweeps/{sweep_id}/cancel", SweepStanding)
-
-    def pause_sweep(self, sweep_id: str) -> SweepStanding:
-        """Have nobody work on a sweep until it is resumed."""
-        return self._post(f"/sweeps/{sweep_id}/pause", SweepStanding)
-
-    def resume_sweep(self, sweep_id: str) -> SweepStanding:
-        """Have a paused sweep go on."""
-        return self._post(f"/sweeps/{sweep_id}/resume", SweepStanding)
 
     def change_budget(self, sweep_id: str, body: BudgetChange) -> SweepStanding:
         """Give a sweep other limits, each in all; a finished one goes on where it ended."""
@@ -438,13 +458,9 @@ class Remote:
         """Predict one layout, or the best of a space, without running anything."""
         return self._post("/predictions", PredictionTable, body)
 
-    def create_plan(self, body: PlanRequest) -> PlanView:
+    def create_plan(self, body: PlanRequest) -> PlanRun:
         """Compare whole clusters for a training run; ``answer`` is None until ``read_plan`` finds it computed."""
-        return self._post("/plans", PlanView, body)
-
-    def read_plan(self, plan_id: str, *, wait_s: float = 0.0) -> PlanView:
-        """A plan that was asked for lately, after waiting so long for it at most."""
-        return self._get(f"/plans/{plan_id}", PlanView, wait_s=wait_s)
+        return self._post("/plans", PlanRun, body)
 
     def explain_layout(self, body: ExplanationRequest) -> Explanation:
         """Where a layout's time and memory go, and what lies one step away."""
@@ -509,24 +525,10 @@ class Remote:
         return self._post("/topologies", TopologyReading, body)
 
     # ---------------------------------------------------------------- optimizer studies
-    def list_optimizer_studies(self, *, limit: int = 50, offset: int = 0) -> Listed[OptimizerStudy]:
-        """Optimizer studies, newest first."""
-        return self._get("/optimizer-studies", Listed[OptimizerStudy], limit=limit, offset=offset)
-
-    def create_optimizer_study(
-        self, body: OptimizerStudyCreate, *, idempotency_key: str | None = None
-    ) -> OptimizerStudy:
+    def create_optimizer_study(self, body: OptimizerStudyCreate, *, idempotency_key: str | None = None) -> StudyRun:
         """Have optimizers tried with a layout until their losses are at a target."""
         key = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/optimizer-studies", OptimizerStudy, body=body, headers=key)
-
-    def read_optimizer_study(self, study_id: str) -> OptimizerStudy:
-        """A study with its trials and the front."""
-        return self._get(f"/optimizer-studies/{study_id}", OptimizerStudy)
-
-    def cancel_optimizer_study(self, study_id: str) -> OptimizerStudy:
-        """Ask for the end of a study."""
-        return self._post(f"/optimizer-studies/{study_id}/cancel", OptimizerStudy)
+        return self._send("POST", "/optimizer-studies", StudyRun, body=body, headers=key)
 
     # ---------------------------------------------------------------- retunes
     def list_retunes(self) -> Listed[Retune]:
@@ -561,34 +563,14 @@ class Remote:
         """Start a run now."""
         return self._post(f"/retunes/{name}/runs", RetuneRun)
 
-    def list_retune_runs(self, name: str, *, limit: int = 50, offset: int = 0) -> Listed[RetuneRun]:
-        """Runs of a retune, newest first."""
-        return self._get(f"/retunes/{name}/runs", Listed[RetuneRun], limit=limit, offset=offset)
-
     def read_retune_trend(self, name: str) -> Listed[TrendPoint]:
         """What the incumbent measured from run to run, over the band of its noise."""
         return self._get(f"/retunes/{name}/trend", Listed[TrendPoint])
 
-    def read_retune_run(self, run_id: str) -> RetuneRun:
-        """A run and its outcome."""
-        return self._get(f"/retune-runs/{run_id}", RetuneRun)
-
     # ---------------------------------------------------------------- MFU gates
-    def create_gate(self, body: GateCreate) -> MfuGate:
+    def create_gate(self, body: GateCreate) -> GateRun:
         """Hold a layout to a stored baseline."""
-        return self._post("/gates", MfuGate, body)
-
-    def list_gates(self, *, baseline: str | None = None, limit: int = 50, offset: int = 0) -> Listed[MfuGate]:
-        """MFU gates, newest first."""
-        return self._get("/gates", Listed[MfuGate], baseline=baseline, limit=limit, offset=offset)
-
-    def read_gate(self, gate_id: str) -> MfuGate:
-        """An MFU gate and its result."""
-        return self._get(f"/gates/{gate_id}", MfuGate)
-
-    def cancel_gate(self, gate_id: str) -> MfuGate:
-        """Ask for the end of its sweep."""
-        return self._post(f"/gates/{gate_id}/cancel", MfuGate)
+        return self._post("/gates", GateRun, body)
 
     def read_gate_junit(self, gate_id: str) -> str:
         """The result as JUnit XML."""
@@ -694,21 +676,9 @@ class Remote:
         """Ask a cluster's engine, run a small trial on two nodes, and measure the links between them."""
         return self._post(f"/clusters/{name}/checks", CheckRun, body)
 
-    def list_checks(self, name: str, *, limit: int = 50, offset: int = 0) -> Listed[CheckRun]:
-        """Checks of a cluster, newest first."""
-        return self._get(f"/clusters/{name}/checks", Listed[CheckRun], limit=limit, offset=offset)
-
     def list_links(self, name: str) -> ClusterLinks:
         """What is known of a cluster's links."""
         return self._get(f"/clusters/{name}/links", ClusterLinks)
-
-    def read_check(self, check_id: str) -> CheckRun:
-        """A check and what it found."""
-        return self._get(f"/checks/{check_id}", CheckRun)
-
-    def cancel_check(self, check_id: str) -> CheckRun:
-        """Ask for the end of a check."""
-        return self._post(f"/checks/{check_id}/cancel", CheckRun)
 
     # ---------------------------------------------------------------- who may call
     def read_caller(self) -> CallerUsage:

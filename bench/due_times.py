@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from autotuner.core.upkeep import Retune, RetuneRun, RetuneState, Trigger
+from autotuner.core.upkeep import Retune, RetuneRun, Trigger
 from autotuner.store.options import Page
 from autotuner.store.sql import Store
 
@@ -57,7 +57,7 @@ def account(store: Store, first_due_at: float) -> DueTimes:
     total, num_measuring = DueTimes(), 0
     for retune in store.retunes.list():
         runs = list(_every(partial(_page_of_runs, store, retune.name)))
-        num_measuring += sum(run.sweep_id is not None for run in runs)
+        num_measuring += sum(run.child_id is not None for run in runs)
         total += _of_runs(retune, runs, first_due_at) + _of_outcomes(runs, told)
     return total + DueTimes(twice=abs(store.runs.list("sweep")[1] - num_measuring))
 
@@ -65,8 +65,8 @@ def account(store: Store, first_due_at: float) -> DueTimes:
 def _of_runs(retune: Retune, runs: Sequence[RetuneRun], first_due_at: float) -> DueTimes:
     """From one due time with a row to the next: as many lie between as the later one says it stands for."""
     assert retune.next_due_at is not None, "none is paused"
-    rows = sorted(run.due_at for run in runs)
-    missed = {run.due_at: run.num_missed for run in runs}
+    rows = sorted(run.request.due_at for run in runs)
+    missed = {run.request.due_at: run.request.num_missed for run in runs}
     lost = twice = 0
     before = first_due_at - _MINUTE_S
     for due_at in chain(rows, [retune.next_due_at]):
@@ -75,17 +75,17 @@ def _of_runs(retune: Retune, runs: Sequence[RetuneRun], first_due_at: float) -> 
         before = due_at
     return DueTimes(
         due=round((retune.next_due_at - first_due_at) / _MINUTE_S),
-        started=sum(run.state is not RetuneState.SKIPPED for run in runs),
-        skipped=sum(run.state is RetuneState.SKIPPED for run in runs),
+        started=sum(not run.request.is_skipped for run in runs),
+        skipped=sum(run.request.is_skipped for run in runs),
         missed=sum(missed.values()),
         lost=lost,
         twice=twice,
-        caught_up=sum(run.trigger is Trigger.CAUGHT_UP and run.state is not RetuneState.SKIPPED for run in runs),
+        caught_up=sum(run.request.trigger is Trigger.CAUGHT_UP and not run.request.is_skipped for run in runs),
     )
 
 
 def _of_outcomes(runs: Sequence[RetuneRun], told: Counter[str]) -> DueTimes:
-    concluded = [run.id for run in runs if run.outcome is not None]
+    concluded = [run.id for run in runs if run.result is not None]
     return DueTimes(
         concluded=len(concluded),
         untold=sum(told[run_id] == 0 for run_id in concluded),

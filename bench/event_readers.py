@@ -42,7 +42,7 @@ async def _read(address: str, sweep_id: str, found: Read, seconds: float) -> Non
         async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=1 << 20)
             try:
-                path = f"/api/v1/sweeps/{sweep_id}/events"
+                path = f"/api/v1/runs/{sweep_id}/events"
                 writer.write(f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\nConnection: close\r\n\r\n".encode())
                 await _read_lines(reader, found)
             finally:

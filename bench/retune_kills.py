@@ -138,7 +138,7 @@ def _moments(chance: random.Random, num_services: int) -> list[float]:
 def _left(store: Store, due_at: float) -> str:
     """What a kill left undone."""
     runs = [run for retune in store.retunes.list() if (run := store.retunes.unfinished_run(retune.name)) is not None]
-    if any(run.sweep_id is None or store.get_sweep(run.sweep_id).state.is_finished for run in runs):
+    if any(run.child_id is None or store.get_sweep(run.child_id).state.is_finished for run in runs):
         return "to be concluded"
     is_running = bool(runs)
     if store.retunes.due(due_at):

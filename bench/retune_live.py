@@ -63,7 +63,7 @@ def _story(folder: Path, minutes: int, num_layouts: int) -> list[str]:
     with _service(folder, port, SLOWDOWN):
         _until(lambda: _is_ready(client))
         verdicts.append(_told(client, len(_EXPECTED)))
-        runs = client.get("/retunes/live/runs").json()
+        runs = client.get("/runs", params=_RUNS).json()
         points = client.get("/retunes/live/trend").json()["items"]
     _say(f"runs stored: {runs['total']}, for as many due times")
     for point in points:
@@ -96,11 +96,15 @@ def _retune(cron: str, num_layouts: int) -> dict[str, Any]:
     }
 
 
+_RUNS = {"kind": "retune", "subject": "live"}
+
+
 def _told(client: httpx.Client, number: int) -> str:
     """The verdict of that run, once it has one."""
     run: dict[str, Any] = _until(lambda: _ended(client, number))
-    outcome = run["outcome"]
-    began = f"due {_clock(run['due_at'])}, {run['trigger']}, began {run['started_at'] - run['due_at']:.1f} s later"
+    outcome, asked = run["result"], run["request"]
+    late_s = asked["started_at"] - asked["due_at"]
+    began = f"due {_clock(asked['due_at'])}, {asked['trigger']}, began {late_s:.1f} s later"
     _say(f"{_clock()} run {number}: {began}: {outcome['verdict']}")
     _say(f"  {outcome['detail']}")
     for sentence in outcome["explanation"]:
@@ -109,9 +113,9 @@ def _told(client: httpx.Client, number: int) -> str:
 
 
 def _ended(client: httpx.Client, number: int) -> dict[str, Any] | None:
-    runs: list[dict[str, Any]] = client.get("/retunes/live/runs").json()["items"]
-    begun = [run for run in reversed(runs) if run["state"] != "skipped"]
-    return begun[number - 1] if len(begun) >= number and begun[number - 1]["outcome"] else None
+    runs: list[dict[str, Any]] = client.get("/runs", params=_RUNS).json()["items"]
+    begun = [run for run in reversed(runs) if not run["request"]["is_skipped"]]
+    return begun[number - 1] if len(begun) >= number and begun[number - 1]["result"] else None
 
 
 def _cron_line(minutes: list[int]) -> str:

@@ -239,7 +239,7 @@ def _streams(load: _Load) -> None:
         with probed(load.address) as waits:
             found = asyncio.run(read_events(load.address, ids, num_readers=_NUM_READERS, seconds=_STREAMS_S))
         for sweep_id in ids:
-            http.post(f"/api/v1/sweeps/{sweep_id}/cancel").raise_for_status()
+            http.post(f"/api/v1/runs/{sweep_id}/cancel").raise_for_status()
     load.waits_s[f"first event of {_NUM_READERS} readers"] = found.first_s
     load.waits_s[f"event until each of {_NUM_READERS} has it"] = found.late_s
     load.waits_s[f"  /health beside {_NUM_READERS} readers"] = waits

@@ -154,9 +154,9 @@ def _concluded(store: Store, *workers: Worker) -> Layout:
         while worker.run_once():
             pass
     run, *_ = store.retunes.runs("phases")[0]
-    assert run.outcome is not None
-    _say(f"retune, begun by {run.trigger}: {run.outcome.verdict}: {run.outcome.detail}")
-    for sentence in run.outcome.explanation:
+    assert run.result is not None
+    _say(f"retune, begun by {run.request.trigger}: {run.result.verdict}: {run.result.detail}")
+    for sentence in run.result.explanation:
         _say(f"  {sentence}")
     incumbent = store.retunes.get("phases").incumbent
     assert incumbent is not None
@@ -165,11 +165,11 @@ def _concluded(store: Store, *workers: Worker) -> Layout:
 
 def _stored(store: Store, run: RetuneRun) -> dict[str, Any]:
     """A run as the store has it, with the step times of its trials."""
-    trials = store.all_trials(run.sweep_id or "")
+    trials = store.all_trials(run.child_id or "")
     steps = [(str(one.layout), one.measurement.step_time_s) for one in trials if one.measurement is not None]
     return {
-        "trigger": run.trigger.value,
-        "verdict": run.outcome.verdict.value if run.outcome else None,
+        "trigger": run.request.trigger.value,
+        "verdict": run.result.verdict.value if run.result else None,
         "trials": [{"layout": label, "step_s": round(step_s, 4)} for label, step_s in steps],
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotuner.core.run import Finish, Lease, Run, RunState
-from autotuner.core.upkeep import MfuGate, MfuGateResult, RetuneOutcome, RetuneRun
+from autotuner.core.upkeep import GateRun, MfuGateResult, RetuneOutcome, RetuneRun
 from autotuner.search.upkeep import gate as gates
 from autotuner.search.upkeep import retune as retunes
 from autotuner.store.sql import Store
@@ -34,25 +34,25 @@ def end(store: Store, run: Run, state: RunState, detail: str = "", *, now: float
     store.runs.finish(lease_of(run), Finish(state=state, detail=detail, result=result), now=now)
 
 
-def conclude_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float = 30.0) -> MfuGate:
+def conclude_gate(store: Store, gate: GateRun, result: MfuGateResult, *, now: float = 30.0) -> GateRun:
     """Cancel the queued sweep of a gate, and end the gate as if it had measured that."""
-    assert gate.sweep_id is not None
-    store.request_cancel(gate.sweep_id, now=now)
+    assert gate.child_id is not None
+    store.request_cancel(gate.child_id, now=now)
     return end_gate(store, gate, result, now=now)
 
 
-def end_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float) -> MfuGate:
+def end_gate(store: Store, gate: GateRun, result: MfuGateResult, *, now: float) -> GateRun:
     """End the only gate that awaits no sweep any more."""
     run = claimed(store, "gate", now=now)
     assert run.id == gate.id
     store.runs.finish(lease_of(run), gates.end_of(result), now=now)
-    return store.mfu_gates.get(gate.id)
+    return store.runs.get(GateRun, gate.id)
 
 
 def conclude_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, *, now: float) -> RetuneRun:
     """Cancel the queued sweep of a run of a retune, and end the run as if it had found that."""
-    if run.sweep_id is not None:
-        store.request_cancel(run.sweep_id, now=now)
+    if run.child_id is not None:
+        store.request_cancel(run.child_id, now=now)
     return end_retune(store, run, outcome, now=now)
 
 
@@ -61,7 +61,7 @@ def end_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, *, now: flo
     free = claimed(store, "retune", now=now)
     assert free.id == run.id
     store.runs.finish(lease_of(free), retunes.end_of(outcome), now=now)
-    return store.retunes.get_run(run.id)
+    return store.runs.get(RetuneRun, run.id)
 
 
 def give_up_delivery(store: Store, delivery_id: str, detail: str, *, now: float) -> None:

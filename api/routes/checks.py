@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import AppOf, CallerOf, CheckId, Name, PageOf
+from api.dependencies import AppOf, CallerOf, Name
 from api.openapi import problems
+from api.routes.runs import new_run
 from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck
 from autotuner.core.documents import Document
 from autotuner.core.health import EngineStanding
@@ -34,33 +35,11 @@ def create_check(
     A worker runs it, whoever still asks; what it measures then stands in the predictions for this cluster. Only one
     check of a cluster runs at a time: 409. A cluster without an engine is this machine, which is not checked: 422.
     """
-    check, _ = app.start(ClusterCheck(cluster=app.store.get_cluster(name), request=body), caller=caller)
-    response.headers["Location"] = request.url_for("read_check", check_id=check.id).path
-    return CheckRun.of(check)
-
-
-@router.get("/clusters/{name}/checks", responses=problems(404, 422))
-def list_checks(app: AppOf, name: Name, page: PageOf) -> Document[Listed[CheckRun]]:
-    """List the checks of a stored cluster, newest first."""
-    app.store.get_cluster(name)
-    checks, total = app.store.runs.list("check", subject=name, page=page)
-    return Listed(items=tuple(map(CheckRun.of, checks)), total=total, limit=page.limit, offset=page.offset)
+    asked = ClusterCheck(cluster=app.store.get_cluster(name), request=body)
+    return new_run(CheckRun, request, response, app.start(asked, caller=caller))
 
 
 @router.get("/clusters/{name}/links", responses=problems(404, 422))
 def list_links(app: AppOf, name: Name) -> Document[ClusterLinks]:
     """List the links of a stored cluster, as described and as its newest check measured them."""
     return ClusterLinks.of(app.store.get_cluster(name), app.cluster_profile(name))
-
-
-@router.get("/checks/{check_id}", responses=problems(404, 422))
-def read_check(app: AppOf, check_id: CheckId) -> Document[CheckRun]:
-    """Read a check: its state, and what it has found by now, a line for whatever happened."""
-    return CheckRun.of(app.read("check", check_id))
-
-
-@router.post("/checks/{check_id}/cancel", responses=problems(404, 422))
-def cancel_check(app: AppOf, caller: CallerOf, check_id: CheckId) -> Document[CheckRun]:
-    """Ask for the end of a check; its jobs are ended first. A finished check stays as it is."""
-    app.stop("check", check_id, caller=caller)
-    return CheckRun.of(app.read("check", check_id))

@@ -1,18 +1,19 @@
-"""MFU gates of changes, as CI asks for them and reads them, and the baselines that these are held to."""
+"""MFU gates of changes, as CI asks for them and reads what they say, and the baselines that these are held to."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
-from api.dependencies import AppOf, CallerOf, GateId, Name, PageOf
+from api.dependencies import AppOf, CallerOf, Name, RunId
 from api.openapi import problems
+from api.routes.runs import new_run
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.listed import Listed
 from autotuner.core.sweep_requests import GateCreate
-from autotuner.core.upkeep import Baseline, MfuGate
+from autotuner.core.upkeep import Baseline, GateRun
 from autotuner.report.ci import GateCase, badge_svg, junit_xml, measured_case
 from autotuner.report.gate import gate_report
 from autotuner.report.markdown import markdown
@@ -34,39 +35,13 @@ def _content(media_type: str) -> dict[str, Any]:
 @router.post("/gates", status_code=201, responses=problems(400, 404, 422, 429))
 def create_gate(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[GateCreate]
-) -> Document[MfuGate]:
+) -> Document[GateRun]:
     """Ask whether a change may be merged: its MFU is measured, again and again, beside that of a stored baseline.
 
     It fails where the rate is lower by more than the tolerance and that is outside the measured noise. Where an earlier
     gate measured the same layout with the same software, its runs are taken and the answer is finished at once.
     """
-    run, _ = app.start(body, caller=caller)
-    response.headers["Location"] = request.url_for("read_gate", gate_id=run.id).path
-    return app.store.mfu_gates.get(run.id)
-
-
-@router.get("/gates", responses=problems(422))
-def list_gates(
-    app: AppOf,
-    page: PageOf,
-    baseline: Annotated[str | None, Query(max_length=128, description="Only those held to that baseline.")] = None,
-) -> Document[Listed[MfuGate]]:
-    """List MFU gates, newest first."""
-    gates, total = app.store.mfu_gates.list(baseline=baseline, page=page)
-    return Listed(items=tuple(gates), total=total, limit=page.limit, offset=page.offset)
-
-
-@router.get("/gates/{gate_id}", responses=problems(404, 422))
-def read_gate(app: AppOf, gate_id: GateId) -> Document[MfuGate]:
-    """Read an MFU gate: its outcome, what was measured, and how the environment differs from the baseline's."""
-    return app.store.mfu_gates.get(gate_id)
-
-
-@router.post("/gates/{gate_id}/cancel", responses=problems(404, 422))
-def cancel_gate(app: AppOf, caller: CallerOf, gate_id: GateId) -> Document[MfuGate]:
-    """Ask for the end of a gate's sweep; the gate is cancelled with it, unless it was decided already."""
-    app.stop("gate", gate_id, caller=caller)
-    return app.store.mfu_gates.get(gate_id)
+    return new_run(GateRun, request, response, app.start(body, caller=caller))
 
 
 @router.get(
@@ -74,7 +49,7 @@ def cancel_gate(app: AppOf, caller: CallerOf, gate_id: GateId) -> Document[MfuGa
     response_class=Response,
     responses={200: _content("application/xml"), **problems(404, 422)},
 )
-def read_gate_junit(app: AppOf, gate_id: GateId) -> Response:
+def read_gate_junit(app: AppOf, gate_id: RunId) -> Response:
     """Read a gate as JUnit XML: one case, passed, failed or in error; skipped while it runs."""
     return Response(junit_xml(_case(app, gate_id)), media_type="application/xml")
 
@@ -84,9 +59,9 @@ def read_gate_junit(app: AppOf, gate_id: GateId) -> Response:
     response_class=Response,
     responses={200: _content("text/markdown"), **problems(404, 422)},
 )
-def read_gate_summary(app: AppOf, gate_id: GateId) -> Response:
+def read_gate_summary(app: AppOf, gate_id: RunId) -> Response:
     """Read a gate as Markdown, for the summary of a CI job or a comment."""
-    return Response(markdown(gate_report(app.store.mfu_gates.get(gate_id))), media_type="text/markdown")
+    return Response(markdown(gate_report(app.store.runs.get(GateRun, gate_id))), media_type="text/markdown")
 
 
 @router.get(
@@ -94,7 +69,7 @@ def read_gate_summary(app: AppOf, gate_id: GateId) -> Response:
     response_class=Response,
     responses={200: _content("image/svg+xml"), **problems(404, 422)},
 )
-def read_gate_badge(app: AppOf, gate_id: GateId) -> Response:
+def read_gate_badge(app: AppOf, gate_id: RunId) -> Response:
     """Read a gate as a badge: its MFU, coloured by its outcome."""
     return _badge(_case(app, gate_id))
 
@@ -114,7 +89,7 @@ def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Docu
     baseline = app.store.mfu_gates.get_baseline(name, key)
     if baseline is None:
         raise NotFound("baseline", name)
-    caller.require_own("baseline", name, app.store.mfu_gates.get(baseline.gate_id).created_by)
+    caller.require_own("baseline", name, app.store.runs.get(GateRun, baseline.gate_id).created_by)
     app.store.mfu_gates.remove_baseline(name, key)
     return baseline
 
@@ -126,15 +101,15 @@ def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Docu
 )
 def read_baseline_badge(app: AppOf, name: Name) -> Response:
     """Read the badge of the last gate that may set the baseline of that name, as for a README."""
-    gates, _ = app.store.mfu_gates.list(baseline=name, page=Page(limit=_NEWEST))
+    gates, _ = app.store.runs.list(GateRun, subject=name, page=Page(limit=_NEWEST))
     for gate in gates:
-        if gate.request.sets_baseline and gate.result is not None:
+        if gate.request.gate.sets_baseline and gate.result is not None:
             return _badge(measured_case(gate, now=app.clock.now()))
     raise NotFound("finished gate that sets the baseline", name)
 
 
 def _case(app: App, gate_id: str) -> GateCase:
-    return measured_case(app.store.mfu_gates.get(gate_id), now=app.clock.now())
+    return measured_case(app.store.runs.get(GateRun, gate_id), now=app.clock.now())
 
 
 def _badge(case: GateCase) -> Response:

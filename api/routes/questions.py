@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from api.contenders import asked_about
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
+from api.routes.runs import new_run
 from autotuner.core.access import Scope
 from autotuner.core.choices import ExportFormat
 from autotuner.core.documents import Document
@@ -33,7 +34,7 @@ from autotuner.search.explain.layers import LayerReport
 from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
 from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
 from autotuner.search.planning.phases import PhasesPlan
-from autotuner.search.planning.plan import PlanView
+from autotuner.search.planning.plan import PlanRun
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.comparison import LayoutComparison, side_by_side
@@ -62,13 +63,11 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
 
 plans_router = APIRouter(prefix="/plans", tags=["plans"])
 
-_PlanId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", examples=["5f2b9c1d7e3a4860"])]
-_WaitS = Annotated[float, Query(ge=0, le=50, description="How long the answer may wait for the plan.")]
-_STILL_COMPUTED = {"model": Document[PlanView], "description": "It is still computed; its Location says how far."}
+_STILL_COMPUTED = {"model": Document[PlanRun], "description": "It is still computed; its Location says how far."}
 
 
 @plans_router.post("", responses={202: _STILL_COMPUTED, **problems(400, 404, 422)}, openapi_extra=needs(Scope.READ))
-def create_plan(request: Request, response: Response, app: AppOf, body: Document[PlanRequest]) -> Document[PlanView]:
+def create_plan(request: Request, response: Response, app: AppOf, body: Document[PlanRequest]) -> Document[PlanRun]:
     """Compare whole clusters for a training run: which to take, what more would buy, what to try first.
 
     Clusters of the catalog, hypothetical ones and the caller's own, each with its best layout by prediction: time, cost
@@ -76,16 +75,9 @@ def create_plan(request: Request, response: Response, app: AppOf, body: Document
     GB more memory would buy, and small sweeps whose results would make the choice surer by more than they cost. The
     same question has the same id and is computed once, until the release or its catalog changes. Nothing runs.
     """
-    view = PlanView.of(app.start(body)[0])
-    response.status_code = 202 if view.answer is None else 200
-    response.headers["Location"] = request.url_for("read_plan", plan_id=view.id).path
-    return view
-
-
-@plans_router.get("/{plan_id}", responses=problems(400, 404, 422))
-def read_plan(app: AppOf, plan_id: _PlanId, wait_s: _WaitS = 0.0) -> Document[PlanView]:
-    """Read a plan that was asked for: how far it is computed, and once it is, what it says."""
-    return PlanView.of(app.read("plan", plan_id, wait_s))
+    plan = new_run(PlanRun, request, response, app.start(body))
+    response.status_code = 200 if plan.state.is_finished else 202
+    return plan
 
 
 # The layout of each phase of a job.

@@ -1,13 +1,12 @@
-"""Retunes: sweeps that come back by the clock and challenge the layout in use; their runs, and what these found."""
+"""Retunes: sweeps that come back by the clock and challenge the layout in use; and what their runs found."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import APIRouter, Request, Response
 
-from fastapi import APIRouter, Path, Request, Response
-
-from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf, PageOf
+from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf
 from api.openapi import problems
+from api.routes.runs import new_run
 from autotuner.core.documents import Document
 from autotuner.core.listed import Listed
 from autotuner.core.sweep_requests import Adoption, RetuneCreate
@@ -19,8 +18,6 @@ router = APIRouter(tags=["retunes"])
 
 _MOST_POINTS = 500
 """Runs that a trend goes back; a year of nights."""
-
-_RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["rr-3v7q2mxn5k"])]
 
 
 @router.post("/retunes", status_code=201, responses=problems(400, 404, 409, 422))
@@ -82,25 +79,10 @@ def run_retune(
     request: Request, response: Response, app: AppOf, caller: CallerOf, retune: OwnRetuneOf
 ) -> Document[RetuneRun]:
     """Start a run now; when the retune is next due stays as it was. While another is not finished: 409."""
-    run = app.retuning.run_now(retune.name, caller)
-    response.headers["Location"] = request.url_for("read_retune_run", run_id=run.id).path
-    return run
-
-
-@router.get("/retunes/{name}/runs", responses=problems(404, 422))
-def list_retune_runs(app: AppOf, name: Name, page: PageOf) -> Document[Listed[RetuneRun]]:
-    """List the runs of a retune, newest first: why each began, and how it ended."""
-    runs, total = app.store.retunes.runs(name, page=page)
-    return Listed(items=tuple(runs), total=total, limit=page.limit, offset=page.offset)
+    return new_run(RetuneRun, request, response, (app.retuning.run_now(retune.name, caller), True))
 
 
 @router.get("/retunes/{name}/trend", responses=problems(404, 422))
 def read_retune_trend(app: AppOf, name: Name) -> Document[Listed[TrendPoint]]:
     """Read what the layout in use reached run by run, each beside the band in which noise alone lies."""
     return Listed.whole(trend(app.store.retunes.runs(name, page=Page(limit=_MOST_POINTS))[0]))
-
-
-@router.get("/retune-runs/{run_id}", responses=problems(404, 422))
-def read_retune_run(app: AppOf, run_id: _RunId) -> Document[RetuneRun]:
-    """Read a run of a retune: its sweep while it goes on, and how it ended."""
-    return app.store.retunes.get_run(run_id)

@@ -1,17 +1,12 @@
-"""Sweeps: create, list, read, cancel, change, and follow live."""
+"""Sweeps: create, list, read and change; what all runs share is in `runs`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
-
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi import APIRouter, Request, Response
 
 from api.dependencies import (
     AppOf,
     CallerOf,
-    LiveEventsOf,
     PageOf,
     SweepFilterOf,
     SweepId,
@@ -22,10 +17,11 @@ from api.dependencies import (
 )
 from api.edge.auth import needs
 from api.openapi import problems
+from api.routes.runs import IdempotencyKey
 from autotuner.core.access import Scope
-from autotuner.core.documents import MAX_INTEGER, Document
+from autotuner.core.documents import Document
 from autotuner.core.listed import Listed
-from autotuner.core.run import Run, Stop
+from autotuner.core.run import Run
 from autotuner.core.sweep import SweepOverview, SweepStanding
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 from autotuner.core.trial import Trial
@@ -33,18 +29,9 @@ from autotuner.search.results.reached import RankedTrial, standings
 from autotuner.search.sweep_preview import SweepPreview
 from autotuner.service.build import App
 
-# Sweeps: create, list, read, cancel; their trials and their ranking.
+# Sweeps: create, list, read; their trials and their ranking.
 
 sweeps_router = APIRouter(prefix="/sweeps", tags=["sweeps"])
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        pattern=r"^[!-~]{1,200}$",
-        description="Any text that names this request; sent again, it returns the sweep of the first time.",
-        examples=["ci-run-4711"],
-    ),
-]
 
 CREATED_BEFORE = {"model": Document[SweepStanding], "description": "This Idempotency-Key created the sweep before."}
 
@@ -100,16 +87,6 @@ def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepStanding]:
     return app.standing(sweep.id)
 
 
-@sweeps_router.post("/{sweep_id}/cancel", responses=problems(404, 422))
-def cancel_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepStanding]:
-    """Ask for the end of a sweep.
-
-    A queued sweep is cancelled at once, a running one as soon as its trial is stopped; a finished one stays as it is.
-    """
-    app.stop("sweep", sweep_id, caller=caller)
-    return app.standing(sweep_id)
-
-
 @sweeps_router.get("/{sweep_id}/trials", responses=problems(404, 422))
 def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[Trial]]:
     """List a sweep's trials by number, without their steps."""
@@ -129,30 +106,9 @@ def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -
     return Listed(items=items, total=total, limit=page.limit, offset=page.offset)
 
 
-# What callers change of sweeps that they asked for: pauses, budgets, trials that run again, and clones.
+# What callers change of sweeps that they asked for: budgets, trials that run again, and clones.
 
 control_router = APIRouter(tags=["sweeps"])
-
-
-@control_router.post("/sweeps/{sweep_id}/pause", responses=problems(404, 409, 422))
-def pause_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepStanding]:
-    """Have nobody work on a sweep until it is resumed.
-
-    A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
-    sweep stays as it is; a finished one, and one that a retune or an MFU gate started: 409.
-    """
-    app.stop("sweep", sweep_id, Stop.PAUSE, caller=caller)
-    return app.standing(sweep_id)
-
-
-@control_router.post("/sweeps/{sweep_id}/resume", responses=problems(404, 409, 422))
-def resume_sweep(app: AppOf, caller: CallerOf, sweep_id: SweepId) -> Document[SweepStanding]:
-    """Have a paused sweep go on; the time that it was paused counts for no budget.
-
-    One that is queued or runs stays as it is; a finished one: 409.
-    """
-    app.resume("sweep", sweep_id, caller=caller)
-    return app.standing(sweep_id)
 
 
 @control_router.post("/sweeps/{sweep_id}/budget", responses=problems(400, 404, 409, 422))
@@ -198,45 +154,3 @@ def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[Swe
     changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or an MFU gate started: 409.
     """
     return app.standing(app.rerun(trial_id, caller=caller))
-
-
-# What happens to a sweep, live.
-
-events_router = APIRouter(tags=["events"])
-
-_STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
-
-_LastEventId = Annotated[
-    int, Header(alias="Last-Event-ID", ge=0, le=MAX_INTEGER, description="Resume behind this event.", examples=[17])
-]
-_Wait = Annotated[bool, Query(description="False: end behind the last event there is.")]
-
-
-async def _open_stream(
-    request: Request, live: LiveEventsOf, sweep_id: SweepId, caller: CallerOf
-) -> AsyncIterator[None]:
-    await live.require(sweep_id)
-    with request.app.state.streams.opened(caller):
-        yield
-
-
-_OpenStream = Annotated[None, Depends(_open_stream)]
-"""Held until the stream ends."""
-
-
-@events_router.get(
-    "/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)}
-)
-async def stream_events(
-    live: LiveEventsOf, sweep_id: SweepId, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
-) -> AsyncIterator[ServerSentEvent]:
-    """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until it is finished.
-
-    Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`,
-    `sweep.finished`, `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`,
-    `trial.job`, `trial.finished`,
-    `trial.gated`, `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a
-    `sweep.finished`. A comment every 15 s keeps idle connections open.
-    """
-    async for told in live.read(sweep_id, after=last_event_id, wait=wait):
-        yield told.message

@@ -12,7 +12,7 @@ from autotuner.cli.connect import connect, tell
 from autotuner.cli.console import PlainConsole, console, print_json, show
 from autotuner.cli.files import read_object, read_text
 from autotuner.cli.flags import SELDOM, Json, Server, Wait, flags
-from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.cluster_check import CheckRequest, CheckRun
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import read, write
 from autotuner.core.errors import InvalidInput
@@ -21,7 +21,6 @@ from autotuner.core.text import described
 if TYPE_CHECKING:
     from typing import Any
 
-    from autotuner.core.cluster_check import CheckRun
     from autotuner.remote import Remote
 
 cluster = typer.Typer(no_args_is_help=True, help="Store clusters by name, and check that trials can run on them.")
@@ -232,7 +231,7 @@ def check(
         if found is None:
             found = service.create_check(name, request)
         if cancel:
-            found = service.cancel_check(found.id)
+            found = service.cancel_run(CheckRun, found.id)
         if wait or cancel:
             found = follow_check(service, found.id, PlainConsole(stderr=True, quiet=as_json))
     if not wait and not cancel:
@@ -257,7 +256,7 @@ def _with_topology(service: Remote, document: dict[str, Any], topology: list[str
 
 
 def _last_check(service: Remote, name: str) -> CheckRun | None:
-    items = service.list_checks(name, limit=1).items
+    items = service.list_runs(CheckRun, subject=name, limit=1).items
     return items[0] if items else None
 
 

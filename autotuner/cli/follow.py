@@ -198,7 +198,7 @@ def follow_check(client: Remote, check_id: str, console: Console) -> CheckRun:
             watch.say(f"{check_id} goes on at {client.url}; --cancel ends it")
             raise
         watch.say("ending its jobs")
-        client.cancel_check(check_id)
+        client.cancel_run(CheckRun, check_id)
         return watch.to_its_end()
 
 
@@ -214,8 +214,8 @@ class _CheckWatch:
     def to_its_end(self) -> CheckRun:
         """Look again and again."""
         while True:
-            check = self._client.read_check(self._check_id)
-            lines = check.progress.lines
+            check = self._client.read_run(CheckRun, self._check_id)
+            lines = check.lines
             for line in lines[self._num_printed :]:
                 self.say(f"{datetime.fromtimestamp(line.at, UTC):%H:%M:%S} {line.text}")
             self._num_printed = len(lines)

@@ -22,7 +22,7 @@ from autotuner.core.listed import Listed
 from autotuner.core.requests import JobQuestion, PredictedJobRequest
 from autotuner.core.sweep_requests import Adoption, GateCreate
 from autotuner.core.text import inputs_of, to_document
-from autotuner.core.upkeep import MfuGate, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, MfuGateOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -106,7 +106,7 @@ def gate(
     """
     from autotuner.report.ci import measured_case, predicted_case
 
-    answer: MfuGate | PredictedGate
+    answer: GateRun | PredictedGate
     if predict:
         answer, job = _predicted(request, layout, against, stack, counts_memory=dry_run)
         case = predicted_case(answer, job)
@@ -136,7 +136,7 @@ def _write(case: GateCase, *, junit: Path | None, summary: Path | None, badge: P
 
 
 # ---------------------------------------------------------------- measured
-def _measured(request: GateCreate, layout: str | None, server: str | None, *, quiet: bool) -> tuple[MfuGate, str]:
+def _measured(request: GateCreate, layout: str | None, server: str | None, *, quiet: bool) -> tuple[GateRun, str]:
     """Return the gate as it ended, and where its page is; empty where no browser reaches it.
 
     A CI system that cancels its job interrupts the command, and with it the gate: nobody waits for it any more.
@@ -152,11 +152,11 @@ def _measured(request: GateCreate, layout: str | None, server: str | None, *, qu
                 console.print(note, highlight=False, soft_wrap=True)
         gate = service.create_gate(request)
         try:
-            if gate.outcome is None and gate.sweep_id is not None:
-                follow(service, gate.sweep_id, console)
+            if gate.outcome is None and gate.child_id is not None:
+                follow(service, gate.child_id, console)
             return _finished(service, gate), service.url or ""
         except KeyboardInterrupt:
-            service.cancel_gate(gate.id)
+            service.cancel_run(GateRun, gate.id)
             raise
 
 
@@ -164,11 +164,11 @@ def _num_ranks(service: Remote, cluster: Cluster | str) -> int:
     return (service.read_cluster(cluster) if isinstance(cluster, str) else cluster).world_size
 
 
-def _finished(service: Remote, gate: MfuGate) -> MfuGate:
+def _finished(service: Remote, gate: GateRun) -> GateRun:
     """Return the gate once the service has concluded it, which is soon after its sweep has ended."""
     while gate.outcome is None:
         time.sleep(_POLL_S)
-        gate = patiently(partial(service.read_gate, gate.id))
+        gate = patiently(partial(service.read_run, GateRun, gate.id))
     return gate
 
 

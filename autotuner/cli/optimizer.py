@@ -13,11 +13,11 @@ from autotuner.cli.console import show as print_answer
 from autotuner.cli.flags import Json, Server, Wait, flags, stored_id
 from autotuner.core import documents
 from autotuner.core.run import RunState
+from autotuner.core.study import StudyRun
 from autotuner.core.sweep_requests import OptimizerStudyCreate
 
 if TYPE_CHECKING:
     from autotuner.core.listed import Listed
-    from autotuner.core.study import OptimizerStudy
     from autotuner.remote import Remote
 
 optimizer = typer.Typer(
@@ -70,8 +70,8 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.report.study import studies_report
 
-    def read(service: Remote) -> Listed[OptimizerStudy]:
-        return service.list_optimizer_studies()
+    def read(service: Remote) -> Listed[StudyRun]:
+        return service.list_runs(StudyRun)
 
     tell(server, read, lambda found: studies_report(found.items, found.total), as_json=as_json)
 
@@ -86,7 +86,7 @@ def show(study_id: _StudyId, server: Server = None, as_json: Json = False) -> No
     """
     from autotuner.report.study import study_report
 
-    tell(server, lambda service: service.read_optimizer_study(study_id), study_report, as_json=as_json)
+    tell(server, lambda service: service.read_run(StudyRun, study_id), study_report, as_json=as_json)
 
 
 @optimizer.command("cancel")
@@ -96,7 +96,7 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
     Example: autotuner optimizer cancel os-k3v7q2mxn5
     """
     with connect(server) as service:
-        study = service.cancel_optimizer_study(study_id)
+        study = service.cancel_run(StudyRun, study_id)
     if as_json:
         print_json(documents.write(study))
     else:
@@ -104,14 +104,14 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
         console().print(f"{study_id} {told}")
 
 
-def _ended(service: Remote, study_id: str, *, quiet: bool) -> OptimizerStudy:
+def _ended(service: Remote, study_id: str, *, quiet: bool) -> StudyRun:
     """The study once it is finished, with a line for each candidate that ended meanwhile."""
     from autotuner.report.study import candidate_line
 
     told, lines = 0, PlainConsole(stderr=True, quiet=quiet)
     while True:
-        study = service.read_optimizer_study(study_id)
-        ended = [trial for trial in study.trials or () if trial.finished_at is not None]
+        study = service.read_run(StudyRun, study_id)
+        ended = [trial for trial in study.trials if trial.finished_at is not None]
         for trial in ended[told:]:
             lines.print(candidate_line(trial), soft_wrap=True)
         told = len(ended)

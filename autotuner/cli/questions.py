@@ -12,7 +12,7 @@ from autotuner.cli.connect import ask, connect, door_for, may_name_stored, tell
 from autotuner.cli.console import show, status
 from autotuner.cli.flags import Json, OptionalTrialId, Output, Server, flags, stored_id
 from autotuner.core import documents
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.requests import ExplanationRequest, LayersRequest, PhasesRequest, PredictionRequest, RanksRequest
 from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, PlanRequest
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotuner.core.layout import Layout
     from autotuner.door import Autotuner
     from autotuner.remote import Remote
-    from autotuner.search.planning.plan import PlanView
+    from autotuner.search.planning.plan import PlanRun
     from autotuner.search.results.pairs import MeasuredRules
 
 NOTHING_FITS = 7
@@ -149,18 +149,20 @@ def plan(
     show(found, partial(plan_report, limit=limit), output=output)
 
 
-def _planned(request: PlanRequest, say: Callable[[str], None], door: Autotuner) -> PlanView:
-    from autotuner.search.planning.plan import PlanView
-
-    return PlanView.of(door.plan(request, lambda done, known: say(_COMPARING.format(done, known))))
+def _planned(request: PlanRequest, say: Callable[[str], None], door: Autotuner) -> PlanRun:
+    return door.plan(request, lambda done, known: say(_COMPARING.format(done, known)))
 
 
-def _planned_there(request: PlanRequest, say: Callable[[str], None], remote: Remote) -> PlanView:
+def _planned_there(request: PlanRequest, say: Callable[[str], None], remote: Remote) -> PlanRun:
     """The plan of a service, once it is computed."""
+    from autotuner.search.planning.plan import PlanRun
+
     found = remote.create_plan(request)
-    while found.answer is None:
-        say(_COMPARING.format(found.num_done, found.num_known))
-        found = remote.read_plan(found.id, wait_s=_WAIT_S)
+    while not found.state.is_finished:
+        say(_COMPARING.format(found.progress.num_done, found.progress.num_known))
+        found = remote.read_run(PlanRun, found.id, wait_s=_WAIT_S)
+    if found.result is None:
+        raise AutotunerError(f"the plan {found.id} was cancelled; ask for it again")
     return found
 
 

@@ -11,11 +11,12 @@ from autotuner.cli.connect import connect, tell
 from autotuner.cli.console import PlainConsole, show
 from autotuner.cli.flags import Json, Server, flags
 from autotuner.core.sweep_requests import Adoption, RetuneCreate
+from autotuner.core.upkeep import RetuneRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autotuner.core.upkeep import Retune, RetuneRun
+    from autotuner.core.upkeep import Retune
     from autotuner.remote import Remote
     from autotuner.report.report import Report
 
@@ -78,7 +79,7 @@ def history(
     from autotuner.report.retune import retune_report
 
     with connect(server) as service:
-        retune, runs = service.read_retune(name), service.list_retune_runs(name, limit=limit)
+        retune, runs = service.read_retune(name), service.list_runs(RetuneRun, subject=name, limit=limit)
         answer = {"runs": runs, "trend": service.read_retune_trend(name)}
     show(answer, lambda _: retune_report(retune, runs.items, runs.total), as_json=as_json)
 
@@ -102,12 +103,12 @@ def run(
 
     with connect(server, num_workers=1 if wait else 0) as service:
         begun = service.run_retune(name)
-        if wait and begun.sweep_id:
-            follow(service, begun.sweep_id, PlainConsole(stderr=True, quiet=as_json))
+        if wait and begun.child_id:
+            follow(service, begun.child_id, PlainConsole(stderr=True, quiet=as_json))
             begun = _concluded(service, begun.id)
     show(begun, run_report, as_json=as_json)
-    if begun.outcome and begun.outcome.verdict in ("regression", "could_not_run"):
-        raise typer.Exit(_REGRESSION if begun.outcome.verdict == "regression" else _COULD_NOT_RUN)
+    if begun.result and begun.result.verdict in ("regression", "could_not_run"):
+        raise typer.Exit(_REGRESSION if begun.result.verdict == "regression" else _COULD_NOT_RUN)
 
 
 @retune.command("pause")
@@ -170,6 +171,6 @@ def _told(
 
 def _concluded(service: Remote, run_id: str) -> RetuneRun:
     """The run, once it has its outcome: its sweep is finished, and whoever runs retunes looks every few seconds."""
-    while (run := service.read_retune_run(run_id)).outcome is None:
+    while (run := service.read_run(RetuneRun, run_id)).result is None:
         time.sleep(0.2)
     return run

@@ -14,7 +14,7 @@ from autotuner.cli.console import PlainConsole, console, print_json
 from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags
 from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
-from autotuner.core.run import RunState
+from autotuner.core.run import Run, RunState
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 
 if TYPE_CHECKING:
@@ -91,7 +91,12 @@ def resume(sweep_id: SweepId, wait: Wait = True, server: Server = None, as_json:
 
     Example: autotuner resume sw-k3v7q2mxn5
     """
-    _go_on(sweep_id, lambda client: client.resume_sweep(sweep_id), wait=wait, server=server, as_json=as_json)
+    _go_on(sweep_id, lambda client: _resumed(client, sweep_id), wait=wait, server=server, as_json=as_json)
+
+
+def _resumed(client: Remote, sweep_id: str) -> SweepStanding:
+    client.resume_run(Run, sweep_id)
+    return client.read_sweep(sweep_id)
 
 
 def rerun(trial_id: TrialId, wait: Wait = True, server: Server = None, as_json: Json = False) -> None:
@@ -113,7 +118,7 @@ def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> No
     Example: autotuner pause sw-k3v7q2mxn5
     """
     with connect(server) as client:
-        found = client.pause_sweep(sweep_id)
+        found = client.pause_run(Run, sweep_id)
     said = "is paused" if found.state is RunState.PAUSED else "pauses as soon as its trial has stopped"
     _say(found, f"{said}; `autotuner resume {found.id}` has it go on", as_json=as_json)
 
@@ -124,11 +129,11 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
     Example: autotuner cancel sw-k3v7q2mxn5
     """
     with connect(server) as client:
-        found = client.cancel_sweep(sweep_id)
+        found = client.cancel_run(Run, sweep_id)
     _say(found, f"is {found.state}" + (", ending" if found.state is RunState.RUNNING else ""), as_json=as_json)
 
 
-def _say(sweep: SweepStanding, said: str, *, as_json: bool) -> None:
+def _say(sweep: SweepStanding | Run, said: str, *, as_json: bool) -> None:
     if as_json:
         print_json(documents.write(sweep))
     else:

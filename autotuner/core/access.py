@@ -267,7 +267,7 @@ class AuditEntry:
     token_id: str | None
     """Of the token that was shown."""
     action: str
-    """Operation of the REST API, such as ``cancel_sweep``; the method, of what was refused before."""
+    """Operation of the REST API, such as ``cancel_run``; the method, of what was refused before."""
     subject: str
     """What it was done to: a path below the service, such as ``/api/v1/sweeps/sw-k3v7q2mxn5/cancel``."""
     status: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from autotuner.core.documents import Key
+from autotuner.core.run import Run
 from autotuner.core.value import derived, value
 
 if TYPE_CHECKING:
@@ -147,6 +148,15 @@ class DeliveryProgress:
     """What was tried of a delivery by now."""
 
     num_attempts: int = 0
+
+
+@value
+class DeliveryRun(Run):
+    """The run of a delivery; ``subject`` is the name of the webhook."""
+
+    kind: Literal["delivery"] = "delivery"
+    request: Announcement
+    progress: DeliveryProgress
 
 
 class DeliveryState(StrEnum):

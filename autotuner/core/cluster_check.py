@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Annotated, Self
+from dataclasses import replace
+from typing import Annotated, Literal
 
 from autotuner.core.amounts import read_minutes, written_minutes
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import LinkPoint
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import Run, Stop
+from autotuner.core.run import Run
 from autotuner.core.trial import EngineJob
 from autotuner.core.value import Count, Flag, Positive, Typed, value
 
@@ -91,22 +91,16 @@ class ClusterCheck:
 class CheckRun(Run):
     """A check of a cluster; ``subject`` is the name of the cluster."""
 
+    kind: Literal["check"] = "check"
     request: ClusterCheck
     progress: CheckFindings
-    """What it has found by now; the last line of a finished check says how it ended."""
-
-    @classmethod
-    def of(cls, run: Run) -> Self:
-        """Return a run of kind ``check`` as answers hold it: with the types of its kind, and without its lease."""
-        check = cls(**{each.name: getattr(run, each.name) for each in fields(run)} | {"lease": None})
-        if run.finished_at is None:
-            return check
-        return replace(check, progress=check.progress.said(run.detail, run.finished_at))
+    """What it has found by now."""
 
     @property
-    def is_cancel_requested(self) -> bool:
-        """Whether its end was asked for."""
-        return self.wanted is Stop.CANCEL
+    def lines(self) -> tuple[CheckLine, ...]:
+        """What happened, in order; the last line of a finished check says how it ended."""
+        said = self.progress if self.finished_at is None else self.progress.said(self.detail, self.finished_at)
+        return said.lines
 
 
 def check_engine(cluster: Cluster) -> None:

@@ -88,12 +88,23 @@ def write(value: Any) -> Any:
     """Return the value as JSON of its fields and of what is ``derived`` of them, as answers show it."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (*(each.name for each in fields(value)), *derived_of(type(value)))
-        return {name: write(getattr(value, name)) for name in names}
+        own = {name: getattr(value, name) for name in names}
+        alone = {name: _name_of(own[name]) for name in _named_alone(type(value)) if own[name] is not None}
+        return {name: write(one) for name, one in (own | alone).items()}
     if isinstance(value, (list, tuple)):
         return [write(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): write(item) for key, item in value.items()}
     return to_plain(value)
+
+
+_AS_WRITTEN = core_schema.plain_serializer_function_ser_schema(write)
+"""How answers hold the fields that were given of a thing."""
+
+
+def _name_of(thing: Any) -> str:
+    """Return how answers hold a thing that callers name and do not describe, once it is resolved."""
+    return thing if isinstance(thing, str) else cast("str", thing.name)
 
 
 def _read(cls: type[T], document: Any, path: str, *, is_own: bool) -> T:
@@ -142,7 +153,8 @@ class GivenFields:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Pydantic's hook."""
-        return core_schema.no_info_wrap_validator_function(self._given, handler.generate_schema(self.cls))
+        whole = handler.generate_schema(self.cls)
+        return core_schema.no_info_wrap_validator_function(self._given, whole, serialization=_AS_WRITTEN)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Pydantic's hook."""
@@ -269,7 +281,7 @@ class Name:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Pydantic's hook."""
         if self.alone:
-            return handler.generate_schema(str)
+            return core_schema.str_schema(serialization=core_schema.plain_serializer_function_ser_schema(_name_of))
         cls: Any = named_thing(source)
         thing = Annotated[cls, _IN_SHORT[cls], Tag(OBJECT)]  # a KeyError: nobody imported the catalog's short forms
         return handler.generate_schema(Annotated[Annotated[str, Tag(NAME)] | thing, Discriminator(_name_or_object)])
@@ -284,6 +296,17 @@ OnlyNamed: TypeAlias = Annotated[T | str, Name(alone=True)]
 
 def _name_or_object(value: object) -> str:
     return NAME if isinstance(value, str) else OBJECT
+
+
+@cache
+def _named_alone(cls: Any) -> Sequence[str]:
+    """Return the fields of a dataclass that take nothing but a name."""
+    return [name for name, hint in get_type_hints(cls, include_extras=True).items() if _takes_name_alone(hint)]
+
+
+def _takes_name_alone(hint: Any) -> bool:
+    marks = getattr(hint, "__metadata__", ())
+    return Name(alone=True) in marks or any(map(_takes_name_alone, get_args(hint)))
 
 
 def named_thing(union: Any) -> type[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError
@@ -126,7 +126,7 @@ class NewRun:
 
 @value
 class Run:
-    """A sweep, a plan, a cluster check, an optimizer study, an MFU gate or a webhook delivery as it is stored."""
+    """A durable run as it is stored. Each kind has a class of its own, with the types of its documents."""
 
     id: str
     kind: str
@@ -159,9 +159,25 @@ class Run:
     """Seconds that it lay idle so before. No budget of time counts them."""
     num_reopened: int = 0
     """Number of times that it went on after an end."""
+    parent_id: str | None = None
+    """What the run was queued for: the gate or the run of a retune that a sweep measures for."""
+    child_id: str | None = None
+    """The run that was queued for this one: the sweep that measures for a gate or for a run of a retune."""
     awaits: str | None = None
     """The run that this one waits for. None: it waits for none, or that has ended."""
     lease: Lease | None = None
+    """Of the worker that holds the run. None: nobody does, or the run was read by somebody else than a worker."""
+
+    @property
+    def is_cancel_requested(self) -> bool:
+        """Return whether its end was asked for."""
+        return self.wanted is Stop.CANCEL
+
+
+def kind_of(cls: type[Run]) -> str | None:
+    """Return the kind of the runs that a class holds. None: it holds runs of any kind."""
+    words: tuple[str, ...] = get_args(get_type_hints(cls)["kind"])
+    return words[0] if words else None
 
 
 @value

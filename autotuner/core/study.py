@@ -10,13 +10,14 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Literal
 
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.run import RunState
+from autotuner.core.run import Run
 from autotuner.core.trial import EngineJob, TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSettings
 from autotuner.core.value import Count, CountFromZero, Positive, derived, value
@@ -269,25 +270,28 @@ def _part(cluster: Cluster, world_size: int) -> Cluster:
 
 
 @value
-class OptimizerStudy:
-    """A study as it is stored, with its trials as they were when it was read."""
+class StudyProgress:
+    """How far a study is."""
 
-    id: str
-    request: OptimizerStudyRequest
-    state: RunState
-    detail: str = ""
-    """How it ended, as a sentence without a full stop; empty before."""
-    created_at: float
-    """Epoch seconds, as are the next two."""
-    started_at: float | None = None
-    finished_at: float | None = None
-    cancel_requested: bool = False
-    created_by: str = ""
-    """Name of the caller who asked for it; empty where nobody was asked who they are."""
-    trials: tuple[OptimizerTrial, ...] | None = None
-    """By number; null in a list of studies."""
+    trials: tuple[OptimizerTrial, ...]
+    """By number."""
     refusals: tuple[str, ...] = ()
-    """What of the space cannot be tried, and why, as sentences without a full stop; empty in a list of studies."""
+    """What of the space cannot be tried, and why, as sentences without a full stop."""
+
+
+@value
+class StudyRun(Run):
+    """An optimizer study, with its trials as they were when it was read."""
+
+    kind: Literal["study"] = "study"
+    request: OptimizerStudyRequest
+    progress: StudyProgress | None = None
+    """None in a list of studies."""
+
+    @property
+    def trials(self) -> Sequence[OptimizerTrial]:
+        """Its trials, by number."""
+        return () if self.progress is None else self.progress.trials
 
     @property
     @derived
@@ -304,7 +308,7 @@ class OptimizerStudy:
     @property
     def best(self) -> Sequence[OptimizerTrial]:
         """The trials of the front, the fastest first."""
-        return front(self.trials or ())
+        return front(self.trials)
 
 
 def front(trials: Iterable[OptimizerTrial]) -> Sequence[OptimizerTrial]:

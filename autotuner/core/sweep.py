@@ -18,7 +18,7 @@ from autotuner.core.fault_trace import FaultTrace, at_worst, require_links
 from autotuner.core.job import Job
 from autotuner.core.model import ModelSize
 from autotuner.core.objective import Objective, require_told
-from autotuner.core.run import Lease, RunState, StopReason, SweepEnd
+from autotuner.core.run import Lease, Run, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import ScaledTrial, Trial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
@@ -271,6 +271,17 @@ class SweepResult:
     reason: StopReason
     prospects: Prospects | None = None
     """What its search expected of going on. None: it did not search, or that is not known."""
+
+
+@value
+class SweepRun(Run):
+    """The run of a sweep: where it stands, what was asked for first, and what is asked of it now."""
+
+    kind: Literal["sweep"] = "sweep"
+    request: SweepRequest
+    demand: Demand
+    result: SweepResult | None = None
+    """None until it is finished."""
 
 
 @value

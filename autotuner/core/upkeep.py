@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from statistics import fmean
+from typing import Literal
 
 from autotuner.core.codec import content_key
 from autotuner.core.comparison import Challenge, ChallengeFindings, EnvironmentChange, RunGroup, SequentialTest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.run import Run
 from autotuner.core.sweep import SweepRequest, job_key
 from autotuner.core.value import derived, value
 
@@ -137,25 +139,13 @@ class MfuGateResult:
 
 
 @value
-class MfuGate:
-    """A gate as it is stored."""
+class GateRun(Run):
+    """A performance regression gate; ``subject`` is the name of the baseline that it is held to."""
 
-    id: str
-    request: MfuGateRequest
-    key: str
-    """Content key of the job and what runs it, as a baseline has one."""
-    content: str
-    """Content key of the same with layout and software: gates that share it measure the same."""
-    baseline: Baseline | None
-    """As it stood when the gate was asked for."""
-    created_at: float
-    sweep_id: str | None = None
-    """The sweep that measures; None where an earlier gate's runs are taken."""
-    finished_at: float | None = None
+    kind: Literal["gate"] = "gate"
+    request: GateRunRequest
     result: MfuGateResult | None = None
     """None until it is finished."""
-    created_by: str = ""
-    """Name of the caller who asked for it; empty where the service asks nobody."""
 
     @property
     @derived
@@ -167,7 +157,7 @@ class MfuGate:
     @derived
     def is_passed(self) -> bool:
         """Return whether the change may be merged: it passed, or its runs are the first of their baseline, as asked."""
-        is_first = self.outcome is MfuGateOutcome.NO_BASELINE and self.request.sets_baseline
+        is_first = self.outcome is MfuGateOutcome.NO_BASELINE and self.request.gate.sets_baseline
         return is_first or self.outcome is MfuGateOutcome.PASSED
 
     @property
@@ -260,14 +250,6 @@ class Trigger(StrEnum):
     LINKS = "links"
 
 
-class RetuneState(StrEnum):
-    """Where a run stands."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    SKIPPED = "skipped"  # due while the run before it was not finished
-
-
 class Verdict(StrEnum):
     """What a run found."""
 
@@ -324,22 +306,17 @@ class RetuneRunRequest:
 
 
 @value
-class RetuneRun:
-    """One run of a retune."""
+class RetuneRun(Run):
+    """A run of a retune, whose name is ``subject``."""
 
-    id: str
-    retune: str
-    """Its name."""
-    due_at: float
-    """When it was due, epoch seconds; of a run that somebody asked for, when they asked."""
-    trigger: Trigger
-    state: RetuneState
-    started_at: float
-    """Epoch seconds, as is the next."""
-    finished_at: float | None = None
-    sweep_id: str | None = None
-    """The sweep that it started; null of one that was skipped."""
-    num_missed: int = 0
-    """Due times before this one that nobody was there for; this run stands for them all."""
-    outcome: RetuneOutcome | None = None
-    """Null until it is finished."""
+    kind: Literal["retune"] = "retune"
+    request: RetuneRunRequest
+    result: RetuneOutcome | None = None
+    """None until it is finished, and of a run that was skipped."""
+
+    @property
+    def word(self) -> str:
+        """Where it stands, for people: its verdict once it has one."""
+        if self.result is None:
+            return "skipped" if self.request.is_skipped else "running"
+        return self.result.word

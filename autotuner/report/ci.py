@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 from autotuner.core.job import Job
-from autotuner.core.upkeep import MfuGate, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, MfuGateOutcome
 from autotuner.report.gate import gate_report, predicted_gate_report
 from autotuner.report.report import Cells, Figure, Lines, Report, Table
 from autotuner.report.terminal import beside, line_of, statement
@@ -37,15 +37,15 @@ class GateCase:
     """What it took."""
 
 
-def measured_case(gate: MfuGate, *, now: float, server: str = "") -> GateCase:
+def measured_case(gate: GateRun, *, now: float, server: str = "") -> GateCase:
     """Return a gate as a test case; args as of ``gate_report``, and the time."""
     runs = gate.result.findings.runs if gate.result and gate.result.findings else None
     return GateCase(
         report=gate_report(gate, server),
-        group=gate.request.baseline,
+        group=gate.subject,
         outcome=gate.outcome,
         is_passed=gate.is_passed,
-        detail=gate.result.detail if gate.result else f"sweep {gate.sweep_id} measures",
+        detail=gate.result.detail if gate.result else f"sweep {gate.child_id} measures",
         badge=f"{100 * runs.mfu:.1f} %" if runs else plain(gate.word),
         elapsed_s=(gate.finished_at or now) - gate.created_at,
     )

@@ -417,11 +417,11 @@ def _happened(check: CheckRun) -> Iterator[Block]:
     if found.engine:
         jobs = "".join(f" · job {job.handle} {job.phase}" for job in found.jobs)
         yield Lines(items=((Quiet(f"{check.request.cluster.engine}: {found.engine}{jobs}"),),), is_list=False)
-    if not found.lines:
+    if not check.lines:
         yield Lines(items=("No worker has begun with it.",), is_quiet=True)
         return
     columns = (Column("after"), Column("what happened", is_number=False, may_wrap=True))
-    rows = [(Quantity(value=round(max(0.0, one.at - began)), unit="s"), one.text) for one in found.lines]
+    rows = [(Quantity(value=round(max(0.0, one.at - began)), unit="s"), one.text) for one in check.lines]
     yield Table(columns=columns, rows=rows, is_compact=True)
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Comparison, RunGroup
 from autotuner.core.job import Job
-from autotuner.core.upkeep import Baseline, MfuGate
+from autotuner.core.upkeep import Baseline, GateRun
 from autotuner.report.report import (
     Block,
     Button,
@@ -48,7 +48,7 @@ _NEW = "this change"
 
 # ------------------------------------------------------------------ all of them
 def gates_report(
-    gates: Sequence[MfuGate],
+    gates: Sequence[GateRun],
     total: int,
     baselines: Sequence[Baseline] = (),
     server: str = "",
@@ -88,8 +88,8 @@ def gates_report(
     return Report(headline="MFU gates", sections=sections)
 
 
-def _cells_of(gate: MfuGate) -> Iterator[Cells]:
-    asked, job = gate.request, gate.request.sweep.job
+def _cells_of(gate: GateRun) -> Iterator[Cells]:
+    asked, job = gate.request.gate, gate.request.gate.sweep.job
     is_reused = gate.result is not None and gate.result.reused_from is not None
     yield Link(gate.id, "gates", gate.id, key=f"link-{gate.id}")
     yield (State(gate.word), Quiet("by earlier runs")) if is_reused else State(gate.word)
@@ -134,7 +134,7 @@ def _baselines(baselines: Sequence[Baseline]) -> Table:
 
 
 # ------------------------------------------------------------------ measured
-def gate_report(gate: MfuGate, server: str = "", *, has_buttons: bool = False) -> Report:
+def gate_report(gate: GateRun, server: str = "", *, has_buttons: bool = False) -> Report:
     """Return one gate: how it ended, what was measured beside the baseline, and what differs in the environment.
 
     Args:
@@ -142,10 +142,10 @@ def gate_report(gate: MfuGate, server: str = "", *, has_buttons: bool = False) -
         server: Address of its page, where readers of a file find the runs; empty: not told.
         has_buttons: The reader may end it.
     """
-    job, result = gate.request.sweep.job, gate.result
+    job, result = gate.request.gate.sweep.job, gate.result
     runs = result.findings.runs if result and result.findings else None
     sections = [Section(blocks=tuple(_standing(gate, runs, has_buttons=has_buttons)), id="standing")]
-    if runs is not None or gate.baseline is not None:
+    if runs is not None or gate.request.baseline is not None:
         sections.append(Section(title=f"What was {_source(gate)}", blocks=(_groups(gate, runs),), id="runs"))
     if result is not None and result.changes:
         changes = Lines(items=tuple(map(environment_change, result.changes)))
@@ -160,8 +160,8 @@ def gate_report(gate: MfuGate, server: str = "", *, has_buttons: bool = False) -
     )
 
 
-def _facts(gate: MfuGate) -> Iterator[Cell]:
-    asked, workload = gate.request, gate.request.sweep.job.workload
+def _facts(gate: GateRun) -> Iterator[Cell]:
+    asked, workload = gate.request.gate, gate.request.gate.sweep.job.workload
     yield f"Gate {gate.id}, {workload.global_batch_size} sequences of {workload.seq_len} tokens per step,"
     if asked.sweep.trainer:
         yield from ("trained by", Strong(asked.sweep.trainer.name), ",")
@@ -172,9 +172,9 @@ def _facts(gate: MfuGate) -> Iterator[Cell]:
     yield from ("Finished", Moment(gate.finished_at), ".") if gate.finished_at is not None else ()
 
 
-def _standing(gate: MfuGate, runs: RunGroup | None, *, has_buttons: bool) -> Iterator[Block]:
-    result, test, source = gate.result, gate.request.test, _source(gate)
-    said = sentence(result.detail if result else f"sweep {gate.sweep_id} measures")
+def _standing(gate: GateRun, runs: RunGroup | None, *, has_buttons: bool) -> Iterator[Block]:
+    result, test, source = gate.result, gate.request.gate.test, _source(gate)
+    said = sentence(result.detail if result else f"sweep {gate.child_id} measures")
     yield Lines(items=(said,), is_list=False)
     against = _against(gate)
     figures = []
@@ -184,10 +184,12 @@ def _standing(gate: MfuGate, runs: RunGroup | None, *, has_buttons: bool) -> Ite
     figures.append(Figure("loss accepted", (Quantity(value=test.tolerance, unit="share"), _must_find(test.loss))))
     if runs is not None:
         figures.append(Figure("MFU and rate", _reached((runs,), source)))
-    if gate.baseline is not None:
-        figures.append(Figure(f"MFU and rate of {gate.baseline.name}", _reached(gate.baseline.runs, source)))
-    if gate.sweep_id:
-        figures.append(Figure("sweep", Link(gate.sweep_id, "sweeps", gate.sweep_id)))
+    if gate.request.baseline is not None:
+        figures.append(
+            Figure(f"MFU and rate of {gate.request.baseline.name}", _reached(gate.request.baseline.runs, source))
+        )
+    if gate.child_id:
+        figures.append(Figure("sweep", Link(gate.child_id, "sweeps", gate.child_id)))
     if result is not None and result.reused_from is not None:
         figures.append(Figure("measured by", Link(result.reused_from, "gates", result.reused_from)))
     if has_buttons and result is None:
@@ -204,16 +206,16 @@ def _must_find(loss: float) -> Quiet:
     return Quiet(f"must be found: {100 * loss:.1f} %")
 
 
-def _layouts(gate: MfuGate) -> Iterator[Figure]:
+def _layouts(gate: GateRun) -> Iterator[Figure]:
     found = gate.result.findings if gate.result else None
-    layout = found.measured if found and found.measured else gate.request.layout
+    layout = found.measured if found and found.measured else gate.request.gate.layout
     yield Figure("layout", (layout, Words(str(layout))) if layout else "the best that a sweep finds")
-    if gate.baseline is not None and gate.baseline.layout != layout:
+    if gate.request.baseline is not None and gate.request.baseline.layout != layout:
         name = "the baseline has another layout" if layout else "layout of the baseline"
-        yield Figure(name, (gate.baseline.layout, Words(str(gate.baseline.layout))))
+        yield Figure(name, (gate.request.baseline.layout, Words(str(gate.request.baseline.layout))))
 
 
-def _groups(gate: MfuGate, runs: RunGroup | None) -> Table:
+def _groups(gate: GateRun, runs: RunGroup | None) -> Table:
     columns = (
         Column("runs", is_number=False),
         Column("measurements"),
@@ -223,7 +225,11 @@ def _groups(gate: MfuGate, runs: RunGroup | None) -> Table:
         Column("MFU"),
         Column("began", is_number=False, is_minor=True),
     )
-    before = [] if gate.baseline is None else [(gate.baseline.name, group) for group in reversed(gate.baseline.runs)]
+    before = (
+        []
+        if gate.request.baseline is None
+        else [(gate.request.baseline.name, group) for group in reversed(gate.request.baseline.runs)]
+    )
     groups = [*([(_NEW, runs)] if runs else []), *before]
     return Table(columns=columns, rows=[_cells_of_group(name, group, _source(gate)) for name, group in groups])
 
@@ -254,7 +260,7 @@ def _how_often(groups: Sequence[RunGroup]) -> str:
     return f"{times} in {counted(len(groups), 'sitting')}" if len(groups) > 1 else times
 
 
-def _notes(gate: MfuGate, runs: RunGroup | None, server: str) -> Iterator[str]:
+def _notes(gate: GateRun, runs: RunGroup | None, server: str) -> Iterator[str]:
     if runs is not None and "simulated" in runs.environment:
         yield sentence(f"simulated: {runs.environment['simulated'].removeprefix('simulated: ')}")
     if gate.result is not None and gate.result.reused_from is not None:
@@ -264,7 +270,7 @@ def _notes(gate: MfuGate, runs: RunGroup | None, server: str) -> Iterator[str]:
         yield f"Its runs, and the trials that they are: {server}/gates/{gate.id}"
 
 
-def _against(gate: MfuGate) -> Comparison | None:
+def _against(gate: GateRun) -> Comparison | None:
     return gate.result.findings.against_baseline if gate.result and gate.result.findings else None
 
 
@@ -272,8 +278,8 @@ def _change(against: Comparison, source: Source) -> Quantity:
     return Quantity(value=against.change, unit="signed_share", low=against.low, high=against.high, source=source)
 
 
-def _source(gate: MfuGate) -> Source:
-    return "simulated" if gate.request.sweep.runs_on.engine == SIMULATED else "measured"
+def _source(gate: GateRun) -> Source:
+    return "simulated" if gate.request.gate.sweep.runs_on.engine == SIMULATED else "measured"
 
 
 def _source_of(groups: Iterable[RunGroup]) -> Source:

@@ -27,8 +27,8 @@ from autotuner.report.words import counted, money, number
 from autotuner.search.planning.clusters import RECALLED, Price
 from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade
-from autotuner.search.planning.plan import Candidate, Plan, PlanView
-from autotuner.search.planning.request import ChangePrices, Failures, Goal
+from autotuner.search.planning.plan import Candidate, Plan, PlanRun
+from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 from autotuner.search.text.sentences import in_sentences, percent
 
 _S_PER_HOUR, _S_PER_DAY = 3600.0, 86_400.0
@@ -40,33 +40,33 @@ _UNLIKELY = 0.05
 """A chance that is called so."""
 
 
-def plan_report(view: PlanView, limit: int = MOST_ROWS) -> Report:
+def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
     """All that a computed plan says, the answer first.
 
     Args:
-        view: What was asked, with the answer.
+        run: What was asked, with the answer.
         limit: Clusters to show, the best first; those on the front are always shown.
     """
-    plan = view.answer
+    plan = run.result
     assert plan is not None, "it is computed"
     first = plan.contenders[0]
     changes = f"Of {first.cluster}, each with the best layout that it allows."
     return Report(
         headline=f"{advice_in_words(first.cluster, first.chance_best)}.",
-        facts=() if view.computed_at is None else ("Computed", Moment(view.computed_at)),
+        facts=() if run.finished_at is None else ("Computed", Moment(run.finished_at)),
         sections=(
-            Section(blocks=(tuple(_figures(first)), Lines(items=tuple(_answer(view, plan))))),
-            *_front(plan.contenders, view.goal),
+            Section(blocks=(tuple(_figures(first)), Lines(items=tuple(_answer(run.request, plan))))),
+            *_front(plan.contenders, run.request.goal),
             Section(
                 title="Clusters",
                 note=f"{plan.num_compared} compared, the least expected loss first.",
-                blocks=(_candidates(plan, limit, has_limits=bool(_limits(view.goal))), _notes(plan, limit)),
+                blocks=(_candidates(plan, limit, has_limits=bool(_limits(run.request.goal))), _notes(plan, limit)),
             ),
             Section(title="What more would buy", note=changes, blocks=(_upgrades(plan.marginals),)),
             _pilots(plan.proofs),
             Section(
                 title="Prices, and what is assumed",
-                blocks=(_prices(plan.prices), Lines(items=tuple(_assumed(view, plan)))),
+                blocks=(_prices(plan.prices), Lines(items=tuple(_assumed(run.request, plan)))),
             ),
         ),
     )
@@ -86,12 +86,12 @@ def _figures(first: Candidate) -> Iterator[Figure]:
     yield Figure("MFU", predicted(run.mfu, "share"))
 
 
-def _answer(view: PlanView, plan: Plan) -> Iterator[Cells]:
+def _answer(request: PlanRequest, plan: Plan) -> Iterator[Cells]:
     """How sure the choice is, for which run, and with which layout."""
     first = plan.contenders[0]
-    yield f"The run: {workload_in_words(view.goal, view.workload)}."
+    yield f"The run: {workload_in_words(request.goal, request.workload)}."
     yield ("Its layout:", first.layout)
-    if limits := _limits(view.goal):
+    if limits := _limits(request.goal):
         likeliest = max(one.chance_kept for one in plan.contenders)
         but = "; no cluster that was compared is likely to" if likeliest < _UNLIKELY else ""
         yield f"The chance to meet {limits} is {percent(first.chance_kept)}{but}."
@@ -341,10 +341,10 @@ def _cells_of_price(one: Price) -> tuple[Cells, ...]:
     return (one.accelerator, Quantity(value=one.per_hour, unit="$"), watts, source)
 
 
-def _assumed(view: PlanView, plan: Plan) -> Iterator[str]:
+def _assumed(request: PlanRequest, plan: Plan) -> Iterator[str]:
     if any(RECALLED in one.source for one in plan.prices):
         yield f"A price that is '{RECALLED}' may differ today. Give your own."
-    yield f"Assumed: {_interruptions(view.failures)}. {_changes(view.change_prices)}."
+    yield f"Assumed: {_interruptions(request.failures)}. {_changes(request.change_prices)}."
     yield from (in_sentences([caveat]) for caveat in plan.caveats)
 
 

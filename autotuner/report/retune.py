@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, Trigger
 from autotuner.report.charts import Axis, Band, Dot, Dots, Line, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
     Block,
@@ -150,7 +150,7 @@ def _sections(retune: Retune, runs: Sequence[RetuneRun], total: int, server: str
         )
         yield Section(title="What it reached, run by run", blocks=(_chart(points, source),), note=note, id="trend")
     if runs:
-        days = _days([run for run in runs if run.due_at > runs[0].due_at - _NIGHTS_S])
+        days = _days([run for run in runs if run.request.due_at > runs[0].request.due_at - _NIGHTS_S])
         yield Section(title="Night by night", blocks=(Calendar(days=days, words=_VERDICTS),), id="calendar")
     if runs:
         yield Section(title="Runs", blocks=(_runs(runs, points, total, _source(retune), retune.request.time_zone),))
@@ -174,11 +174,11 @@ def _standing(retune: Retune, *, has_buttons: bool) -> Iterator[Block]:
     )
     if last is None:
         yield Lines(items=("A service or `autotuner worker` starts each run.",), is_quiet=True)
-    if last and last.outcome:
-        yield Lines(items=tuple(_said(last.outcome)))
-        if last.outcome.changes:
+    if last and last.result:
+        yield Lines(items=tuple(_said(last.result)))
+        if last.result.changes:
             yield Lines(items=("What differs from the last run that was as it should be:",), is_quiet=True)
-            yield Lines(items=tuple(map(environment_change, last.outcome.changes)))
+            yield Lines(items=tuple(map(environment_change, last.result.changes)))
 
 
 def _buttons(retune: Retune) -> Cells:
@@ -190,11 +190,11 @@ def _buttons(retune: Retune) -> Cells:
 
 def run_report(run: RetuneRun) -> Report:
     """Return how a run of a retune ended, or that it goes on."""
-    if run.outcome is None:
-        go_on = f"{run.id} has begun; a service or `autotuner worker` runs its sweep {run.sweep_id}."
+    if run.result is None:
+        go_on = f"{run.id} has begun; a service or `autotuner worker` runs its sweep {run.child_id}."
         return Report(headline=go_on, sections=())
-    lines = Lines(items=tuple(_said(run.outcome)))
-    return Report(headline=run.retune, state=State(run.outcome.word), sections=(Section(blocks=(lines,)),))
+    lines = Lines(items=tuple(_said(run.result)))
+    return Report(headline=run.subject, state=State(run.result.word), sections=(Section(blocks=(lines,)),))
 
 
 def _said(outcome: RetuneOutcome) -> Iterator[str]:
@@ -261,7 +261,7 @@ def _labels(points: Sequence[tuple[int, TrendPoint]]) -> tuple[tuple[float, str]
 # ------------------------------------------------------------------ its runs
 def _days(runs: Sequence[RetuneRun]) -> tuple[tuple[float, str, Link | None], ...]:
     return tuple(
-        (one.due_at, _word(one), Link(one.id, "sweeps", one.sweep_id) if one.sweep_id else None)
+        (one.request.due_at, one.word, Link(one.id, "sweeps", one.child_id) if one.child_id else None)
         for one in reversed(runs)
     )
 
@@ -287,31 +287,27 @@ def _runs(runs: Sequence[RetuneRun], points: Sequence[TrendPoint], total: int, s
 
 
 def _cells_of_run(run: RetuneRun, point: TrendPoint | None, source: Source, time_zone: str) -> Iterator[Cells]:
-    yield Moment(run.due_at, time_zone)
-    why = _TRIGGERS[run.trigger]
-    yield (why, Quiet(f"stands for {run.num_missed} more")) if run.num_missed else why
-    yield State(_word(run))
+    yield Moment(run.request.due_at, time_zone)
+    why = _TRIGGERS[run.request.trigger]
+    yield (why, Quiet(f"stands for {run.request.num_missed} more")) if run.request.num_missed else why
+    yield State(run.word)
     yield measured(point.tokens_per_s if point else None, "tokens/s", source=source, is_exact=True)
     yield Quantity(value=point.reference if point else None, unit="tokens/s", is_exact=True)
     band = point.band_high / point.reference - 1 if point and point.band_high and point.reference else None
     yield Quantity(value=band, unit="share")
-    if run.outcome:
-        yield run.outcome.detail
+    if run.result:
+        yield run.result.detail
     else:
-        yield Quiet("The run before was not finished." if run.state is RetuneState.SKIPPED else "Under way.")
-    yield Link(run.sweep_id, "sweeps", run.sweep_id, key=f"link-{run.id}") if run.sweep_id else None
-
-
-def _word(run: RetuneRun) -> str:
-    return run.outcome.word if run.outcome else run.state.value
+        yield Quiet("The run before was not finished." if run.request.is_skipped else "Under way.")
+    yield Link(run.child_id, "sweeps", run.child_id, key=f"link-{run.id}") if run.child_id else None
 
 
 def _last(run: RetuneRun | None) -> Cells:
     if run is None:
         return "never ran"
-    if run.outcome is None and run.sweep_id:
-        return (State(_word(run)), Link(run.sweep_id, "sweeps", run.sweep_id))
-    return (State(_word(run)), Moment(run.finished_at or run.started_at))
+    if run.result is None and run.child_id:
+        return (State(run.word), Link(run.child_id, "sweeps", run.child_id))
+    return (State(run.word), Moment(run.finished_at or run.request.started_at))
 
 
 def _due(retune: Retune) -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from autotuner.core.study import OptimizerStudy, OptimizerTrial, TargetReached
+from autotuner.core.study import OptimizerTrial, StudyRun, TargetReached
 from autotuner.report.charts import Axis, Dot, Dots, Line, Look, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
     Block,
@@ -44,9 +44,7 @@ _WIDE, _HIGH = 632, 270
 
 
 # ------------------------------------------------------------------ all of them
-def studies_report(
-    studies: Sequence[OptimizerStudy], total: int, server: str = "", pager: Pager | None = None
-) -> Report:
+def studies_report(studies: Sequence[StudyRun], total: int, server: str = "", pager: Pager | None = None) -> Report:
     """Return studies, newest first.
 
     Args:
@@ -79,7 +77,7 @@ def studies_report(
     return Report(headline="Optimizer studies", sections=(Section(blocks=blocks),))
 
 
-def _cells_of(study: OptimizerStudy) -> Iterator[Cells]:
+def _cells_of(study: StudyRun) -> Iterator[Cells]:
     asked = study.request
     link = Link(asked.name or study.id, "optimizer-studies", study.id, key=f"link-{study.id}")
     yield (link, Quiet(study.id)) if asked.name else link
@@ -92,7 +90,7 @@ def _cells_of(study: OptimizerStudy) -> Iterator[Cells]:
 
 
 # ------------------------------------------------------------------ one of them
-def study_report(study: OptimizerStudy, *, has_buttons: bool = False) -> Report:
+def study_report(study: StudyRun, *, has_buttons: bool = False) -> Report:
     """Return one study: where it stands, the candidates that none beats, their curves, and all that were tried.
 
     Args:
@@ -130,7 +128,7 @@ def candidate_line(trial: OptimizerTrial) -> str:
     return f"{trial.number}: {trial.candidate}: {trial.state}, {trial.detail}"
 
 
-def _facts(study: OptimizerStudy) -> Iterator[Cell]:
+def _facts(study: StudyRun) -> Iterator[Cell]:
     asked = study.request
     yield f"Study {study.id},"
     yield from (Strong(asked.job.model.name), "on", Strong(asked.job.cluster.name), ",")
@@ -139,18 +137,18 @@ def _facts(study: OptimizerStudy) -> Iterator[Cell]:
     yield from (Quiet(f"By {study.created_by}."),) if study.created_by else ()
 
 
-def _standing(study: OptimizerStudy, *, has_buttons: bool) -> Iterator[Block]:
-    asked = [] if not study.cancel_requested or study.state.is_finished else ["It was asked to end."]
+def _standing(study: StudyRun, *, has_buttons: bool) -> Iterator[Block]:
+    asked = [] if not study.is_cancel_requested or study.state.is_finished else ["It was asked to end."]
     if said := [*asked, *([sentence(study.detail)] if study.detail else [])]:
         yield Lines(items=said, is_list=False)
     yield tuple(_figures(study, has_buttons=has_buttons))
     yield (Figure("layout", Words(str(study.request.layout))),)
-    if study.refusals:
-        yield Lines(items=tuple(f"Not tried: {sentence(refusal)}" for refusal in study.refusals))
+    if study.progress is not None and study.progress.refusals:
+        yield Lines(items=tuple(f"Not tried: {sentence(refusal)}" for refusal in study.progress.refusals))
 
 
-def _figures(study: OptimizerStudy, *, has_buttons: bool) -> Iterator[Figure]:
-    trials = study.trials or ()
+def _figures(study: StudyRun, *, has_buttons: bool) -> Iterator[Figure]:
+    trials = study.trials
     most = Quiet(f"of {study.request.budget.num_trials} candidates at most")
     yield Figure("tried", (Quantity(value=len(trials), unit="count"), most))
     num_reached = sum(trial.reached is not None for trial in trials)
@@ -162,14 +160,14 @@ def _figures(study: OptimizerStudy, *, has_buttons: bool) -> Iterator[Figure]:
         yield Figure("soonest", (measured(soonest.time_s, "s"), took))
         price = "" if cheapest.cost is None else f", {number(cheapest.cost, '')} at the cluster's price"
         yield Figure("cheapest", (measured(cheapest.accelerator_hours, ""), Quiet(f"accelerator-hours{price}")))
-    if has_buttons and not study.state.is_finished and not study.cancel_requested:
+    if has_buttons and not study.state.is_finished and not study.is_cancel_requested:
         cancel = Button(
             words="Cancel", path=f"optimizer-studies/{study.id}/cancel", says=f"Cancel the study {study.id}"
         )
         yield Figure("under way", cancel)
 
 
-def _target(study: OptimizerStudy) -> Quantity:
+def _target(study: StudyRun) -> Quantity:
     return Quantity(value=study.request.target_loss, unit="", is_exact=True)
 
 
@@ -211,7 +209,7 @@ def _cells_of_settings(trial: OptimizerTrial, reached: TargetReached) -> tuple[C
     )
 
 
-def _candidates(study: OptimizerStudy) -> Table:
+def _candidates(study: StudyRun) -> Table:
     columns = (
         Column("number", is_number=False),
         Column("candidate", is_number=False, may_wrap=True),
@@ -224,7 +222,7 @@ def _candidates(study: OptimizerStudy) -> Table:
         Column("cost", is_minor=True),
         Column("how it ended", is_number=False, may_wrap=True),
     )
-    trials = sorted(study.trials or (), key=_soonest_first)
+    trials = sorted(study.trials, key=_soonest_first)
     is_priced = any(trial.reached and trial.reached.cost is not None for trial in trials)
     return Table(
         columns=columns if is_priced else tuple(column for column in columns if column.name != "cost"),
@@ -237,7 +235,7 @@ def _soonest_first(trial: OptimizerTrial) -> tuple[float, int]:
     return (trial.reached.time_s if trial.reached else math.inf, trial.number)
 
 
-def _cells_of_trial(trial: OptimizerTrial, study: OptimizerStudy, *, is_priced: bool) -> Iterator[Cells]:
+def _cells_of_trial(trial: OptimizerTrial, study: StudyRun, *, is_priced: bool) -> Iterator[Cells]:
     reached, losses = trial.reached, trial.curve.smoothed(study.request.window_sequences)
     yield Strong(str(trial.number)) if trial.number in study.front else str(trial.number)
     yield str(trial.candidate)
@@ -253,10 +251,10 @@ def _cells_of_trial(trial: OptimizerTrial, study: OptimizerStudy, *, is_priced: 
 
 
 # ------------------------------------------------------------------ its pictures
-def _curves(study: OptimizerStudy) -> Plot | None:
+def _curves(study: StudyRun) -> Plot | None:
     """Return the losses over the time that candidates trained; None where no candidate has two losses."""
     window, target = study.request.window_sequences, study.request.target_loss
-    known = [(trial, trial.curve.smoothed(window)) for trial in study.trials or ()]
+    known = [(trial, trial.curve.smoothed(window)) for trial in study.trials]
     drawn = [(trial, losses) for trial, losses in known if len(losses) > 1 and trial.curve.step_time_s > 0]
     if not drawn:
         return None
@@ -279,7 +277,7 @@ def _curves(study: OptimizerStudy) -> Plot | None:
     )
 
 
-def _look(trial: OptimizerTrial, study: OptimizerStudy) -> Look:
+def _look(trial: OptimizerTrial, study: StudyRun) -> Look:
     return "best" if trial.number in study.front else "measured" if trial.reached else "soft"
 
 
@@ -290,9 +288,9 @@ def _thinned(trial: OptimizerTrial, losses: Sequence[float]) -> list[tuple[float
     return [((number + 1) * trial.curve.step_time_s, losses[number]) for number in numbers]
 
 
-def _front(study: OptimizerStudy) -> Plot | None:
+def _front(study: StudyRun) -> Plot | None:
     """Return time against accelerator-hours of those at the target; None of fewer than two: one is no comparison."""
-    pairs = [(trial, trial.reached) for trial in study.trials or () if trial.reached is not None]
+    pairs = [(trial, trial.reached) for trial in study.trials if trial.reached is not None]
     if len(pairs) < 2:
         return None
     best = sorted((one.time_s, one.accelerator_hours) for trial, one in pairs if trial.number in study.front)

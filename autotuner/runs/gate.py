@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult, gate_content, gate_key
+from autotuner.core.upkeep import (
+    Baseline,
+    GateRun,
+    GateRunRequest,
+    MfuGateRequest,
+    MfuGateResult,
+    gate_content,
+    gate_key,
+)
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.lease import Hold
 from autotuner.search.sweeps.challenge import findings
@@ -24,11 +32,11 @@ def gate_kind(store: Store) -> Kind:
     """
 
     def begin(hold: Hold) -> Work:
-        gate = store.mfu_gates.get(hold.run.id)
-        assert gate.sweep_id is not None, "a gate without a sweep is stored as it ends"
-        sweep = store.get_sweep(gate.sweep_id)
+        gate = hold.run
+        assert gate.child_id is not None, "a gate without a sweep is stored as it ends"
+        sweep = store.get_sweep(gate.child_id)
         trials = list(store.all_trials(sweep.id))
-        return already_ended(end_of(gate_result(gate, sweep, findings(sweep.request, trials), trials)))
+        return already_ended(end_of(gate_result(gate.request, sweep, findings(sweep.request, trials), trials)))
 
     return Kind(name="gate", begin=begin, span="gate.conclude")
 
@@ -40,7 +48,7 @@ def ask_gate(
     *,
     now: float,
     caller: Caller = NOBODY_ASKED,
-) -> MfuGate:
+) -> GateRun:
     """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
 
     Args:
@@ -55,10 +63,9 @@ def ask_gate(
     """
     key, content = gate_key(request.sweep), gate_content(request, software)
     baseline = baseline_of(store, request, caller)
-    asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
+    asked = GateRunRequest(gate=request, key=key, content=content, baseline=baseline)
     found = _reused(store, asked) if _may_reuse(request) else None
-    by = found or gate_sweep(request, baseline)
-    return store.mfu_gates.create(request, key=key, content=content, baseline=baseline, by=by, now=now, caller=caller)
+    return store.mfu_gates.create(asked, by=found or gate_sweep(request, baseline), now=now, caller=caller)
 
 
 def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
@@ -69,14 +76,14 @@ def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseli
     """
     baseline = store.mfu_gates.get_baseline(request.baseline, gate_key(request.sweep))
     if baseline is not None and request.sets_baseline:
-        caller.require_own("baseline", baseline.name, store.mfu_gates.get(baseline.gate_id).created_by)
+        caller.require_own("baseline", baseline.name, store.runs.get(GateRun, baseline.gate_id).created_by)
     return baseline
 
 
-def _reused(store: Store, gate: MfuGate) -> MfuGateResult | None:
+def _reused(store: Store, asked: GateRunRequest) -> MfuGateResult | None:
     """What the newest earlier gate of the same content says of this one; None where it does not decide it."""
-    earlier = store.mfu_gates.find_reusable(gate.content)
-    return None if earlier is None else reused_result(gate, earlier)
+    earlier = store.mfu_gates.find_reusable(asked.content)
+    return None if earlier is None else reused_result(asked, earlier)
 
 
 def _may_reuse(request: MfuGateRequest) -> bool:

@@ -30,11 +30,11 @@ def retune_kind(store: Store) -> Kind:
     """
 
     def begin(hold: Hold) -> Work:
-        run = store.retunes.get_run(hold.run.id)
-        request = store.retunes.get(run.retune).request
+        run = hold.run
+        request = store.retunes.get(run.subject).request
         outcome = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=_NOTHING_LEFT)
-        if run.sweep_id is not None:
-            sweep, trials = store.get_sweep(run.sweep_id), list(store.all_trials(run.sweep_id))
+        if run.child_id is not None:
+            sweep, trials = store.get_sweep(run.child_id), list(store.all_trials(run.child_id))
             outcome = outcome_of(request, sweep, findings(sweep.request, trials), trials)
         _log.info("retune.concluded", retune=request.name, verdict=outcome.verdict.value)
         return already_ended(end_of(outcome))

@@ -75,7 +75,7 @@ class RetuneScheduler:
                     _say(self._retuning.begin_due(retune, due))
 
     def _is_over(self, run: RetuneRun) -> bool:
-        return run.sweep_id is None or self._store.get_sweep(run.sweep_id).state.is_finished
+        return run.child_id is None or self._store.get_sweep(run.child_id).state.is_finished
 
     def _start_for_new_software(self) -> None:
         """Once for each change: trials that are forked from a process with the old software would not see it anyway."""
@@ -96,12 +96,12 @@ class RetuneScheduler:
         if last is None or self._answered.get(retune.name) == software:
             return False
         newest, _ = self._store.retunes.runs(retune.name)
-        if newest[0].trigger is Trigger.ENVIRONMENT and newest[0].id != last.id:
+        if newest[0].request.trigger is Trigger.ENVIRONMENT and newest[0].id != last.id:
             return False  # it looked, and could not measure; the next due time looks again
-        assert last.outcome is not None
-        assert last.outcome.findings is not None
-        assert last.outcome.findings.runs is not None
-        return bool(software_changes(last.outcome.findings.runs.environment, software))
+        assert last.result is not None
+        assert last.result.findings is not None
+        assert last.result.findings.runs is not None
+        return bool(software_changes(last.result.findings.runs.environment, software))
 
     def _start_for_new_links(self) -> None:
         """Once for each change that is more than one measurement differs from the next."""
@@ -113,13 +113,13 @@ class RetuneScheduler:
     def _has_new_links(self, retune: Retune) -> bool:
         """Whether the cluster's links are not as they were in the last run that measured, or tried to for new links."""
         newest, _ = self._store.retunes.runs(retune.name)
-        tried = next((run for run in newest if run.trigger is Trigger.LINKS), None)
+        tried = next((run for run in newest if run.request.trigger is Trigger.LINKS), None)
         measured = last_measured(self._store, retune.name)
-        last = max(filter(None, (tried, measured)), key=lambda run: run.started_at, default=None)
-        if last is None or last.sweep_id is None:
+        last = max(filter(None, (tried, measured)), key=lambda run: run.request.started_at, default=None)
+        if last is None or last.child_id is None:
             return False
         try:
-            then = self._store.get_sweep(last.sweep_id).request.job.cluster
+            then = self._store.get_sweep(last.child_id).request.job.cluster
         except NotFound:  # it was removed by its age
             return False
         now = self._retuning.links_today(retune.request.template.job.cluster)
@@ -149,10 +149,10 @@ def _say(run: RetuneRun | None) -> None:
     if run is not None:
         _log.info(
             "retune.started",
-            retune=run.retune,
+            retune=run.subject,
             run_id=run.id,
-            trigger=run.trigger.value,
-            state=run.state.value,
-            sweep_id=run.sweep_id,
-            num_missed=run.num_missed,
+            trigger=run.request.trigger.value,
+            state=run.word,
+            sweep_id=run.child_id,
+            num_missed=run.request.num_missed,
         )

@@ -91,7 +91,7 @@ def runs_here(request: RetuneRequest) -> bool:
 def last_measured(store: Store, name: str) -> RetuneRun | None:
     """The retune's last run that measured what it compared; None: none of late did."""
     runs, _ = store.retunes.runs(name, page=Page(limit=_NUM_RECENT))
-    return next((run for run in runs if run.outcome and run.outcome.findings and run.outcome.findings.runs), None)
+    return next((run for run in runs if run.result and run.result.findings and run.result.findings.runs), None)
 
 
 class Retuning:
@@ -150,7 +150,7 @@ class Retuning:
             self._require_legal(retune.request, layout, "layout")
             return self._store.retunes.set_incumbent(name, layout, ())
         last = last_measured(self._store, name)
-        found = last.outcome if last else None
+        found = last.result if last else None
         if found is None or found.verdict is not Verdict.BETTER_FOUND or found.findings is None:
             raise Conflict(f"the last run of the retune {name} found no better layout; name the one to adopt")
         challenger, runs = found.findings.challenger, found.findings.challenger_runs

@@ -12,13 +12,14 @@ from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.cluster_check import ClusterCheck, check_engine
 from autotuner.core.documents import extended, violation
-from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.errors import InvalidInput, NotAllowed, NotFound
 from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.run import Run, Stop
+from autotuner.core.study import StudyRun
 from autotuner.core.sweep import Sweep, SweepRequest, SweepStanding
 from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, SweepCreate
 from autotuner.core.trial_spec import Trainer
-from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
+from autotuner.core.upkeep import GateRun, MfuGateRequest, Retune, RetuneRequest
 from autotuner.door import Autotuner, as_described, is_this_machine
 from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
@@ -41,7 +42,7 @@ from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.gate import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
 from autotuner.search.asides import Asides, Inline
-from autotuner.search.planning.optimizer_study import starts_of
+from autotuner.search.planning.optimizer_study import starts_of, with_trials
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import require_layouts, require_modest
 from autotuner.search.space.trainers import TrainerOffer, offered_by
@@ -67,7 +68,7 @@ from autotuner.store.sql import Store, open_store
 Startable: TypeAlias = SweepCreate | SweepRequest | OptimizerStudyCreate | GateCreate | ClusterCheck | PlanRequest
 """What becomes a run that people may read and stop."""
 
-_UNHELD = {"gate": "cancelled while no worker held it"}
+_UNHELD = dict.fromkeys(("gate", "retune"), "cancelled while no worker held it")
 """How a run ends that is cancelled while nobody is busy with it, by kind."""
 
 
@@ -221,41 +222,45 @@ class App(Autotuner):
                 self._require_devices(study.job.cluster)
                 return store.optimizer_studies.create(study, now=now, idempotency_key=key, caller=caller)
             case GateCreate():
-                run_id = self._ask_gate(self.gate(request), caller).id
-                return store.runs.get("gate", run_id), True
+                return self._ask_gate(self.gate(request), caller), True
         asked = self.sweep(request, self.require_runnable) if isinstance(request, SweepCreate) else request
         self.require_runnable(asked)
         sweep, is_new = store.create_sweep(asked, now=now, idempotency_key=key, caller=caller)
         return store.runs.get("sweep", sweep.id), is_new
 
-    def read(self, kind: str, run_id: str, wait_s: float = 0.0) -> Run:
+    def read(self, run_id: str, wait_s: float = 0.0) -> Run:
         """Return a run as it stands; a plan once it is computed or the time is over.
 
         Raises:
-            NotFound: No run of the kind has that id.
+            NotFound: No listed run has that id.
             InvalidInput: A plan's question cannot be answered as it is; and other errors of a plan.
         """
-        return self.plans.read(run_id, wait_s) if kind == "plan" else self.store.runs.get(kind, run_id)
+        kind = self.store.runs.identify(run_id).kind
+        if kind == "plan":
+            return self.plans.read(run_id, wait_s)
+        run = self.store.runs.get(kind, run_id)
+        return with_trials(run, self.store.optimizer_studies.trials(run_id)) if isinstance(run, StudyRun) else run
 
-    def stop(self, kind: str, run_id: str, how: Stop = Stop.CANCEL, *, caller: Caller) -> None:
+    def stop(self, run_id: str, how: Stop = Stop.CANCEL, *, caller: Caller) -> None:
         """Have a run of the caller end, or wait, as soon as its worker hears of it; a finished one stays as it is.
 
         Raises:
-            NotFound: No run of the kind has that id.
+            NotFound: No listed run has that id.
             NotYours: Somebody else asked for it, and the caller is no admin.
+            NotAllowed: The caller's scope does not cover that of the kind.
             Conflict: It is to wait and is finished, or must not.
         """
-        self.require_own(kind, run_id, caller)
+        kind, now = self.require_own(run_id, caller), self.clock.now()
         if how is Stop.PAUSE:
-            self.store.runs.pause(kind, run_id, now=self.clock.now())
+            self.store.runs.pause(kind, run_id, now=now)
         elif kind == "sweep":
-            self.store.request_cancel(run_id, now=self.clock.now())
+            self.store.request_cancel(run_id, now=now)
         else:
-            self.store.runs.cancel(kind, run_id, _UNHELD.get(kind, "cancelled before it began"), now=self.clock.now())
+            self.store.runs.cancel(kind, run_id, _UNHELD.get(kind, "cancelled before it began"), now=now)
 
-    def resume(self, kind: str, run_id: str, *, caller: Caller) -> None:
+    def resume(self, run_id: str, *, caller: Caller) -> None:
         """Have a paused run go on; errors as of ``stop``."""
-        self.require_own(kind, run_id, caller)
+        kind = self.require_own(run_id, caller)
         self.store.runs.resume(kind, run_id, now=self.clock.now())
 
     def change(self, sweep_id: str, limits: Mapping[str, Any], *, caller: Caller) -> None:
@@ -265,20 +270,27 @@ class App(Autotuner):
             InvalidInput: The sweep would end at once.
             QuotaExceeded: The caller's quota has not so much left.
         """
-        self.require_own("sweep", sweep_id, caller)
+        self.require_own(sweep_id, caller)
         self.store.control.change_budget(sweep_id, limits, now=self.clock.now(), caller=caller)
 
     def rerun(self, trial_id: str, *, caller: Caller) -> str:
         """Have a trial run again and return the id of its sweep, which goes on for that; errors as of ``change``."""
         sweep_id = self.store.get_trial(trial_id).sweep_id
-        self.require_own("sweep", sweep_id, caller)
+        self.require_own(sweep_id, caller)
         self.store.control.rerun(trial_id, now=self.clock.now(), caller=caller)
         return sweep_id
 
-    def require_own(self, kind: str, run_id: str, caller: Caller) -> None:
-        """Return if the caller asked for the run, or is an admin; errors as of ``stop``."""
-        run = self.store.runs.get(kind, run_id)
-        caller.require_own("optimizer study" if kind == "study" else kind, run_id, run.created_by)
+    def require_own(self, run_id: str, caller: Caller) -> str:
+        """Return the kind of a run if the caller may stop it; errors as of ``stop``.
+
+        The caller has to have asked for the run, or for the retune that it is of, or be an admin.
+        """
+        run = self.store.runs.identify(run_id)
+        if not caller.scope.covers(run.scope):
+            raise NotAllowed(run.scope.value, caller.scope.value)
+        owner = self.store.retunes.get(run.subject).created_by if run.kind == "retune" else run.created_by
+        caller.require_own(run.noun, run_id, owner)
+        return run.kind
 
     @property
     def plans(self) -> Plans:
@@ -308,7 +320,7 @@ class App(Autotuner):
         if self.settings.num_workers and (said := self.launcher.refuses(cluster)):
             raise InvalidInput("cluster", cluster.name, f"cannot be tried here: {said}", LOCAL)
 
-    def _ask_gate(self, request: MfuGateRequest, caller: Caller) -> MfuGate:
+    def _ask_gate(self, request: MfuGateRequest, caller: Caller) -> GateRun:
         """Queue the sweep of a gate, or finish the gate by what an earlier one of the same content measured."""
         baseline_of(self.store, request, caller)  # so that who may not set it hears of that before anything is computed
         self.require_runnable(gate_sweep(request, None))

@@ -10,14 +10,14 @@ from contextlib import suppress
 import structlog
 
 from autotuner.core.errors import Conflict, NotFound, StoreUnavailable, Unreadable
-from autotuner.core.run import NewRun, Run, RunState
+from autotuner.core.run import NewRun, RunState
 from autotuner.runs.clock import Clock
 from autotuner.runs.plan import plan_kind
 from autotuner.runs.tracing import carried
 from autotuner.runs.worker import Worker, new_owner
 from autotuner.search.asides import Asides
 from autotuner.search.planning.clusters import offers
-from autotuner.search.planning.plan import PlanProgress, plan_id_of
+from autotuner.search.planning.plan import PlanProgress, PlanRun, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.store.sql import Store
 
@@ -48,7 +48,7 @@ class Plans:
         self._num_workers = 0
         self._idle: list[Worker] = []
 
-    def ask(self, request: PlanRequest) -> tuple[Run, bool]:
+    def ask(self, request: PlanRequest) -> tuple[PlanRun, bool]:
         """Return the plan of that question, queued unless it is, and whether it is new; a failed one is queued again.
 
         Raises:
@@ -64,7 +64,7 @@ class Plans:
                 runs.reopen("plan", run.id, PlanProgress(), now=now)
         return self.read(run.id), is_new
 
-    def read(self, plan_id: str, wait_s: float = 0.0) -> Run:
+    def read(self, plan_id: str, wait_s: float = 0.0) -> PlanRun:
         """Return the plan of that id, once it is computed or the time is over.
 
         Raises:
@@ -95,9 +95,9 @@ class Plans:
             thread.join()
         self._shutdown.clear()
 
-    def _get(self, plan_id: str) -> Run:
+    def _get(self, plan_id: str) -> PlanRun:
         try:
-            run: Run = self._open_store().runs.get("plan", plan_id)
+            run = self._open_store().runs.get(PlanRun, plan_id)
         except Unreadable:  # of another release
             raise NotFound("plan", plan_id) from None
         if run.problem is not None:

@@ -22,16 +22,15 @@ from autotuner.core.upkeep import (
     RetuneRequest,
     RetuneRun,
     RetuneRunRequest,
-    RetuneState,
     Trigger,
     Verdict,
 )
 from autotuner.search.upkeep.retune import Standing, told
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
-from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, values_of, window, writing
+from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import NEWEST, Rows, RunStore, insert_run, select_with_sweep
+from autotuner.store.runs import Rows, RunStore, get_run, insert_run, read_run, select_runs
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import read_document, retunes, runs
 
@@ -41,8 +40,6 @@ _RETUNES: AnySelect = select(
     _REQUEST_TEXT, *(column for column in retunes.c if column.name not in ("name", "request"))
 ).select_from(retunes)
 """Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
-
-_RUNS = select_with_sweep("retune", "id", "subject", "request", "result", "state", "detail", "finished_at")
 
 
 class RetuneStore:
@@ -167,25 +164,19 @@ class RetuneStore:
                 child = sweep and queue_sweep(connection, sweep, now, caller=caller, parent_id=new.id)
                 insert_run(connection, replace(new, awaits=child.id if child else None), due_at)
             connection.execute(update(retunes).where(retunes.c.name == name).values(next_due_at=next_due_at))
-            return _get_run(connection, new.id)
+            return get_run(connection, RETUNE_ROWS, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
         """Return the run that goes on; there is one at most."""
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
 
-    def get_run(self, run_id: str) -> RetuneRun:
-        """Return a run as it stands now; ``NotFound`` without it."""
-        with reading(self._engine) as connection:
-            return _get_run(connection, run_id)
-
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
         """Return runs of a retune, newest due time first, and how many there are in all."""
         with reading(self._engine) as connection:
             if connection.scalar(select(retunes.c.name).where(retunes.c.name == name)) is None:
                 raise _no_such_retune(connection, name)
-            rows, total = window(connection, runs_newest_first(name), page)
-        return [_read_run(row) for row in rows], total
+        return self._runs.list(RetuneRun, subject=name, page=page)
 
     def _change(self, name: str, **changed: Any) -> Retune:
         with writing(self._engine) as connection:
@@ -201,11 +192,6 @@ def _readable(rows: Sequence[AnyRow]) -> Iterator[Retune]:
             yield _read(row)
 
 
-def runs_newest_first(name: str) -> AnySelect:
-    """Return the history of a retune, in the order of an index."""
-    return _RUNS.where(runs.c.subject == name).order_by(*NEWEST)
-
-
 def _get(connection: Connection, name: str) -> Retune:
     row = connection.execute(_RETUNES.where(retunes.c.name == name)).one_or_none()
     if row is None:
@@ -219,8 +205,8 @@ def _read(row: AnyRow) -> Retune:
 
 def _with_last_run(connection: Connection, retune: Retune) -> Retune:
     """Return a retune with its newest run that was not skipped, of the last 20."""
-    rows = connection.execute(runs_newest_first(retune.name).limit(_LATELY)).all()
-    ran = (run for run in map(_read_run, rows) if run.state is not RetuneState.SKIPPED)
+    rows = connection.execute(select_runs(["retune"], retune.name).limit(_LATELY)).all()
+    ran = (run for row in rows if not (run := read_run(RETUNE_ROWS, row)).request.is_skipped)
     return replace(retune, last_run=next(ran, None))
 
 
@@ -250,41 +236,8 @@ def _can_start(connection: Connection, name: str, due_at: float, skipped: bool) 
 
 
 def _unfinished_run(connection: Connection, name: str) -> RetuneRun | None:
-    row = connection.execute(_RUNS.where(runs.c.subject == name, runs.c.state.in_(OPEN))).one_or_none()
-    return None if row is None else _read_run(row)
-
-
-def _get_run(connection: Connection, run_id: str) -> RetuneRun:
-    return _read_run(one_row(connection, _RUNS.where(runs.c.id == run_id), "retune run", run_id))
-
-
-def _read_run(row: AnyRow) -> RetuneRun:
-    asked = read_document(RetuneRunRequest, row.request)
-    return RetuneRun(
-        id=row.id,
-        retune=row.subject,
-        due_at=asked.due_at,
-        trigger=asked.trigger,
-        state=_state(asked, row.state),
-        started_at=asked.started_at,
-        finished_at=row.finished_at,
-        sweep_id=row.sweep_id,
-        num_missed=asked.num_missed,
-        outcome=_outcome(row) if row.state.is_finished and not asked.is_skipped else None,
-    )
-
-
-def _state(asked: RetuneRunRequest, state: RunState) -> RetuneState:
-    if asked.is_skipped:
-        return RetuneState.SKIPPED
-    return RetuneState.FINISHED if state.is_finished else RetuneState.RUNNING
-
-
-def _outcome(row: AnyRow) -> RetuneOutcome:
-    """Return what a finished run found: nothing if an error ended it."""
-    if row.result is not None:
-        return read_document(RetuneOutcome, row.result)
-    return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=row.detail)
+    row = connection.execute(select_runs(["retune"], name, states=OPEN)).one_or_none()
+    return None if row is None else read_run(RETUNE_ROWS, row)
 
 
 def _unique(name: str, due_at: float) -> str:
@@ -298,40 +251,41 @@ _SKIPPED = Finish(state=RunState.CANCELLED, detail="another run was unfinished")
 def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
     """Store what the retune is held to from now on, and tell of the run."""
     try:
-        run = _get_run(connection, run_id)
+        run = get_run(connection, RETUNE_ROWS, run_id)
     except InvalidInput:  # of another release
-        run, outcome = _unread(connection, run_id), RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=end.detail)
-    else:
-        if run.outcome is None:  # skipped
-            return
-        outcome = run.outcome
-    _lock(connection, run.retune)
+        run = _unread(connection, run_id, end)
+    if run.result is None:  # skipped
+        return
+    name = run.subject
+    _lock(connection, name)
     with suppress(InvalidInput):  # a retune of another release stays as it is
-        retune = _get(connection, run.retune)
-        after = Standing.after(retune, outcome)
+        retune = _get(connection, name)
+        after = Standing.after(retune, run.result)
         if (after.incumbent, after.baseline) != (retune.incumbent, retune.baseline):
             changed = {"incumbent": after.incumbent, "baseline": after.baseline}
-            connection.execute(update(retunes).where(retunes.c.name == run.retune).values(changed))
-    announcements.tell(connection, told(run, outcome, at=now))
+            connection.execute(update(retunes).where(retunes.c.name == name).values(changed))
+    announcements.tell(connection, told(run, run.result, at=now))
 
 
-def _unread(connection: Connection, run_id: str) -> RetuneRun:
+def _unread(connection: Connection, run_id: str, end: Finish) -> RetuneRun:
     """Return what the columns say of a run."""
-    row = connection.execute(select(runs.c.subject, runs.c.created_at).where(runs.c.id == run_id)).one()
-    return RetuneRun(
-        id=run_id,
-        retune=row.subject,
-        due_at=row.created_at,
-        trigger=Trigger.CRON,
-        state=RetuneState.FINISHED,
-        started_at=row.created_at,
-    )
+    columns = (runs.c.subject, runs.c.created_by, runs.c.created_at, runs.c.due_at)
+    row = connection.execute(select(*columns).where(runs.c.id == run_id)).one()
+    request = RetuneRunRequest(due_at=row.created_at, trigger=Trigger.CRON, started_at=row.created_at)
+    result = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=end.detail)
+    return RetuneRun(id=run_id, state=end.state, request=request, result=result, **row._mapping)
+
+
+def _ended(_: RetuneRun, end: Finish) -> Finish:
+    """Return how a run ends: one that an error ended could not run."""
+    could_not_run = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=end.detail)
+    return end if end.result is not None else replace(end, result=could_not_run)
 
 
 RETUNE_ROWS = Rows(
-    request=RetuneRunRequest,
-    result=RetuneOutcome,
+    run=RetuneRun,
     noun="retune run",
+    ended=_ended,
     on_end=_end,
     has_jobs=lambda *_: True,  # once its sweep has ended a run is decided
 )

@@ -8,28 +8,46 @@ awaits it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar, get_type_hints, overload
 
 from sqlalchemy import ColumnElement, Connection, Engine, and_, case, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
-from autotuner.core.access import Caller
-from autotuner.core.announcement import Announcement, DeliveryProgress
-from autotuner.core.cluster_check import CheckFindings, ClusterCheck
-from autotuner.core.errors import Conflict, InvalidInput, LeaseLost
-from autotuner.core.run import OPEN, RENEWALS_PER_LEASE, Finish, Lease, NewRun, Problem, Run, RunState, Stop, Wish
-from autotuner.core.study import OptimizerStudyRequest
-from autotuner.search.planning.plan import Plan, PlanProgress
-from autotuner.search.planning.request import PlanRequest
+from autotuner.core.access import Caller, Scope
+from autotuner.core.announcement import DeliveryRun
+from autotuner.core.cluster_check import CheckRun
+from autotuner.core.documents import dataclasses_in
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.run import (
+    OPEN,
+    RENEWALS_PER_LEASE,
+    Finish,
+    Lease,
+    NewRun,
+    Problem,
+    Run,
+    RunState,
+    Stop,
+    Wish,
+    kind_of,
+)
+from autotuner.core.study import StudyRun
+from autotuner.search.planning.plan import PlanRun
 from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, values_of, window, writing
 from autotuner.store.options import Page
 from autotuner.store.tables import read_document, runs
 
-_RUNS: AnySelect = select(*runs.columns).select_from(runs)
+_children = runs.alias("children")
+_CHILD = select(_children.c.id).where(_children.c.parent_id == runs.c.id).scalar_subquery().label("child_id")
+
+_RUNS: AnySelect = select(*runs.columns, _CHILD).select_from(runs)
+
+R = TypeVar("R", bound=Run)
 
 NEWEST = (runs.c.created_at.desc(), runs.c.id.desc())
 """The order of lists of runs, newest first: that of indexes."""
@@ -44,16 +62,17 @@ def _no_pause(run: Run) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class Rows(Generic[R]):
     """What the store must know of a kind of run: the types of its documents, and its rows in other tables.
 
     Every function is called inside the transaction that changes the run, whose row is locked.
     """
 
-    request: type[Any]
-    progress: type[Any] | None = None
-    demand: type[Any] | None = None
-    result: type[Any] | None = None
+    run: type[R]
+    is_listed: bool = True
+    """False: callers neither read such a run nor stop it."""
+    scope: Scope = Scope.RUN
+    """What a caller needs to stop such a run, beside having asked for it."""
     noun: str = ""
     """What people call such a run. Empty: as the kind."""
     goes_on_by: str = "start another one"
@@ -64,19 +83,19 @@ class Rows:
     """Gets the id of a run that has begun or goes on, is paused, or is queued again."""
     on_end: Callable[[Connection, str, Finish, float], None] = _nothing
     """Gets the id of a run that has ended. This release may not be able to read it."""
-    cancelled: Callable[[Run, Finish], Finish] = lambda _, end: end
-    """Returns how a run ends that is cancelled."""
+    ended: Callable[[Any, Finish], Finish] = lambda _, end: end
+    """Returns how a run ends, with a result also where an error or a cancellation has none."""
     has_jobs: Callable[[Connection, Run], bool] = lambda _, run: run.state is RunState.RUNNING
     """Returns True if a worker has to end the run where it is cancelled or paused: an engine may run a job of it."""
-    check_pause: Callable[[Run], None] = _no_pause
+    check_pause: Callable[[Any], None] = _no_pause
     """Raises ``Conflict`` if the run must not be paused."""
 
 
-ROWS: Mapping[str, Rows] = {
-    "delivery": Rows(request=Announcement, progress=DeliveryProgress),
-    "check": Rows(request=ClusterCheck, progress=CheckFindings),
-    "study": Rows(request=OptimizerStudyRequest, noun="optimizer study"),
-    "plan": Rows(request=PlanRequest, progress=PlanProgress, result=Plan),
+ROWS: Mapping[str, Rows[Any]] = {
+    "delivery": Rows(run=DeliveryRun, is_listed=False),
+    "check": Rows(run=CheckRun),
+    "study": Rows(run=StudyRun, noun="optimizer study"),
+    "plan": Rows(run=PlanRun, scope=Scope.ADMIN),  # whoever asks the same question waits for the same plan
 }
 """The kinds that have no rows of their own that change with the run, by name."""
 
@@ -89,7 +108,7 @@ class RunStore:
         rows: By kind. The store knows only these.
     """
 
-    def __init__(self, engine: Engine, rows: Mapping[str, Rows] = ROWS) -> None:
+    def __init__(self, engine: Engine, rows: Mapping[str, Rows[Any]] = ROWS) -> None:
         self._engine = engine
         self._rows = rows
 
@@ -115,7 +134,11 @@ class RunStore:
             raise another_request(new.kind, found.id)
         return found
 
-    def get(self, kind: str, run_id: str) -> Run:
+    @overload
+    def get(self, kind: type[R], run_id: str) -> R: ...
+    @overload
+    def get(self, kind: str, run_id: str) -> Run: ...
+    def get(self, kind: type[Run] | str, run_id: str) -> Run:
         """Return a run as it stands now.
 
         Raises:
@@ -123,27 +146,71 @@ class RunStore:
             Unreadable: Another release wrote it.
         """
         with reading(self._engine) as connection:
-            return self._get(connection, kind, run_id)
+            return self._get(connection, _name(kind), run_id)
 
+    def identify(self, run_id: str) -> Identity:
+        """Return what kind a run is of, and whose; also of one that another release wrote.
+
+        Raises:
+            NotFound: No listed run has that id.
+        """
+        columns = (runs.c.kind, runs.c.subject, runs.c.created_by, runs.c.state)
+        mine = select(*columns).where(runs.c.id == run_id, runs.c.kind.in_(self._listed()))
+        with reading(self._engine) as connection:
+            row = one_row(connection, mine, "run", run_id)
+        known = self._rows[row.kind]
+        return Identity(**row._mapping, noun=known.noun or row.kind, scope=known.scope)
+
+    def _listed(self) -> Sequence[str]:
+        return [kind for kind, rows in self._rows.items() if rows.is_listed]
+
+    @overload
     def list(
         self,
-        kind: str,
+        kind: type[R],
         *,
         subject: str | None = None,
+        parent_id: str | None = None,
+        states: Collection[RunState] = (),
+        page: Page = Page(),
+    ) -> tuple[Sequence[R], int]: ...
+    @overload
+    def list(
+        self,
+        kind: str | None,
+        *,
+        subject: str | None = None,
+        parent_id: str | None = None,
+        states: Collection[RunState] = (),
+        page: Page = Page(),
+    ) -> tuple[Sequence[Run], int]: ...
+    def list(
+        self,
+        kind: type[Run] | str | None,
+        *,
+        subject: str | None = None,
+        parent_id: str | None = None,
         states: Collection[RunState] = (),
         page: Page = Page(),
     ) -> tuple[Sequence[Run], int]:
-        """Return the runs of a kind, newest first, and how many there are in all.
+        """Return runs, newest first, without those that another release wrote, and how many there are in all.
 
         Args:
-            kind: Of the runs.
+            kind: Of the runs. None: of any kind that is listed.
             subject: Only runs of this subject.
+            parent_id: Only runs that were queued for this one.
             states: Only runs in one of these states; empty: in any.
             page: Which of them.
         """
+        kinds = self._listed() if kind is None else [_name(kind)]
         with reading(self._engine) as connection:
-            rows, total = window(connection, select_runs(kind, subject, states), page)
-        return [self._read(row) for row in rows], total
+            rows, total = window(connection, select_runs(kinds, subject, parent_id, states), page)
+        return [*self._readable(rows)], total
+
+    def _readable(self, rows: Sequence[AnyRow]) -> Iterator[Run]:
+        for row in rows:
+            with suppress(InvalidInput):
+                yield self._read(row)
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
         """Queue a finished run again: a plan that failed, a delivery that was given up.
@@ -389,7 +456,7 @@ class RunStore:
 
     def _end(self, connection: Connection, run: Run, end: Finish, now: float) -> None:
         rows = self._rows[run.kind]
-        _write_end(connection, run.id, rows.cancelled(run, end) if end.state is RunState.CANCELLED else end, now, rows)
+        _write_end(connection, run.id, rows.ended(run, end), now, rows)
 
     def _end_unread(self, connection: Connection, kind: str, run_id: str, problem: InvalidInput, now: float) -> None:
         detail = f"this release cannot read what is stored of the {self._noun(kind)}: {problem}"
@@ -404,20 +471,63 @@ class RunStore:
         return self._rows[kind].noun or kind
 
     def _get(self, connection: Connection, kind: str, run_id: str, *, is_locking: bool = False) -> Run:
-        query = _RUNS.where(runs.c.id == run_id, runs.c.kind == kind)
-        query = query.with_for_update() if is_locking else query
-        return self._read(one_row(connection, query, self._noun(kind), run_id))
+        if kind not in self._rows:
+            raise NotFound(kind, run_id)
+        run: Run = get_run(connection, self._rows[kind], run_id, is_locking=is_locking)
+        return run
 
     def _read(self, row: AnyRow) -> Run:
-        known = self._rows[row.kind]
-        return Run(
-            **{name: row._mapping[name] for name in _PLAIN},
-            request=read_document(known.request, row.request),
-            progress=_value(known.progress, row.progress),
-            demand=_value(known.demand, row.demand),
-            result=_value(known.result, row.result),
-            lease=read_lease(row),
-        )
+        run: Run = read_run(self._rows[row.kind], row)
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What is known of a run without reading its documents."""
+
+    kind: str
+    noun: str
+    """What people call such a run."""
+    subject: str
+    created_by: str
+    state: RunState
+    scope: Scope
+    """What a caller needs to stop it, beside having asked for it."""
+
+
+def _name(kind: type[Run] | str) -> str:
+    return kind if isinstance(kind, str) else kind_of(kind) or ""
+
+
+def get_run(connection: Connection, known: Rows[R], run_id: str, *, is_locking: bool = False) -> R:
+    """Return a run of a kind; if it is locked, nobody else changes it until the transaction ends.
+
+    Raises:
+        NotFound: No run of the kind has that id.
+        Unreadable: Another release wrote it.
+    """
+    kind = _name(known.run)
+    query = _RUNS.where(runs.c.id == run_id, runs.c.kind == kind)
+    query = query.with_for_update(of=runs) if is_locking else query
+    return read_run(known, one_row(connection, query, known.noun or kind, run_id))
+
+
+def read_run(known: Rows[R], row: AnyRow) -> R:
+    """Return the run in a row.
+
+    Raises:
+        Unreadable: Another release wrote it.
+    """
+    documents = {name: read_document(cls, text) for name, cls in _documents(known.run) if (text := row._mapping[name])}  # type: ignore[arg-type]  # a class is hashable
+    return known.run(**{name: row._mapping[name] for name in _PLAIN}, **documents, lease=read_lease(row))
+
+
+@cache
+def _documents(cls: type[Run]) -> Sequence[tuple[str, type[Any]]]:
+    """Return the documents that runs of a class have, with the type of each."""
+    hints = get_type_hints(cls)
+    names = ("request", "progress", "demand", "result")
+    return [(name, found) for name in names for found in dataclasses_in(hints[name])]
 
 
 def hold(connection: Connection, lease: Lease) -> None:
@@ -458,19 +568,18 @@ def key_of_caller(caller: Caller, key: str | None) -> str | None:
     return f"{caller.name}\n{key}" if key is not None and caller.name else key
 
 
-def select_runs(kind: str, subject: str | None = None, states: Collection[RunState] = ()) -> AnySelect:
-    """Return the query of a list, in the order of an index."""
-    query = _RUNS.where(runs.c.kind == kind)
+def select_runs(
+    kinds: Collection[str],
+    subject: str | None = None,
+    parent_id: str | None = None,
+    states: Collection[RunState] = (),
+) -> AnySelect:
+    """Return the query of a list; where it is of one kind, in the order of an index."""
+    query = _RUNS.where(runs.c.kind.in_(kinds))
     query = query if subject is None else query.where(runs.c.subject == subject)
+    query = query if parent_id is None else query.where(runs.c.parent_id == parent_id)
     query = query.where(runs.c.state.in_(states)) if states else query
     return query.order_by(*NEWEST)
-
-
-def select_with_sweep(kind: str, *columns: str) -> AnySelect:
-    """Return these columns of runs of a kind that await sweeps, and the id of the sweep of each."""
-    children = runs.alias("children")
-    sweep_id = select(children.c.id).where(children.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id")
-    return select(*(runs.c[name] for name in columns), sweep_id).select_from(runs).where(runs.c.kind == kind)
 
 
 def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:
@@ -494,7 +603,7 @@ def _update(connection: Connection, run_id: str, **values: Any) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id).values(values))
 
 
-def _write_end(connection: Connection, run_id: str, end: Finish, now: float, rows: Rows) -> None:
+def _write_end(connection: Connection, run_id: str, end: Finish, now: float, rows: Rows[Any]) -> None:
     said = {"detail": end.detail, "result": _text(end.result), "problem": end.problem, "finished_at": now}
     wanted = case((runs.c.wanted == Stop.PAUSE, None), else_=runs.c.wanted)
     _update(connection, run_id, state=end.state, owner=None, wanted=wanted, **said, **_taken_up(now))
@@ -517,16 +626,13 @@ def _taken_up(now: float) -> dict[str, Any]:
 
 _PLAIN = (
     *("id", "kind", "state", "subject", "created_by", "created_at", "due_at", "started_at", "finished_at"),
-    *("detail", "problem", "wanted", "num_changes", "idle_since", "idle_s", "num_reopened", "awaits"),
+    *("detail", "problem", "wanted", "num_changes", "idle_since", "idle_s", "num_reopened"),
+    *("parent_id", "child_id", "awaits"),
 )
 
 
 def _text(value: Any) -> str | None:
     return None if value is None else codec.dumps(value)
-
-
-def _value(cls: type[Any] | None, text: str | None) -> Any:
-    return None if cls is None or text is None else read_document(cls, text)
 
 
 def _is_still(lease: Lease) -> ColumnElement[bool]:

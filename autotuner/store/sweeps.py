@@ -21,6 +21,7 @@ from autotuner.core.sweep import (
     SweepOverview,
     SweepRequest,
     SweepResult,
+    SweepRun,
     job_key,
 )
 from autotuner.core.trial import Stopped, TrialState
@@ -293,9 +294,11 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
         announcements.tell(connection, announce_end(overviews.get_overview(connection, run_id, now)))
 
 
-def _cancelled(run: Run, end: Finish) -> Finish:
-    """Return how a sweep ends that is cancelled: as its search did if it was reopened only to run trials again."""
-    demand: Demand = run.demand
+def _ended(run: SweepRun, end: Finish) -> Finish:
+    """Return how a sweep ends; a cancelled one as its search did if it was reopened only to run trials again."""
+    if end.state is not RunState.CANCELLED:
+        return end
+    demand = run.demand
     if demand.ended is None:
         return replace(end, result=SweepResult(reason=StopReason.CANCELLED))
     ended = demand.ended
@@ -306,22 +309,19 @@ def _has_jobs(connection: Connection, run: Run) -> bool:
     return trials.has_jobs(connection, run.id)
 
 
-def _check_pause(run: Run) -> None:
-    request: SweepRequest = run.request
-    if request.challenge is not None:
+def _check_pause(run: SweepRun) -> None:
+    if run.request.challenge is not None:
         why = "pausing it would part runs that are to be compared in one sitting"
         raise Conflict(f"sweep {run.id} belongs to a retune or an MFU gate: {why}")
 
 
 SWEEP_ROWS = Rows(
-    request=SweepRequest,
-    demand=Demand,
-    result=SweepResult,
+    run=SweepRun,
     goes_on_by="extend its budget, or run a trial of it again",
     on_claim=_claimed,
     on_state=_set_state,
     on_end=_end,
-    cancelled=_cancelled,
+    ended=_ended,
     has_jobs=_has_jobs,
     check_pause=_check_pause,
 )

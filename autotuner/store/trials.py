@@ -26,7 +26,7 @@ from autotuner.store.engine import AnySelect, one_row, reading, window, writing
 from autotuner.store.events import trial_facts, write_event
 from autotuner.store.options import Page, TrialFilter
 from autotuner.store.runs import hold
-from autotuner.store.tables import measurements, steps, sweeps, trials
+from autotuner.store.tables import measurements, runs, steps, sweeps, trials
 
 _BATCH = 500
 """Trials that are read at once."""
@@ -294,11 +294,11 @@ class TrialStore:
             num_trials = connection.scalar(count_trials(sweep_id)) or 0
             return TrialsVersion(last_event=last_event, num_trials=num_trials)
 
-    def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
-        """Return events with ``sequence > after``, in order."""
+    def events(self, run_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
+        """Return events with ``sequence > after``, in order; only sweeps have any."""
         with reading(self._engine) as connection:
-            check_sweep(connection, sweep_id)
-            return events.read_events(connection, sweep_id, after, limit)
+            one_row(connection, select(runs.c.id).where(runs.c.id == run_id), "run", run_id)
+            return events.read_events(connection, run_id, after, limit)
 
 
 # ---------------------------------------------------------------------- on a connection: reading

@@ -23,7 +23,7 @@ def actions(store: Store) -> list[tuple[str, int]]:
 
 def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: httpx.Client) -> None:
     created = client.post("/sweeps", json=CPU, headers={"X-Request-ID": "build-7"}).json()
-    client.post(f"/sweeps/{created['id']}/cancel")
+    client.post(f"/runs/{created['id']}/cancel")
     listed = client.get("/audit").json()
     cancelled, asked = sorted(listed["items"], key=lambda entry: entry["action"])  # the clock stands still
     assert listed["total"] == 2
@@ -37,7 +37,7 @@ def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: 
         "request_id": "build-7",
         "address": "127.0.0.1",
     }
-    assert (cancelled["action"], cancelled["subject"]) == ("cancel_sweep", f"/api/v1/sweeps/{created['id']}/cancel")
+    assert (cancelled["action"], cancelled["subject"]) == ("cancel_run", f"/api/v1/runs/{created['id']}/cancel")
 
 
 def test_what_only_looks_predicts_or_is_wrong_is_not_listed(client: httpx.Client, store: Store) -> None:

@@ -48,7 +48,7 @@ def stored(client: httpx.Client, **changes: object) -> httpx.Response:
 def test_nothing_of_how_an_engine_is_reached_leaves_the_service(client: httpx.Client) -> None:
     stored(client)
     check = client.post("/clusters/pair/checks", json={})
-    answers = [client.get("/engines"), check, client.get(f"/checks/{check.json()['id']}"), client.get("/openapi.json")]
+    answers = [client.get("/engines"), check, client.get(f"/runs/{check.json()['id']}"), client.get("/openapi.json")]
     told = ("secret_token", "secret-folder", "told-to-nobody")
     assert [answer for answer in answers if any(word in answer.text.lower() for word in told)] == []
 
@@ -92,7 +92,7 @@ def test_a_running_check_shows_what_it_found_by_now(client: httpx.Client, store:
     check_id = client.post("/clusters/pair/checks", json={}).json()["id"]
     found = CheckFindings(engine="emulated", trial=measurement(), jobs=(engine_job(),)).said("trial: 5 steps", NOW)
     runs.report(store, runs.claimed(store, "check", now=NOW), found)
-    check = client.get(f"/checks/{check_id}").json()
+    check = client.get(f"/runs/{check_id}").json()
     found = check["progress"]
     assert (check["state"], found["engine"], found["jobs"][0]["handle"]) == ("running", "emulated", "17")
     assert found["lines"] == [{"at": NOW, "text": "trial: 5 steps"}]
@@ -110,13 +110,13 @@ def test_a_second_check_while_one_runs_is_a_conflict(client: httpx.Client) -> No
 def test_a_check_is_cancelled_and_a_finished_one_stays(client: httpx.Client, store: Store) -> None:
     stored(client)
     waiting = client.post("/clusters/pair/checks", json={}).json()["id"]
-    assert client.post(f"/checks/{waiting}/cancel").json()["state"] == "cancelled"
+    assert client.post(f"/runs/{waiting}/cancel").json()["state"] == "cancelled"
     running = client.post("/clusters/pair/checks", json={}).json()["id"]
     taken = runs.claimed(store, "check", now=NOW)
-    asked = client.post(f"/checks/{running}/cancel").json()
+    asked = client.post(f"/runs/{running}/cancel").json()
     assert (asked["state"], asked["wanted"]) == ("running", "cancel")
     runs.end(store, taken, RunState.COMPLETE, now=NOW)
-    assert client.post(f"/checks/{running}/cancel").json()["state"] == "complete"
+    assert client.post(f"/runs/{running}/cancel").json()["state"] == "complete"
 
 
 @pytest.mark.parametrize("engine", ["local", "simulated"])
@@ -130,7 +130,7 @@ def test_a_check_of_nothing_is_not_found(client: httpx.Client) -> None:
     stored(client)
     missing = client.post("/clusters/pai/checks", json={})
     assert (missing.status_code, missing.json()["nearest"]) == (404, "pair")
-    for path in ("/checks/ck-missing", "/clusters/h100:8/checks", "/clusters/h100:8/links"):
+    for path in ("/runs/ck-missing", "/clusters/h100:8/links"):
         assert client.get(path).status_code == 404
 
 

@@ -35,14 +35,14 @@ def finished(driver: StoreDriver) -> Sweep:
 
 def test_a_running_sweep_says_that_a_pause_was_asked_for(client: httpx.Client, driver: StoreDriver) -> None:
     sweep = driver.sweep()
-    asked = post(client, f"/sweeps/{sweep.id}/pause")
-    assert (asked["state"], asked["pause_requested"]) == ("running", True)
+    asked = post(client, f"/runs/{sweep.id}/pause")
+    assert (asked["state"], asked["wanted"]) == ("running", "pause")
     assert client.get("/sweeps").json()["items"][0]["pause_requested"]
-    assert not post(client, f"/sweeps/{sweep.id}/resume")["pause_requested"]
+    assert post(client, f"/runs/{sweep.id}/resume")["wanted"] is None
 
 
 def test_a_finished_sweep_cannot_be_paused(client: httpx.Client, driver: StoreDriver) -> None:
-    refused = post(client, f"/sweeps/{finished(driver).id}/pause", status=409)
+    refused = post(client, f"/runs/{finished(driver).id}/pause", status=409)
     assert "nothing to pause" in refused["detail"]
 
 

@@ -30,7 +30,7 @@ class Received:
 def stream(client: httpx.Client, sweep_id: str, after: int | None = None) -> Iterator[Received]:
     """Events as they arrive, until the service ends the stream."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
-    with client.stream("GET", f"/sweeps/{sweep_id}/events", headers=headers) as answer:
+    with client.stream("GET", f"/runs/{sweep_id}/events", headers=headers) as answer:
         assert answer.status_code == 200
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         fields: dict[str, str] = {}
@@ -77,7 +77,7 @@ def test_a_long_history_is_streamed_whole(client: httpx.Client, driver: StoreDri
 def test_a_reader_that_does_not_wait_gets_what_there_is_and_an_end(client: httpx.Client, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.running(sweep, 0, num_steps=0)
-    answer = client.get(f"/sweeps/{sweep.id}/events", params={"wait": False}, headers={"Last-Event-ID": "1"})
+    answer = client.get(f"/runs/{sweep.id}/events", params={"wait": False}, headers={"Last-Event-ID": "1"})
     assert [line for line in answer.text.splitlines() if line.startswith("event")] == [
         "event: sweep.started",
         "event: trial.started",
@@ -97,7 +97,6 @@ class StoreOfEvents:
     sweep: Sweep = SWEEP
     is_away: bool = False
     num_asked: int = 0
-    num_sought: int = 0
     num_read: int = 0
 
     def happen(self, num_events: int = 1, kind: str = "trial.step") -> None:
@@ -110,8 +109,12 @@ class StoreOfEvents:
         self.happen(kind="sweep.finished")
         self.sweep = replace(SWEEP, state=RunState.COMPLETE)
 
-    def get_sweep(self, sweep_id: str) -> Sweep:
-        assert sweep_id == SWEEP.id
+    @property
+    def runs(self) -> StoreOfEvents:
+        return self
+
+    def identify(self, run_id: str) -> Sweep:
+        assert run_id == SWEEP.id
         self.num_read += 1
         return self.sweep
 
@@ -120,7 +123,6 @@ class StoreOfEvents:
         if self.is_away:
             raise StoreUnavailable("the database is away")
         self.num_asked += 1
-        self.num_sought += after > len(self.stored)
         return self.stored[after : after + limit]
 
 
@@ -217,7 +219,7 @@ def test_many_readers_who_come_at_once_ask_once_whether_there_is_such_a_sweep() 
         store = StoreOfEvents()
         events = live(store)
         await asyncio.gather(*[events.require(SWEEP.id) for _ in range(100)])
-        return store.num_asked
+        return store.num_read
 
     assert asyncio.run(ask()) == 1
 
@@ -229,10 +231,10 @@ def test_a_sweep_that_is_followed_already_is_not_asked_for() -> None:
         events = live(store)
         reader = events.read(SWEEP.id, after=0, wait=True)
         await anext(reader)
-        before = store.num_sought
+        before = store.num_read
         await events.require(SWEEP.id)
         await reader.aclose()  # type: ignore[attr-defined]  # an asynchronous generator
-        return before, store.num_sought
+        return before, store.num_read
 
     before, after = asyncio.run(ask())
     assert before == after == 0

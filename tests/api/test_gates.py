@@ -72,14 +72,14 @@ def with_baseline(client: httpx.Client, store: Store) -> dict[str, Any]:
 
 
 def read(client: httpx.Client, gate: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = client.get(f"/gates/{gate['id']}").json()
+    answer: dict[str, Any] = client.get(f"/runs/{gate['id']}").json()
     return answer
 
 
 def test_runs_of_the_same_content_are_taken_again_and_finish_a_gate_at_once(client: httpx.Client, store: Store) -> None:
     first = with_baseline(client, store)
     again = ask(client)
-    assert (again["outcome"], again["result"]["reused_from"], again["sweep_id"]) == ("passed", first["id"], None)
+    assert (again["outcome"], again["result"]["reused_from"], again["child_id"]) == ("passed", first["id"], None)
     assert client.get("/sweeps").json()["total"] == 1
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
 
+from api.routes.runs import AnyRun
 from autotuner.core.access import Quota, Scope
 from autotuner.core.codec import to_plain
+from autotuner.core.run import kind_of
 from autotuner.store.sql import Store
 from tests.api.access import People, bearing
 from tests.api.bodies import CPU as SWEEP
+from tests.api.bodies import PLAN, STUDY
 from tests.api.service import app_on, serve
 from tests.api.test_gates import LAYOUT, run
 from tests.builders import cpu_cluster, tiny_model
+from tests.contracts.upkeep import announcement, webhook
 from tests.patience import PATIENCE_S
 
 PAIR = to_plain(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
@@ -64,10 +68,10 @@ def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(t
     assert team.bob.get("/models").json()["created_by"] == {"tiny": "ada"}
     assert team.bob.get("/clusters").json()["created_by"] == {"pair": "ada"}
     changes = [
-        ("POST", f"/sweeps/{sweep['id']}/cancel"),
-        ("POST", f"/gates/{gate['id']}/cancel"),
+        ("POST", f"/runs/{sweep['id']}/cancel"),
+        ("POST", f"/runs/{gate['id']}/cancel"),
         *(("POST", f"/retunes/nightly/{verb}") for verb in ("pause", "resume", "runs")),
-        ("POST", f"/checks/{check['id']}/cancel"),
+        ("POST", f"/runs/{check['id']}/cancel"),
         ("DELETE", "/models/tiny"),
         ("DELETE", "/clusters/pair"),
     ]
@@ -80,11 +84,45 @@ def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(t
     assert all(team.root.request(*change).is_success for change in changes[half:])
 
 
+def test_a_run_of_every_kind_is_stopped_by_who_asked_for_it_and_an_admin_alone(team: Team) -> None:
+    made(team.ada.post("/retunes", json=RETUNE))
+    made(team.ada.put("/clusters/pair", json=PAIR))
+    asked = {
+        "sweep": made(team.ada.post("/sweeps", json=SWEEP)),
+        "gate": made(team.ada.post("/gates", json=SWEEP | {"baseline": "main"})),
+        "retune": made(team.ada.post("/retunes/nightly/runs")),
+        "study": made(team.ada.post("/optimizer-studies", json=STUDY)),
+        "check": made(team.ada.post("/clusters/pair/checks", json={})),
+        "plan": made(team.ada.post("/plans", json=PLAN)),
+    }
+    assert asked.keys() == {kind_of(one) for one in get_args(AnyRun)}
+    reader = bearing(team.people.token(Scope.READ, "rita"))
+    for kind, one in asked.items():
+        path = f"/runs/{one['id']}"
+        assert made(team.bob.get(path, headers=reader))["kind"] == kind
+        refused = [team.bob.post(f"{path}/cancel", headers=each).json()["type"] for each in (reader, {})]
+        assert refused[0] == "urn:autotuner:problem:not-allowed"
+        assert refused[1] == f"urn:autotuner:problem:not-{'allowed' if kind == 'plan' else 'yours'}"
+        who = team.root if kind == "plan" else team.ada
+        assert made(who.post(f"{path}/cancel"))["kind"] == kind
+        assert made(team.root.post(f"{path}/cancel"))["kind"] == kind
+
+
+def test_a_run_of_a_kind_that_is_not_listed_is_missing(team: Team, store: Store) -> None:
+    store.announcements.save_webhook(webhook())
+    store.announcements.announce(announcement())
+    (delivery,), _ = store.announcements.deliveries()
+    for method, path in (("GET", ""), ("POST", "/cancel"), ("POST", "/pause"), ("POST", "/resume"), ("GET", "/events")):
+        assert team.root.request(method, f"/runs/{delivery.id}{path}").status_code == 404, path
+    assert made(team.root.get("/runs"))["items"] == []
+    assert team.root.get("/runs", params={"kind": "delivery"}).status_code == 422
+
+
 def test_a_baseline_is_replaced_by_who_set_it_and_an_admin_alone(team: Team, store: Store) -> None:
     body = SWEEP | {"layout": to_plain(LAYOUT), "baseline": "main", "sets_baseline": True}
     first = made(team.ada.post("/gates", json=body))
     run(store, (1000.0, 1001.0, 999.0, 1000.5))
-    assert made(team.ada.get(f"/gates/{first['id']}"))["is_passed"] is True
+    assert made(team.ada.get(f"/runs/{first['id']}"))["is_passed"] is True
     num_sweeps = made(team.ada.get("/sweeps"))["total"]
     refused = team.bob.post("/gates", json=body)
     assert (refused.status_code, refused.json()["type"]) == (403, "urn:autotuner:problem:not-yours")
@@ -104,7 +142,7 @@ def test_a_gate_that_was_asked_for_before_another_set_the_baseline_does_not_repl
     run(store, (1000.0, 1001.0, 999.0, 1000.5))
     assert made(team.ada.get("/baselines"))["items"] == [first]
     (late,) = asked - {first["gate_id"]}
-    assert "no baseline was set" in made(team.ada.get(f"/gates/{late}"))["result"]["detail"]
+    assert "no baseline was set" in made(team.ada.get(f"/runs/{late}"))["result"]["detail"]
 
 
 def test_a_clone_is_theirs_who_asks_for_it_and_held_to_their_quota(team: Team) -> None:
@@ -120,7 +158,7 @@ def test_a_clone_is_theirs_who_asks_for_it_and_held_to_their_quota(team: Team) -
 def test_a_run_that_an_admin_starts_counts_as_its_maker_s(team: Team) -> None:
     made(team.ada.post("/retunes", json=RETUNE))
     run = made(team.root.post("/retunes/nightly/runs"))
-    assert made(team.root.get(f"/sweeps/{run['sweep_id']}"))["created_by"] == "ada"
+    assert made(team.root.get(f"/sweeps/{run['child_id']}"))["created_by"] == "ada"
 
 
 def test_equal_keys_of_two_callers_are_two_sweeps(team: Team) -> None:
@@ -155,13 +193,13 @@ def test_a_sweep_is_held_to_the_hours_that_are_left_and_the_caller_sees_what_is_
 
 def test_the_audit_log_says_who_did_what_and_who_was_refused_to_admins_alone(team: Team) -> None:
     sweep = made(team.ada.post("/sweeps", json=SWEEP))
-    team.bob.post(f"/sweeps/{sweep['id']}/cancel")
+    team.bob.post(f"/runs/{sweep['id']}/cancel")
     httpx.post(f"{team.people.address}/api/v1/sweeps", json=SWEEP, timeout=PATIENCE_S)
     assert team.bob.get("/audit").status_code == 403
     listed = {(one["caller"], one["action"], one["status"]) for one in team.root.get("/audit").json()["items"]}
     assert listed == {
         ("ada", "create_sweep", 201),
-        ("bob", "cancel_sweep", 403),
+        ("bob", "cancel_run", 403),
         ("", "post", 401),
         ("bob", "read_audit", 403),
     }

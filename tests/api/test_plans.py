@@ -9,7 +9,7 @@ import pytest
 from autotuner.core import codec, documents
 from autotuner.core.run import NewRun
 from autotuner.runs.clock import Clock, SystemClock
-from autotuner.search.planning.plan import PlanProgress, PlanView, plan_id_of
+from autotuner.search.planning.plan import PlanProgress, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.service.plans import Plans
 from autotuner.store.sql import Store
@@ -21,15 +21,15 @@ from tests.clocks import ManualClock
 def computed(client: httpx.Client, plan_id: str) -> dict[str, Any]:
     """The plan once it is computed; a busy machine may take longer than one request waits."""
     while True:
-        found: dict[str, Any] = client.get(f"/plans/{plan_id}", params={"wait_s": 20}, timeout=60).json()
-        if found["answer"] is not None:
+        found: dict[str, Any] = client.get(f"/runs/{plan_id}", params={"wait_s": 20}, timeout=60).json()
+        if found["result"] is not None:
             return found
 
 
 def test_the_same_question_is_the_same_plan_and_is_found_again(client: httpx.Client) -> None:
     first = client.post("/plans", json=PLAN)
     plan_id = first.json()["id"]
-    assert first.headers["Location"].endswith(f"/plans/{plan_id}")
+    assert first.headers["Location"].endswith(f"/runs/{plan_id}")
     found = computed(client, plan_id)
     again = client.post("/plans", json=PLAN)
     assert again.status_code == 200  # it was computed before
@@ -40,8 +40,8 @@ def test_a_plan_says_how_far_it_is(client: httpx.Client) -> None:
     response = client.post("/plans", json=PLAN | {"sizes": [8, 24, 40]})
     assert response.status_code == 202
     done = computed(client, response.json()["id"])
-    assert done["answer"]["num_compared"] == 3
-    assert done["num_done"] == done["num_known"] > 0
+    assert done["result"]["num_compared"] == 3
+    assert done["progress"]["num_done"] == done["progress"]["num_known"] > 0
 
 
 # ---------------------------------------------------------------------- several processes on one store
@@ -79,9 +79,9 @@ def test_what_one_process_was_asked_another_waits_for_and_finds(
 ) -> None:
     other = plans(SystemClock())
     plan_id = client.post("/plans", json=SMALL).json()["id"]
-    found = PlanView.of(other.read(plan_id, wait_s=50))
-    assert codec.to_plain(found.answer) == computed(client, plan_id)["answer"]
-    assert other.ask(question(store))[0].finished_at == found.computed_at  # nobody computes it again
+    found = other.read(plan_id, wait_s=50)
+    assert codec.to_plain(found.result) == computed(client, plan_id)["result"]
+    assert other.ask(question(store))[0].finished_at == found.finished_at  # nobody computes it again
 
 
 def test_a_plan_whose_process_died_is_taken_over_by_whoever_reads_it(
@@ -96,12 +96,12 @@ def test_a_plan_whose_process_died_is_taken_over_by_whoever_reads_it(
 
 def test_a_plan_that_another_release_left_unanswered_is_not_found(client: httpx.Client, store: Store) -> None:
     queued(store, "0123456789abcdef")
-    assert client.get("/plans/0123456789abcdef", params={"wait_s": 50}).status_code == 404
+    assert client.get("/runs/0123456789abcdef", params={"wait_s": 50}).status_code == 404
 
 
 def test_an_error_is_told_to_who_reads_the_plan_and_leaves_it_to_anybody(client: httpx.Client, store: Store) -> None:
     plan_id = client.post("/plans", json=SMALL | {"space": {"tensor_parallel_degree": [7]}}).json()["id"]
-    told = client.get(f"/plans/{plan_id}", params={"wait_s": 50})
+    told = client.get(f"/runs/{plan_id}", params={"wait_s": 50})
     assert told.status_code == 422
     assert "no layout that fits" in told.json()["detail"]
     assert store.runs.get("plan", plan_id).lease is None
@@ -113,6 +113,6 @@ def test_a_plan_beyond_those_that_are_computed_waits_until_somebody_reads_it_whi
     with monkeypatch.context() as patch:
         patch.setattr("autotuner.service.plans._MOST_COMPUTING", 0)
         asked = client.post("/plans", json=SMALL)
-        assert (asked.status_code, asked.json()["answer"]) == (202, None)
-        assert client.get(f"/plans/{asked.json()['id']}").json()["num_known"] == 0
-    assert computed(client, asked.json()["id"])["answer"]["num_compared"] == 1
+        assert (asked.status_code, asked.json()["result"]) == (202, None)
+        assert client.get(f"/runs/{asked.json()['id']}").json()["progress"]["num_known"] == 0
+    assert computed(client, asked.json()["id"])["result"]["num_compared"] == 1

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from autotuner.core.codec import to_plain
-from autotuner.core.upkeep import RetuneOutcome, Verdict
+from autotuner.core.upkeep import RetuneOutcome, RetuneRun, Verdict
 from autotuner.store.sql import Store
 from tests.api.bodies import NIGHTLY, TWO_REPLICAS
 from tests.api.service import NOW
@@ -25,7 +25,7 @@ def nightly(client: httpx.Client) -> dict[str, Any]:
 
 
 def conclude(store: Store, run: dict[str, Any], outcome: RetuneOutcome) -> None:
-    conclude_retune(store, store.retunes.get_run(run["id"]), outcome, now=NOW + 60)
+    conclude_retune(store, store.runs.get(RetuneRun, run["id"]), outcome, now=NOW + 60)
     store.retunes.set_incumbent("nightly", INCUMBENT, (runs(),))
 
 
@@ -57,7 +57,7 @@ def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(clien
     assert (refused.status_code, refused.json()["field"]) == (422, "layout.data_parallel_replicate_degree")
 
 
-@pytest.mark.parametrize("path", ["/retunes/nihgtly", "/retunes/nihgtly/runs", "/retunes/nihgtly/trend"])
+@pytest.mark.parametrize("path", ["/retunes/nihgtly", "/retunes/nihgtly/trend"])
 @pytest.mark.usefixtures("nightly")
 def test_a_name_that_is_not_stored_is_told_the_nearest(client: httpx.Client, path: str) -> None:
     answer = client.get(path)

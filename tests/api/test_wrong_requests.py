@@ -228,11 +228,10 @@ def test_a_description_that_cannot_be_stored_under_its_name_is_refused(client: h
 
 
 ABSENT = (
-    "/plans/0123456789abcdef",
-    *("/gates/mg-none", "/gates/mg-none/junit.xml", "/gates/mg-none/badge.svg", "/badges/main"),
-    *("/sweeps/sw-none", "/sweeps/sw-none/trials", "/sweeps/sw-none/events", "/sweeps/sw-none/rules"),
+    *("/gates/mg-none/junit.xml", "/gates/mg-none/badge.svg", "/badges/main"),
+    *("/sweeps/sw-none", "/sweeps/sw-none/trials", "/runs/sw-none", "/runs/sw-none/events", "/sweeps/sw-none/rules"),
     *("/trials/t", "/trials/sw-none-0000/explanation", "/trials/sw-none-0000/export?format=torchrun"),
-    *("/checks/ck-missing", "/clusters/h100:8/checks", "/clusters/h100:8/links", "/calibrations?cluster=h1000:64"),
+    *("/clusters/h100:8/links", "/calibrations?cluster=h1000:64"),
 )
 
 

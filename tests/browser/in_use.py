@@ -12,7 +12,8 @@ from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, E
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import (
     Baseline,
-    MfuGate,
+    GateRun,
+    GateRunRequest,
     MfuGateOutcome,
     MfuGateRequest,
     MfuGateResult,
@@ -94,7 +95,7 @@ def finished_run(
         explanation=("tensor 2 → 1",) if verdict is Verdict.BETTER_FOUND else (),
     )
     _free(driver, run.id)
-    ended = end_retune(driver.store, run, outcome, now=run.due_at + 60)
+    ended = end_retune(driver.store, run, outcome, now=run.request.due_at + 60)
     if not is_slower:
         driver.store.retunes.set_incumbent(name, INCUMBENT, (runs(1000.0),))
     return ended
@@ -109,22 +110,21 @@ def _free(driver: StoreDriver, run_id: str) -> None:
 # ---------------------------------------------------------------- MFU gates
 def queued_gate(
     driver: StoreDriver, software: str = "pull request 7", held_to: Layout | None = None, **changes: Any
-) -> MfuGate:
+) -> GateRun:
     """A gate held to the baseline main, whose sweep is queued."""
     request = MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main", software=software)
     baseline = Baseline(
         name="main", key="k" * 64, layout=held_to or INCUMBENT, runs=(runs(1000.0),), gate_id="mg-0", at=NOW
     )
-    return driver.store.mfu_gates.create(
-        replace(request, **changes), key="k" * 64, content=software, baseline=baseline, by=sweep_request(), now=NOW
-    )
+    asked = GateRunRequest(gate=replace(request, **changes), key="k" * 64, content=software, baseline=baseline)
+    return driver.store.mfu_gates.create(asked, by=sweep_request(), now=NOW)
 
 
-def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, detail: str, **changes: Any) -> MfuGate:
+def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, detail: str, **changes: Any) -> GateRun:
     """A gate that ended so, and what it measured is the baseline from now on if it passed."""
     is_passed = outcome is MfuGateOutcome.PASSED
     gate = queued_gate(driver, sets_baseline=is_passed, **changes)
-    findings = found(rate, simulated=gate.request.sweep.runs_on.engine == SIMULATED)
+    findings = found(rate, simulated=gate.request.gate.sweep.runs_on.engine == SIMULATED)
     result = MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=() if is_passed else (CHANGE,))
     _free(driver, gate.id)
     return end_gate(driver.store, gate, result, now=NOW + 60)

@@ -95,8 +95,8 @@ def test_a_run_under_way_leads_to_its_sweep(page: Page, driver: StoreDriver) -> 
     run = started_run(driver)
     page.goto("/retunes/nightly")
     expect(page.locator("section", has=page.locator("#now"))).to_contain_text("running")
-    page.locator("section", has=page.locator("#runs")).get_by_role("link", name=str(run.sweep_id)).click()
-    expect(page).to_have_url(f"{page.url.split('/sweeps/')[0]}/sweeps/{run.sweep_id}")
+    page.locator("section", has=page.locator("#runs")).get_by_role("link", name=str(run.child_id)).click()
+    expect(page).to_have_url(f"{page.url.split('/sweeps/')[0]}/sweeps/{run.child_id}")
 
 
 def test_what_a_better_layout_does_otherwise_is_on_the_page(page: Page, driver: StoreDriver) -> None:
@@ -194,7 +194,7 @@ def test_the_audit_log_is_shown_newest_first_and_of_one_caller(page: Page, drive
     page.goto("/audit")
     expect(page.get_by_text("Nothing was changed or refused yet")).to_be_visible()
     driver.store.access.record(ENTRY)
-    refused = replace(ENTRY, at=NOW + 60, caller="<b>bob</b>", action="cancel_sweep", status=403)
+    refused = replace(ENTRY, at=NOW + 60, caller="<b>bob</b>", action="cancel_run", status=403)
     driver.store.access.record(refused)
     page.reload()
     rows = page.locator("tbody tr")

@@ -49,8 +49,8 @@ def test_the_sweep_of_a_gate_or_a_retune_is_theirs_who_asked_for_it(store: Store
     gate = asked_gate(store, caller=caller("ada"))
     saved_retune(store)
     run = started_run(store, caller=caller("bob"))
-    assert store.mfu_gates.get(gate.id).created_by == "ada"
-    assert [store.get_sweep(each.sweep_id or "").created_by for each in (gate, run)] == ["ada", "bob"]
+    assert store.runs.get("gate", gate.id).created_by == "ada"
+    assert [store.get_sweep(each.child_id or "").created_by for each in (gate, run)] == ["ada", "bob"]
 
 
 def test_one_key_of_two_callers_makes_two_sweeps(store: Store) -> None:
@@ -174,7 +174,7 @@ def test_sweeps_of_gates_and_retunes_are_held_to_the_quota_too(store: Store) -> 
         asked_gate(store, caller=who)
     with pytest.raises(QuotaExceeded):
         started_run(store, caller=who)
-    assert (store.mfu_gates.list()[1], store.retunes.runs("nightly")[1]) == (0, 0)
+    assert (store.runs.list("gate")[1], store.retunes.runs("nightly")[1]) == (0, 0)
 
 
 # ---------------------------------------------------------------------- the audit log
@@ -183,8 +183,8 @@ def entry(**changes: Any) -> AuditEntry:
         at=1.0,
         caller="ada",
         token_id="k3v7q2mx",
-        action="cancel_sweep",
-        subject="/api/v1/sweeps/sw-k3v7q2mxn5/cancel",
+        action="cancel_run",
+        subject="/api/v1/runs/sw-k3v7q2mxn5/cancel",
         status=200,
         request_id="r-1",
         address="10.0.0.7",

@@ -66,8 +66,8 @@ def test_a_sweep_that_is_cancelled_while_nobody_holds_it_is_announced_once(store
 
 def test_sweeps_of_retunes_and_gates_are_not_announced_by_themselves(store: Store) -> None:
     saved_retune(store)
-    end_sweep(store, started_run(store).sweep_id)
-    end_sweep(store, asked_gate(store).sweep_id)
+    end_sweep(store, started_run(store).child_id)
+    end_sweep(store, asked_gate(store).child_id)
     assert store.announcements.feed() == ([], 0)
 
 

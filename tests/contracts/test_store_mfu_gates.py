@@ -12,7 +12,7 @@ from autotuner.core.announcement import AnnouncementKind
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.run import RunState
-from autotuner.core.upkeep import MfuGateOutcome, MfuGateResult
+from autotuner.core.upkeep import GateRun, GateRunRequest, MfuGateOutcome, MfuGateResult
 from autotuner.store.engine import writing
 from autotuner.store.options import Page
 from autotuner.store.sql import Store
@@ -33,11 +33,11 @@ CALLERS = {name: Caller(name=name, scope=Scope.RUN) for name in ("ada", "bob")}
 
 def test_a_gate_waits_with_its_queued_sweep_and_the_baseline_as_it_stood(store: Store) -> None:
     gate = asked_gate(store, baseline=baseline())
-    assert store.mfu_gates.get(gate.id) == gate
-    assert (gate.request, gate.key, gate.content) == (mfu_gate_request(), "job", "content")
-    assert (gate.baseline, gate.created_at, gate.finished_at, gate.result) == (baseline(), 10.0, None, None)
-    assert gate.sweep_id is not None
-    sweep = store.get_sweep(gate.sweep_id)
+    assert store.runs.get(GateRun, gate.id) == gate
+    assert gate.request == GateRunRequest(gate=mfu_gate_request(), key="job", content="content", baseline=baseline())
+    assert (gate.created_at, gate.finished_at, gate.result) == (10.0, None, None)
+    assert gate.child_id is not None
+    sweep = store.get_sweep(gate.child_id)
     assert (sweep.state, sweep.request) == (RunState.QUEUED, challenge_request())
 
 
@@ -49,7 +49,7 @@ def test_a_gate_needs_the_name_of_a_baseline(store: Store) -> None:
 
 def test_a_gate_that_is_not_stored_is_missing(store: Store) -> None:
     with pytest.raises(NotFound, match="mg-none"):
-        store.mfu_gates.get("mg-none")
+        store.runs.get(GateRun, "mg-none")
 
 
 def test_gates_are_listed_newest_first_those_of_one_baseline_or_all(store: Store) -> None:
@@ -59,24 +59,24 @@ def test_gates_are_listed_newest_first_those_of_one_baseline_or_all(store: Store
         asked_gate(store, now=2.0, request=branch),
         asked_gate(store, now=3.0),
     )
-    assert store.mfu_gates.list() == ([last, other, first], 3)
-    assert store.mfu_gates.list(baseline="main", page=Page(limit=1)) == ([last], 2)
-    assert store.mfu_gates.list(baseline="none") == ([], 0)
+    assert store.runs.list(GateRun) == ([last, other, first], 3)
+    assert store.runs.list(GateRun, subject="main", page=Page(limit=1)) == ([last], 2)
+    assert store.runs.list(GateRun, subject="none") == ([], 0)
 
 
 # ---------------------------------------------------------------------- how they end
 def test_a_gate_is_taken_once_its_sweep_has_ended(store: Store) -> None:
     gate = asked_gate(store)
     assert store.runs.claim(["gate"], owner="a", now=1e6, lease_s=10.0) is None
-    end_sweep(store, gate.sweep_id)
+    end_sweep(store, gate.child_id)
     assert claimed(store, "gate").id == gate.id
-    assert store.mfu_gates.get(gate.id) == gate
+    assert store.runs.get(GateRun, gate.id).outcome is None
 
 
 def test_a_gate_that_is_known_has_ended_at_once_without_a_sweep(store: Store) -> None:
     result = gate_result(reused_from="mg-x")
     gate = asked_gate(store, by=result)
-    assert (gate.result, gate.finished_at, gate.sweep_id) == (result, 10.0, None)
+    assert (gate.result, gate.finished_at, gate.child_id) == (result, 10.0, None)
     assert store.runs.list("sweep")[1] == 0
     assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
 
@@ -84,7 +84,7 @@ def test_a_gate_that_is_known_has_ended_at_once_without_a_sweep(store: Store) ->
 def test_a_gate_has_its_result_and_may_set_the_baseline(store: Store) -> None:
     gate = asked_gate(store, request=mfu_gate_request(sets_baseline=True))
     ended = conclude_gate(store, gate, gate_result(), now=30.0)
-    assert ended == replace(gate, result=gate_result(), finished_at=30.0)
+    assert (ended.state, ended.request, ended.result) == (RunState.COMPLETE, gate.request, gate_result())
     stored = replace(baseline(), gate_id=gate.id, model="tiny", cluster="cpu:2")
     assert store.mfu_gates.get_baseline("main", "job") == stored
     (told,), total = store.announcements.feed()
@@ -94,19 +94,19 @@ def test_a_gate_has_its_result_and_may_set_the_baseline(store: Store) -> None:
 def test_a_gate_is_cancelled_by_the_end_of_its_sweep(store: Store) -> None:
     gate = asked_gate(store)
     store.runs.cancel("gate", gate.id, "cancelled by request", now=20.0)
-    assert gate.sweep_id is not None
-    assert store.get_sweep(gate.sweep_id).state is RunState.CANCELLED
+    assert gate.child_id is not None
+    assert store.get_sweep(gate.child_id).state is RunState.CANCELLED
     assert store.announcements.feed()[1] == 0
     store.runs.cancel("gate", gate.id, "again", now=21.0)  # it is decided now, and only a worker says how
-    assert store.mfu_gates.get(gate.id).result is None
+    assert store.runs.get(GateRun, gate.id).result is None
     assert claimed(store, "gate").id == gate.id
 
 
 def test_a_gate_that_an_error_ended_could_not_run(store: Store) -> None:
     gate = asked_gate(store)
-    end_sweep(store, gate.sweep_id)
+    end_sweep(store, gate.child_id)
     end(store, claimed(store, "gate"), RunState.FAILED, "KeyError: 7")
-    result = store.mfu_gates.get(gate.id).result
+    result = store.runs.get(GateRun, gate.id).result
     assert result == MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN, detail="KeyError: 7")
     assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.GATE_COULD_NOT_RUN]
 
@@ -114,7 +114,7 @@ def test_a_gate_that_an_error_ended_could_not_run(store: Store) -> None:
 def test_a_gate_that_another_release_wrote_could_not_run_and_holds_up_no_other(store: Store) -> None:
     unreadable, other = asked_gate(store, now=10.0), asked_gate(store, now=11.0)
     for gate in (unreadable, other):
-        end_sweep(store, gate.sweep_id)
+        end_sweep(store, gate.child_id)
     overwrite(store, unreadable.id)
     assert claimed(store, "gate").id == other.id
     (told,), _ = store.announcements.feed()
@@ -125,7 +125,7 @@ def test_a_gate_that_another_release_wrote_could_not_run_and_holds_up_no_other(s
 @pytest.mark.parametrize("how", ["claimed", "cancelled"])
 def test_a_gate_whose_sweep_another_release_wrote_goes_on_to_its_end(store: Store, how: str) -> None:
     gate = asked_gate(store)
-    overwrite(store, gate.sweep_id)
+    overwrite(store, gate.child_id)
     if how == "claimed":
         assert claim_sweep(store, owner=OWNER, now=20.0, lease_s=LEASE_S) is None
     else:

@@ -14,9 +14,7 @@ from autotuner.store import (
     events,
     health,
     history,
-    mfu_gates,
     overviews,
-    retunes,
     runs,
     trials,
 )
@@ -194,9 +192,9 @@ UPKEEP = {
     "ix_sweeps_accelerator_created_at_id": history.select_history([sweeps.c.accelerator == "cpu"], 1.0),
     "ix_sweeps_job_key_created_at_id": history.select_history([sweeps.c.job_key == "x"], 1.0),
     "ix_announcements_at_id": announcements.select_feed(),
-    "ix_runs_kind_created_at_id": mfu_gates.newest_first(None),
-    "ix_runs_kind_subject_created_at_id": retunes.runs_newest_first("nightly"),
-    "ix_runs_kind_state_created_at_id": runs.select_runs("delivery", states=[RunState.FAILED]),
+    "ix_runs_kind_created_at_id": runs.select_runs(["gate"]),
+    "ix_runs_kind_subject_created_at_id": runs.select_runs(["retune"], "nightly"),
+    "ix_runs_kind_state_created_at_id": runs.select_runs(["delivery"], states=[RunState.FAILED]),
     "ix_audit_at_id": access.select_audit(None),
     "ix_audit_caller_at_id": access.select_audit("ada"),
 }

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 from autotuner.core.announcement import AnnouncementKind
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.run import RunState
-from autotuner.core.upkeep import Retune, RetuneState, Trigger, Verdict
+from autotuner.core.upkeep import Retune, RetuneRun, Trigger, Verdict
 from autotuner.store.engine import make_engine
 from autotuner.store.options import Page
 from autotuner.store.sql import Store, open_store
@@ -100,14 +100,19 @@ def test_what_is_due_comes_in_the_order_in_which_it_was(store: Store) -> None:
 def test_a_run_starts_with_its_queued_sweep_and_the_next_due_time(store: Store) -> None:
     saved_retune(store)
     run = started_run(store, trigger=Trigger.CAUGHT_UP, num_missed=3)
-    assert (run.retune, run.due_at, run.trigger, run.num_missed) == ("nightly", DUE_AT, Trigger.CAUGHT_UP, 3)
-    assert (run.state, run.started_at, run.finished_at) == (RetuneState.RUNNING, 101.0, None)
-    assert run.sweep_id is not None
-    sweep = store.get_sweep(run.sweep_id)
+    assert (run.subject, run.request.due_at, run.request.trigger, run.request.num_missed) == (
+        "nightly",
+        DUE_AT,
+        Trigger.CAUGHT_UP,
+        3,
+    )
+    assert (run.word, run.request.started_at, run.finished_at) == ("running", 101.0, None)
+    assert run.child_id is not None
+    sweep = store.get_sweep(run.child_id)
     assert (sweep.state, sweep.request, sweep.created_at) == (RunState.QUEUED, challenge_request(), 101.0)
     assert store.events(sweep.id)[0].kind == "sweep.created"
     assert store.retunes.get("nightly").next_due_at == NEXT_DUE_AT
-    assert store.retunes.get_run(run.id) == store.retunes.unfinished_run("nightly") == run
+    assert store.runs.get(RetuneRun, run.id) == store.retunes.unfinished_run("nightly") == run
 
 
 def test_a_due_time_that_somebody_else_started_is_not_started_again(store: Store) -> None:
@@ -145,7 +150,7 @@ def test_a_due_time_beside_an_unfinished_run_is_skipped_and_over(store: Store) -
         sweep=None,
         skipped=True,
     )
-    assert (skipped.state, skipped.finished_at, skipped.sweep_id) == (RetuneState.SKIPPED, 201.0, None)
+    assert (skipped.word, skipped.finished_at, skipped.child_id) == ("skipped", 201.0, None)
     assert store.retunes.get("nightly").next_due_at == 300.0
     assert store.retunes.unfinished_run("nightly") == first
     assert store.retunes.runs("nightly") == ([skipped, first], 2)
@@ -187,7 +192,7 @@ def open_and_start_all(url: str, owner: str) -> list[str]:
     store = open_store(url)
     try:
         runs = [start_run(store, retune.name) for retune in store.retunes.due(DUE_AT)]
-        return [f"{owner} {run.retune}" for run in runs if run]
+        return [f"{owner} {run.subject}" for run in runs if run]
     finally:
         store.close()
 
@@ -206,7 +211,7 @@ def test_a_run_is_taken_once_its_sweep_has_ended(store: Store) -> None:
     saved_retune(store)
     run = started_run(store)
     assert store.runs.claim(["retune"], owner="a", now=1e6, lease_s=10.0) is None
-    end_sweep(store, run.sweep_id)
+    end_sweep(store, run.child_id)
     assert claimed(store, "retune", now=130.0).id == run.id
     assert store.announcements.feed()[1] == 0
 
@@ -221,7 +226,7 @@ def test_a_run_has_its_outcome_and_its_retune_a_longer_baseline(store: Store) ->
     saved_retune(store)
     run, found = started_run(store), outcome(Verdict.UNCHANGED)
     ended = conclude_retune(store, run, found, now=130.0)
-    assert (ended.state, ended.finished_at, ended.outcome) == (RetuneState.FINISHED, 130.0, found)
+    assert (ended.state, ended.finished_at, ended.result) == (RunState.COMPLETE, 130.0, found)
     retune = store.retunes.get("nightly")
     assert (retune.incumbent, retune.baseline) == (cpu_layout(), (run_group(),))
     assert store.retunes.unfinished_run("nightly") is None
@@ -245,11 +250,11 @@ def test_a_layout_that_is_adopted_while_its_run_goes_on_is_not_overwritten(store
 def test_a_run_that_an_error_ended_could_not_run(store: Store) -> None:
     saved_retune(store)
     run = started_run(store)
-    end_sweep(store, run.sweep_id)
+    end_sweep(store, run.child_id)
     end(store, claimed(store, "retune", now=130.0), RunState.FAILED, "KeyError: 7")
-    ended = store.retunes.get_run(run.id)
-    assert ended.outcome is not None
-    assert (ended.outcome.verdict, ended.outcome.detail) == (Verdict.COULD_NOT_RUN, "KeyError: 7")
+    ended = store.runs.get(RetuneRun, run.id)
+    assert ended.result is not None
+    assert (ended.result.verdict, ended.result.detail) == (Verdict.COULD_NOT_RUN, "KeyError: 7")
     assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.RETUNE_COULD_NOT_RUN]
 
 
@@ -259,13 +264,13 @@ def test_an_end_that_cannot_be_told_changes_nothing(store: Store) -> None:
     store.announcements.announce(announcement(run.id))
     with pytest.raises(Conflict, match=run.id):
         conclude_retune(store, run, outcome(Verdict.UNCHANGED), now=130.0)
-    assert store.retunes.get_run(run.id) == run
+    assert store.runs.get(RetuneRun, run.id).result is None
     assert store.retunes.get("nightly").baseline == ()
 
 
 def test_a_run_that_is_not_stored_is_missing(store: Store) -> None:
     with pytest.raises(NotFound, match="rt-none"):
-        store.retunes.get_run("rt-none")
+        store.runs.get(RetuneRun, "rt-none")
 
 
 # ---------------------------------------------------------------------- history and removal
@@ -275,8 +280,8 @@ def test_the_history_is_read_newest_first_in_pages(store: Store) -> None:
         run = started_run(store, expected_due_at=due_at, due_at=due_at, next_due_at=due_at + 100)
         conclude_retune(store, run, outcome(), now=due_at + 1)
     found, total = store.retunes.runs("nightly", page=Page(limit=2))
-    assert ([run.due_at for run in found], total) == ([300.0, 200.0], 3)
-    assert [run.due_at for run in store.retunes.runs("nightly", page=Page(offset=2))[0]] == [100.0]
+    assert ([run.request.due_at for run in found], total) == ([300.0, 200.0], 3)
+    assert [run.request.due_at for run in store.retunes.runs("nightly", page=Page(offset=2))[0]] == [100.0]
 
 
 def test_a_removed_retune_takes_its_runs_along_and_leaves_their_sweeps(store: Store) -> None:
@@ -284,13 +289,13 @@ def test_a_removed_retune_takes_its_runs_along_and_leaves_their_sweeps(store: St
     run = started_run(store)
     with pytest.raises(Conflict, match=run.id):
         store.retunes.remove("nightly")
-    sweep = end_sweep(store, run.sweep_id)
+    sweep = end_sweep(store, run.child_id)
     end_retune(store, run, outcome(), now=130.0)
     store.retunes.remove("nightly")
     assert store.retunes.list() == []
     assert store.get_sweep(sweep.id) == sweep
     with pytest.raises(NotFound):
-        store.retunes.get_run(run.id)
+        store.runs.get(RetuneRun, run.id)
     saved_retune(store)  # the name is free
     started_run(store)
 
@@ -325,7 +330,7 @@ def test_a_run_that_cannot_be_read_could_not_run_and_keeps_no_other_from_its_end
         saved_retune(store, name)
     unreadable, other = started_run(store, "newer"), started_run(store, "other", due_at=DUE_AT + 1, now=102.0)
     for run in (unreadable, other):
-        end_sweep(store, run.sweep_id)
+        end_sweep(store, run.child_id)
     overwrite(engine, "runs", "request", "id", unreadable.id)
     assert claimed(store, "retune", now=130.0).id == other.id
     (told,), _ = store.announcements.feed()

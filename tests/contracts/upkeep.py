@@ -11,7 +11,8 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.upkeep import (
     Baseline,
-    MfuGate,
+    GateRun,
+    GateRunRequest,
     MfuGateOutcome,
     MfuGateRequest,
     MfuGateResult,
@@ -106,14 +107,10 @@ def baseline(name: str = "main", *, key: str = "job", at: float = 30.0) -> Basel
     return Baseline(name=name, key=key, layout=cpu_layout(), runs=(run_group(),), gate_id="mg-x", at=at)
 
 
-def asked_gate(store: Store, *, now: float = 10.0, request: MfuGateRequest | None = None, **changes: Any) -> MfuGate:
-    asked: dict[str, Any] = {
-        "key": "job",
-        "content": "content",
-        "baseline": None,
-        "by": challenge_request(),
-    } | changes
-    return store.mfu_gates.create(request or mfu_gate_request(), now=now, **asked)
+def asked_gate(store: Store, *, now: float = 10.0, request: MfuGateRequest | None = None, **changes: Any) -> GateRun:
+    how: dict[str, Any] = {name: changes.pop(name) for name in ("by", "caller") if name in changes}
+    held = GateRunRequest(gate=request or mfu_gate_request(), key="job", content="content")
+    return store.mfu_gates.create(replace(held, **changes), now=now, **{"by": challenge_request(), **how})
 
 
 def gate_result(kind: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:

@@ -144,8 +144,8 @@ def answer_questions(story: Story) -> None:
     plan = {"model": "llama-3-8b", "workload": {"seq_len": 8192, "global_batch_size": 512}, "goal": goal}
     asked = ask("asked", "POST", "/plans", plan | {"accelerators": ["h100", "b200"], "sizes": [64]})
     story.chapters.pop("asked")  # how far it is by then depends on the machine
-    story.work(f"/plans/{asked['id']}", lambda found: found["computed_at"] is not None)
-    ask("plans", "GET", "/plans/{plan_id}", plan_id=asked["id"])
+    story.work(f"/runs/{asked['id']}", is_over)
+    ask("plans", "GET", "/runs/{run_id}", run_id=asked["id"])
 
 
 def run_sweeps(story: Story) -> None:
@@ -158,7 +158,7 @@ def run_sweeps(story: Story) -> None:
         ask("sweeps", "GET", "/sweeps/{sweep_id}" + path, sweep_id=first)
     for path in ("/accuracy", "/rules", "/layers"):
         ask("sweeps", "GET", "/sweeps/{sweep_id}" + path, sweep_id=first)
-    story.events("events", "/sweeps/{sweep_id}/events", sweep_id=first)
+    story.events("events", "/runs/{run_id}/events", run_id=first)
     ask("steered", "POST", "/sweeps/{sweep_id}/budget", {"budget": {"num_trials": 6}}, sweep_id=first)
     story.work(f"/sweeps/{first}", is_over)
     ask("steered", "GET", "/sweeps/{sweep_id}", sweep_id=first)
@@ -166,9 +166,9 @@ def run_sweeps(story: Story) -> None:
     story.work(f"/sweeps/{first}", is_over)
     ask("steered", "GET", "/sweeps/{sweep_id}/trials", sweep_id=first)
     second = ask("steered", "POST", "/sweeps/{sweep_id}/clone", {"name": "second", "seed": 2}, sweep_id=first)["id"]
-    ask("steered", "POST", "/sweeps/{sweep_id}/pause", sweep_id=second)
-    ask("steered", "POST", "/sweeps/{sweep_id}/resume", sweep_id=second)
-    ask("steered", "POST", "/sweeps/{sweep_id}/cancel", sweep_id=second)
+    ask("steered", "POST", "/runs/{run_id}/pause", run_id=second)
+    ask("steered", "POST", "/runs/{run_id}/resume", run_id=second)
+    ask("steered", "POST", "/runs/{run_id}/cancel", run_id=second)
     ask("steered", "GET", "/sweeps/{sweep_id}", sweep_id=second)
     ask("steered", "POST", "/comparisons", {"of": [first, f"{first}-0001"]})
     ask("steered", "POST", "/comparisons", {"of": [first, "fsdp8 mb1 flash bf16"]})
@@ -215,13 +215,14 @@ def run_gates(story: Story) -> None:
     for name, body in endings.items():
         asked = ask(f"gate-{name}", "POST", "/gates", body)
         if "id" in asked:
-            story.work(f"/gates/{asked['id']}", lambda found: found["outcome"] is not None)
-            for path in ("", "/summary.md", "/junit.xml", "/badge.svg"):
+            story.work(f"/runs/{asked['id']}", is_over)
+            ask(f"gate-{name}", "GET", "/runs/{run_id}", run_id=asked["id"])
+            for path in ("/summary.md", "/junit.xml", "/badge.svg"):
                 ask(f"gate-{name}", "GET", "/gates/{gate_id}" + path, gate_id=asked["id"])
     asked = ask("gate-cancelled", "POST", "/gates", gate | {"software": "commit 4"})
-    ask("gate-cancelled", "POST", "/gates/{gate_id}/cancel", gate_id=asked["id"])
-    ask("gate-cancelled", "GET", "/gates/{gate_id}", gate_id=asked["id"])
-    ask("gates", "GET", "/gates")
+    ask("gate-cancelled", "POST", "/runs/{run_id}/cancel", run_id=asked["id"])
+    ask("gate-cancelled", "GET", "/runs/{run_id}", run_id=asked["id"])
+    ask("gates", "GET", "/runs", query={"kind": "gate"})
     key = ask("gates", "GET", "/baselines")["items"][0]["key"]
     ask("gates", "GET", "/badges/{name}", name="main")
     ask("gates", "DELETE", "/baselines/{name}/{key}", name="main", key=key)
@@ -237,12 +238,13 @@ def run_retunes(story: Story) -> None:
     ask("retunes", "POST", "/retunes", nightly | {"name": "flaky", "sweep": SWEEP | {"cluster": "flaky"}})
     for name in ("nightly", "watch", "watch", "flaky"):
         run = ask("retunes", "POST", "/retunes/{name}/runs", name=name)["id"]
-        story.work(f"/retune-runs/{run}", lambda found: found["outcome"] is not None)
-        ask("retunes", "GET", "/retune-runs/{run_id}", run_id=run)
+        story.work(f"/runs/{run}", is_over)
+        ask("retunes", "GET", "/runs/{run_id}", run_id=run)
     ask("retunes", "POST", "/retunes/{name}/adopt", {}, name="nightly")
     ask("retunes", "POST", "/retunes/{name}/adopt", {"layout": SHARDED}, name="watch")
-    for path in ("", "/runs", "/trend"):
+    for path in ("", "/trend"):
         ask("retunes", "GET", "/retunes/{name}" + path, name="watch")
+    ask("retunes", "GET", "/runs", query={"kind": "retune", "subject": "watch"})
     ask("retunes", "POST", "/retunes/{name}/pause", name="watch")
     ask("retunes", "POST", "/retunes/{name}/resume", name="watch")
     ask("retunes", "GET", "/retunes")
@@ -261,20 +263,20 @@ def run_studies_and_checks(story: Story) -> None:
     budget = {"num_trials": 6, "max_samples": 640}
     study = CORES | {"layout": layout, "target_loss": 5.0, "window_sequences": 32, "budget": budget}
     asked = ask("studies", "POST", "/optimizer-studies", study)
-    story.work(f"/optimizer-studies/{asked['id']}", is_over)
-    ask("studies", "GET", "/optimizer-studies/{study_id}", study_id=asked["id"])
+    story.work(f"/runs/{asked['id']}", is_over)
+    ask("studies", "GET", "/runs/{run_id}", run_id=asked["id"])
     asked = ask("studies", "POST", "/optimizer-studies", study | {"target_loss": 4.0})
-    ask("studies", "POST", "/optimizer-studies/{study_id}/cancel", study_id=asked["id"])
-    ask("studies", "GET", "/optimizer-studies")
+    ask("studies", "POST", "/runs/{run_id}/cancel", run_id=asked["id"])
+    ask("studies", "GET", "/runs", query={"kind": "study"})
     node = {"name": "nodes", "accelerator": "h100", "num_nodes": 2, "engine": "slurm-a"}
     ask("checks", "PUT", "/clusters/{name}", node, name="nodes")
     asked = ask("checks", "POST", "/clusters/{name}/checks", {"quick": True}, name="nodes")
-    ask("checks", "POST", "/checks/{check_id}/cancel", check_id=asked["id"])
-    ask("checks", "GET", "/checks/{check_id}", check_id=asked["id"])
+    ask("checks", "POST", "/runs/{run_id}/cancel", run_id=asked["id"])
+    ask("checks", "GET", "/runs/{run_id}", run_id=asked["id"])
     asked = ask("checks", "POST", "/clusters/{name}/checks", {"links": True}, name="nodes")
-    story.work(f"/checks/{asked['id']}", is_over)
-    ask("checks", "GET", "/checks/{check_id}", check_id=asked["id"])
-    ask("checks", "GET", "/clusters/{name}/checks", name="nodes")
+    story.work(f"/runs/{asked['id']}", is_over)
+    ask("checks", "GET", "/runs/{run_id}", run_id=asked["id"])
+    ask("checks", "GET", "/runs", query={"kind": "check", "subject": "nodes"})
 
 
 def is_delivered(deliveries: Any) -> bool:

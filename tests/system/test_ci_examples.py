@@ -96,7 +96,7 @@ def test_the_action_sets_a_baseline_passes_what_is_as_fast_and_fails_what_is_slo
     slower = github.pull_request(SLOWER, "main")
     assert (slower.code, [child.tag for child in github.case]) == (8, ["failure"]), slower.output
     assert github.summary.read_text().startswith("## ❌ MFU of llama-3-8b on ours: failed")
-    assert [one["result"]["outcome"] for one in service.get("/gates?baseline=main")["items"]] == [
+    assert [one["result"]["outcome"] for one in service.get("/runs?kind=gate&subject=main")["items"]] == [
         "failed",
         "passed",
         "no_baseline",
@@ -148,12 +148,12 @@ def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
     listening = ["env", "--default-signal=INT"]  # tests in the background have it ignored
     command = [*listening, sys.executable, "-m", "autotuner.cli", "gate", *options]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as waiting:
-        gates = f"/gates?baseline={number.name}"
+        gates = f"/runs?kind=gate&subject={number.name}"
         gate = until("a gate", lambda: service.get(gates)["items"])[0]
-        until("its trial", lambda: service.get(f"/sweeps/{gate['sweep_id']}/trials")["items"])
+        until("its trial", lambda: service.get(f"/sweeps/{gate['child_id']}/trials")["items"])
         waiting.send_signal(number)
         assert waiting.wait(timeout=PATIENCE_S) == 130
-    ended = until("its end", lambda: service.get(f"/gates/{gate['id']}")["result"])
+    ended = until("its end", lambda: service.get(f"/runs/{gate['id']}")["result"])
     assert ended["outcome"] == "cancelled"
 
 

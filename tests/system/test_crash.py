@@ -119,7 +119,7 @@ def test_a_pause_an_extension_and_a_rerun_outlive_the_service_and_lose_nothing(t
     with Service(tmp_path) as service:
         sweep_id = service.post("/sweeps", {**BODY, "budget": {**BODY["budget"], "num_trials": 50}})["id"]
         until("a second trial", lambda: states(service, sweep_id)[:1] == ["complete"])
-        service.post(f"/sweeps/{sweep_id}/pause", {})  # heard within seconds, in the middle of whichever trial
+        service.post(f"/runs/{sweep_id}/pause", {})  # heard within seconds, in the middle of whichever trial
         until("the pause", lambda: state(service, sweep_id) == "paused")
         before = service.trials(sweep_id)
         number = len(before)
@@ -129,7 +129,7 @@ def test_a_pause_an_extension_and_a_rerun_outlive_the_service_and_lose_nothing(t
         with service:
             assert state(service, sweep_id) == "paused"
             service.post(f"/sweeps/{sweep_id}/budget", {"budget": {"num_trials": number}})
-            service.post(f"/sweeps/{sweep_id}/resume", {})
+            service.post(f"/runs/{sweep_id}/resume", {})
             until("the end", lambda: state(service, sweep_id) == "complete")
             service.post(f"/sweeps/{sweep_id}/budget", {"budget": {"num_trials": number + 1}})
             service.kill()

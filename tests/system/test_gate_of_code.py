@@ -77,6 +77,6 @@ def test_a_loop_that_is_truly_slower_fails_and_one_that_is_not_passes(service: S
     assert code == 0, said
     code, said = gate(service, checkout, "slower", 0.12)
     assert code == 8, said
-    gates = service.get("/gates")["items"]
+    gates = service.get("/runs?kind=gate")["items"]
     outcomes = [(gate["request"]["software"], gate["result"]["outcome"]) for gate in gates]
     assert outcomes == [("slower", "failed"), ("same", "passed"), ("first", "no_baseline")]

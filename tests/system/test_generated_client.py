@@ -23,7 +23,8 @@ NO_MODELS = {"application/xml", "image/svg+xml", "application/atom+xml", "text/p
 PROGRAM = """
 import sys
 from parallelism_autotuner_client import Client
-from parallelism_autotuner_client.api.sweeps import cancel_sweep, create_sweep, list_sweeps, rank_sweep
+from parallelism_autotuner_client.api.runs import cancel_run
+from parallelism_autotuner_client.api.sweeps import create_sweep, list_sweeps, rank_sweep
 from parallelism_autotuner_client.models import Budget, SweepCreate, Workload
 
 client = Client(base_url=sys.argv[1], timeout=300, raise_on_unexpected_status=True)
@@ -35,7 +36,7 @@ asked = SweepCreate(
 )
 sweep = create_sweep.sync(client=client, body=asked, idempotency_key="generated")
 again = create_sweep.sync(client=client, body=asked, idempotency_key="generated")
-ended = cancel_sweep.sync(sweep.id, client=client)
+ended = cancel_run.sync(sweep.id, client=client)
 print(sweep.id == again.id, sweep.request.budget.num_trials, ended.state)
 print(list_sweeps.sync(client=client).total)
 (ranked,) = rank_sweep.sync(sys.argv[2], client=client).items

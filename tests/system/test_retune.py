@@ -55,7 +55,8 @@ BODY = {
 
 def ended(service: Service) -> list[dict[str, Any]]:
     """The runs that ended, the oldest first."""
-    return [run for run in reversed(service.get("/retunes/every-minute/runs")["items"]) if run["outcome"]]
+    runs = service.get("/runs?kind=retune&subject=every-minute")["items"]
+    return [run for run in reversed(runs) if run["result"]]
 
 
 @pytest.mark.oracle  # it waits for the clock
@@ -77,10 +78,10 @@ def test_a_slowdown_is_found_by_the_clock_and_the_variable_that_brought_it_is_na
         until("a run after the slowdown", lambda: ended(service)[1:])
         service.post("/retunes/every-minute/pause", None)
         first, later = ended(service)[:2]
-    assert [run["trigger"] for run in (first, later)] == ["cron", "cron"]
-    assert (first["outcome"]["verdict"], later["outcome"]["verdict"]) == ("unchanged", "regression")
-    assert {"name": "TORCH_PACE_S", "then": "0.1", "now": "0.2"} in later["outcome"]["changes"]
-    assert "TORCH_PACE_S was 0.1 and is 0.2" in later["outcome"]["detail"]
+    assert [run["request"]["trigger"] for run in (first, later)] == ["cron", "cron"]
+    assert (first["result"]["verdict"], later["result"]["verdict"]) == ("unchanged", "regression")
+    assert {"name": "TORCH_PACE_S", "then": "0.1", "now": "0.2"} in later["result"]["changes"]
+    assert "TORCH_PACE_S was 0.1 and is 0.2" in later["result"]["detail"]
 
 
 # ---------------------------------------------------------------- retune kills

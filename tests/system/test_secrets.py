@@ -39,7 +39,7 @@ API = "api/v1"
 
 PATHS = (
     *(f"{API}/sweeps", f"{API}/sweeps/{{id}}", f"{API}/sweeps/{{id}}/trials", f"{API}/sweeps/{{id}}/ranking"),
-    *(f"{API}/sweeps/{{id}}/events?wait=false", f"{API}/trials/{{trial}}", f"{API}/trials/{{trial}}/explanation"),
+    *(f"{API}/runs/{{id}}/events?wait=false", f"{API}/trials/{{trial}}", f"{API}/trials/{{trial}}/explanation"),
     *(f"{API}/trials/{{trial}}/export?format=arguments", f"{API}/webhooks", f"{API}/webhooks/ours"),
     *(f"{API}/deliveries", f"{API}/feed.json", f"{API}/feed.atom", f"{API}/workers", f"{API}/audit", "metrics"),
     *("", "sweeps/{id}", "trials/{trial}", "webhooks"),

@@ -199,7 +199,7 @@ def test_a_trainers_trial_that_loses_is_pruned_in_its_first_steps(
 def test_a_cancelled_sweep_ends_its_trainer_at_once(trainer: str, service: Service) -> None:
     sweep_id = started(service, trainer, trial=ENDLESS)
     in_training(service, sweep_id)
-    service.post(f"/sweeps/{sweep_id}/cancel", {})
+    service.post(f"/runs/{sweep_id}/cancel", {})
     (trial,) = ended(service, sweep_id)
     assert trial["state"] == "cancelled"
     assert service.get(f"/sweeps/{sweep_id}")["stop_reason"] == "cancelled"

@@ -28,8 +28,8 @@ _Part = Annotated[Literal["live"] | None, Query()]
 def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
     """All stored clusters by name, where their trials run, and how they were last checked."""
     clusters = Stored.by(app.store.cluster_owners(), app.store.list_clusters())
-    last = {one.name: app.store.runs.list("check", subject=one.name, page=Page(limit=1))[0] for one in clusters.items}
-    checks = {name: CheckRun.of(found[0]) for name, found in last.items() if found}
+    last = {one.name: app.store.runs.list(CheckRun, subject=one.name, page=Page(limit=1))[0] for one in clusters.items}
+    checks = {name: found[0] for name, found in last.items() if found}
     links = {one.name: ClusterLinks.of(one, app.cluster_profile(one.name)) for one in clusters.items}
     return report_page(request, clusters_report(clusters, checks, links, service_of(request)), part=part, every_s=3)
 
@@ -38,7 +38,7 @@ def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 def cluster_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part: _Part = None) -> Response:
     """One stored cluster: where its trials run, its links described and measured, and its checks."""
     cluster, used = app.store.get_cluster(name), app.cluster(name)
-    checks = [CheckRun.of(one) for one in app.store.runs.list("check", subject=name, page=Page(limit=_CHECKS_SHOWN))[0]]
+    checks, _ = app.store.runs.list(CheckRun, subject=name, page=Page(limit=_CHECKS_SHOWN))
     is_open = bool(checks) and not checks[0].state.is_finished
     report = cluster_report(
         cluster,
@@ -63,9 +63,9 @@ def check_cluster(request: Request, app: AppOf, caller: CallerOf, name: Name) ->
 @router.post("/clusters/{name}/cancel")
 def cancel_check(request: Request, app: AppOf, caller: CallerOf, name: Name) -> Response:
     """Ask for the end of the newest check of a cluster, and lead back to its page."""
-    newest, _ = app.store.runs.list("check", subject=name, page=Page(limit=1))
+    newest, _ = app.store.runs.list(CheckRun, subject=name, page=Page(limit=1))
     for check in newest:
-        app.stop("check", check.id, caller=caller)
+        app.stop(check.id, caller=caller)
     return _back(request, name)
 
 

@@ -12,7 +12,7 @@ from autotuner.core.requests import PhasesRequest, PredictionRequest
 from autotuner.report.jobs import phases_report
 from autotuner.report.plan import plan_report
 from autotuner.report.prediction import predictions_report
-from autotuner.search.planning.plan import PlanView
+from autotuner.search.planning.plan import PlanRun
 from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, PlanRequest
 from autotuner.service.build import App
 
@@ -76,10 +76,10 @@ _FIRST_WAIT_S = 0.3
 """Plans that were computed before are shown at once; others say how far they are."""
 
 
-def _planned(app: App, request: PlanRequest) -> PlanView:
+def _planned(app: App, request: PlanRequest) -> PlanRun:
     """The plan as far as it is computed."""
     run, _ = app.start(request)
-    return PlanView.of(app.read("plan", run.id, _FIRST_WAIT_S))
+    return app.plans.read(run.id, _FIRST_WAIT_S)
 
 
 PLAN = Question(
@@ -89,7 +89,7 @@ PLAN = Question(
     button="Compare clusters",
     request=PlanRequest,
     ask=_planned,
-    report=lambda request, view: plan_report(view),
+    report=lambda request, run: plan_report(run),
     usual={
         "model": "llama-3-70b",
         "tokens": "2T",
@@ -97,7 +97,7 @@ PLAN = Question(
         "seq_len": f"{USUAL_SEQ_LEN}",
         "global_batch": f"{USUAL_GLOBAL_BATCH}",
     },
-    progress=lambda view: None if view.answer is not None else (view.num_done, view.num_known),
+    progress=lambda run: None if run.result is not None else (run.progress.num_done, run.progress.num_known),
     nothing_asked="Which cluster of the catalog trains this model in time and for least, how sure that is, what one "
     "more node, twice the network or more memory would buy, and which small sweep to run before you spend the money. "
     "It takes some seconds.",

@@ -75,19 +75,19 @@ _Text = Annotated[str, Form(max_length=100)]
 @router.post("/sweeps/{sweep_id}/pause")
 def pause(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
     """Have nobody work on it until it is resumed."""
-    return _changed(request, app, caller, sweep, lambda: app.stop("sweep", sweep.id, Stop.PAUSE, caller=caller))
+    return _changed(request, app, caller, sweep, lambda: app.stop(sweep.id, Stop.PAUSE, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/resume")
 def resume(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
     """Have it go on."""
-    return _changed(request, app, caller, sweep, lambda: app.resume("sweep", sweep.id, caller=caller))
+    return _changed(request, app, caller, sweep, lambda: app.resume(sweep.id, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/cancel")
 def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
     """Ask for its end."""
-    return _changed(request, app, caller, sweep, lambda: app.stop("sweep", sweep.id, caller=caller))
+    return _changed(request, app, caller, sweep, lambda: app.stop(sweep.id, caller=caller))
 
 
 @router.post("/sweeps/{sweep_id}/budget")

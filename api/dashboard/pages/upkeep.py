@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.dashboard.render import report_page, service_of
-from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf
+from api.dependencies import AppOf, CallerOf, Name, OwnRetuneOf, RunId
 from autotuner.core.documents import MAX_INTEGER
+from autotuner.core.upkeep import GateRun
 from autotuner.report.gate import gate_report, gates_report
 from autotuner.report.report import Pager
 from autotuner.report.retune import retune_report, retunes_report
@@ -73,31 +74,30 @@ def _back(request: Request, path: str) -> Response:
 _GATES_PER_PAGE = 50
 
 _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _GATES_PER_PAGE)]
-_GateId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 
 @router.get("/gates")
 def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
     """All gates, newest first, and the baselines that they are held to."""
     window = Page(limit=_GATES_PER_PAGE, offset=(number - 1) * _GATES_PER_PAGE)
-    gates, total = app.store.mfu_gates.list(page=window)
+    gates, total = app.store.runs.list(GateRun, page=window)
     pager = Pager.of("gates", number, is_last=window.offset + window.limit >= total)
     report = gates_report(gates, total, app.store.mfu_gates.list_baselines(), service_of(request), pager)
     return report_page(request, report, part=part, every_s=3)
 
 
 @router.get("/gates/{gate_id}")
-def gate_page(request: Request, app: AppOf, caller: CallerOf, gate_id: _GateId, part: _Part = None) -> Response:
+def gate_page(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId, part: _Part = None) -> Response:
     """One gate: how it ended, what it measured beside its baseline, and what differs in the environment."""
-    gate = app.store.mfu_gates.get(gate_id)
+    gate = app.store.runs.get(GateRun, gate_id)
     every_s = None if gate.result else 3
-    own = f"/api/v1/gates/{gate_id}"
+    own = f"/api/v1/runs/{gate_id}"
     report = gate_report(gate, has_buttons=caller.may_change(gate.created_by))
     return report_page(request, report, part=part, every_s=every_s, parent=("All gates", "/gates"), json=own)
 
 
 @router.post("/gates/{gate_id}/cancel")
-def cancel_gate(request: Request, app: AppOf, caller: CallerOf, gate_id: _GateId) -> Response:
+def cancel_gate(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId) -> Response:
     """Ask for the end of its sweep, and lead back to the page."""
-    app.stop("gate", gate_id, caller=caller)
+    app.stop(gate_id, caller=caller)
     return _back(request, f"/gates/{gate_id}")

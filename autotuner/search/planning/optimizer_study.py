@@ -14,15 +14,16 @@ from optuna.trial import FrozenTrial
 from autotuner.core.errors import InvalidInput
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.core.run import Finish, Run, RunState, Stop
+from autotuner.core.run import Finish, RunState
 from autotuner.core.study import (
     LossCurve,
     OptimizerCandidate,
     OptimizerSpace,
-    OptimizerStudy,
     OptimizerStudyRequest,
     OptimizerTrial,
     Range,
+    StudyProgress,
+    StudyRun,
     TargetReached,
     front,
 )
@@ -80,26 +81,9 @@ def starts_of(request: OptimizerStudyRequest) -> Starts:
     return Starts(scales=scales, refusals=tuple(refusals))
 
 
-def study_of(run: Run, trials: Sequence[OptimizerTrial] | None = None) -> OptimizerStudy:
-    """Return the study that a run is.
-
-    Args:
-        run: Of the kind ``study``.
-        trials: As they are stored now; None: they are left out, as in a list.
-    """
-    return OptimizerStudy(
-        id=run.id,
-        request=run.request,
-        state=run.state,
-        detail=run.detail,
-        created_at=run.created_at,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        cancel_requested=run.wanted is Stop.CANCEL,
-        created_by=run.created_by,
-        trials=None if trials is None else tuple(trials),
-        refusals=() if trials is None else starts_of(run.request).refusals,
-    )
+def with_trials(study: StudyRun, trials: Sequence[OptimizerTrial]) -> StudyRun:
+    """Return a study with its trials, and with what of its space cannot be tried."""
+    return replace(study, progress=StudyProgress(trials=tuple(trials), refusals=starts_of(study.request).refusals))
 
 
 def _scales(request: OptimizerStudyRequest) -> list[Scale]:

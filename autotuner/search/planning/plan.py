@@ -10,7 +10,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.named import resolved
 from autotuner.core.run import Run
-from autotuner.core.workload import Workload
+from autotuner.core.value import value
 from autotuner.search.asides import Asides
 from autotuner.search.pareto import non_dominated
 from autotuner.search.planning.clusters import Offer, Price, offers, prices_of
 from autotuner.search.planning.decision import Decision
 from autotuner.search.planning.layouts import Outcome, TrainingRun, job_on, searched_clusters
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
-from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
+from autotuner.search.planning.request import PlanRequest
 from autotuner.search.text.caveats import caveats
 
 T = TypeVar("T")
@@ -265,41 +265,15 @@ def _contenders(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanView:
-    """A plan, and how far it is computed."""
+@value
+class PlanRun(Run):
+    """A plan; its id is the same for the same question, as long as nothing changes that it is answered by."""
 
-    id: str
-    """The same for the same question, as long as nothing changes that it is answered by."""
-    computed_at: float | None
-    """Epoch seconds; null until then."""
-    num_done: int
-    """Pieces of work that are done."""
-    num_known: int
-    """Pieces of work that there are as far as is known; more may come."""
-    goal: Goal
-    workload: Workload
-    """Of one optimizer step."""
-    failures: Failures
-    change_prices: ChangePrices
-    answer: Plan | None
-    """Null until it is computed."""
-
-    @classmethod
-    def of(cls, run: Run) -> Self:
-        """The plan as it stands."""
-        request: PlanRequest = run.request
-        return cls(
-            id=run.id,
-            computed_at=run.finished_at,
-            num_done=run.progress.num_done,
-            num_known=run.progress.num_known,
-            goal=request.goal,
-            workload=request.workload,
-            failures=request.failures,
-            change_prices=request.change_prices,
-            answer=run.result,
-        )
+    kind: Literal["plan"] = "plan"
+    request: PlanRequest
+    progress: PlanProgress
+    result: Plan | None = None
+    """None until it is computed, and in a list."""
 
 
 _DIGITS = 16

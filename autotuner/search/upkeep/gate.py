@@ -14,7 +14,8 @@ from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.upkeep import (
     Baseline,
-    MfuGate,
+    GateRun,
+    GateRunRequest,
     MfuGateOutcome,
     MfuGateRequest,
     MfuGateResult,
@@ -60,25 +61,27 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
     return replace(sweep, space=only, loss_gate=replace(sweep.loss_gate, enabled=False))
 
 
-def gate_result(gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> MfuGateResult:
+def gate_result(
+    asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
+) -> MfuGateResult:
     """How the gate ended whose sweep is finished. What was decided stands, however the sweep ended."""
     runs, against = findings.runs, findings.against_baseline
     is_decided = against is not None and against.decision is not Decision.UNDECIDED
     if runs is None or (sweep.state is not RunState.COMPLETE and not is_decided):
-        outcome, detail = _not_measured(gate, sweep, findings, trials)
+        outcome, detail = _not_measured(asked, sweep, findings, trials)
         return MfuGateResult(outcome=outcome, detail=detail, findings=findings)
-    return _measured(gate, findings, runs, against)
+    return _measured(asked, findings, runs, against)
 
 
-def reused_result(gate: MfuGate, earlier: MfuGate) -> MfuGateResult | None:
+def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | None:
     """What the runs of an earlier gate of the same content say of this one; None where they do not decide it."""
     if earlier.result is None or earlier.result.findings is None or earlier.result.findings.runs is None:
         return None
     findings, runs = earlier.result.findings, earlier.result.findings.runs
-    beside_now = compare(gate.baseline.runs, [runs], gate.request.test) if gate.baseline else None
+    beside_now = compare(asked.baseline.runs, [runs], asked.gate.test) if asked.baseline else None
     if beside_now is not None and beside_now.decision is Decision.UNDECIDED:
         return None
-    found = _measured(gate, replace(findings, against_baseline=beside_now), runs, beside_now)
+    found = _measured(asked, replace(findings, against_baseline=beside_now), runs, beside_now)
     return replace(found, reused_from=earlier.id, detail=f"{found.detail}; by the runs of {earlier.id}")
 
 
@@ -87,26 +90,26 @@ def end_of(result: MfuGateResult) -> Finish:
     return Finish(state=_STATES[result.outcome], detail=result.detail, result=result)
 
 
-def new_baseline(gate: MfuGate, result: MfuGateResult, *, now: float) -> Baseline | None:
+def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baseline | None:
     """The baseline from now on, where the gate sets it and passed or was the first; None: it stays as it was.
 
     It grows by a sitting while layout and environment stay the same, and begins anew where the change is faster, so
     that a later one may not fall back unseen. Runs that are taken again are in it already.
     """
-    findings = result.findings
+    asked, findings = gate.request, result.findings
     is_good = result.outcome in (MfuGateOutcome.PASSED, MfuGateOutcome.NO_BASELINE)
-    if not (gate.request.sets_baseline and is_good) or findings is None:
+    if not (asked.gate.sets_baseline and is_good) or findings is None:
         return None
     if findings.runs is None or findings.measured is None:
         return None
     runs: tuple[RunGroup, ...] = (findings.runs,)
-    if gate.baseline is not None and gate.baseline.layout == findings.measured and _is_as_it_was(gate, result):
-        runs = gate.baseline.runs
+    if asked.baseline is not None and asked.baseline.layout == findings.measured and _is_as_it_was(asked, result):
+        runs = asked.baseline.runs
         runs = runs if findings.runs in runs else longer_baseline(runs, findings.runs)
-    job = gate.request.sweep.job
+    job = asked.gate.sweep.job
     return Baseline(
-        name=gate.request.baseline,
-        key=gate.key,
+        name=asked.gate.baseline,
+        key=asked.key,
         layout=findings.measured,
         runs=runs,
         gate_id=gate.id,
@@ -116,69 +119,72 @@ def new_baseline(gate: MfuGate, result: MfuGateResult, *, now: float) -> Baselin
     )
 
 
-def _is_as_it_was(gate: MfuGate, result: MfuGateResult) -> bool:
+def _is_as_it_was(asked: GateRunRequest, result: MfuGateResult) -> bool:
     """Whether the runs belong beside those of before: on the same environment, and not faster outside the noise."""
     against = result.findings.against_baseline if result.findings else None
-    is_faster = against is not None and against.low > gate.request.test.tolerance
+    is_faster = against is not None and against.low > asked.gate.test.tolerance
     return not result.changes and not is_faster
 
 
 # ---------------------------------------------------------------- nothing to compare
 def _not_measured(
-    gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
+    asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
 ) -> tuple[MfuGateOutcome, str]:
     if sweep.state is RunState.CANCELLED:
         return MfuGateOutcome.CANCELLED, f"cancelled before it was decided: {sweep.stop_detail}"
     deaths = [trial.failure for trial in trials if trial.failure is not None]
-    if findings.runs is None and deaths and gate.request.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
-        return MfuGateOutcome.FAILED, f"{gate.request.layout}: {findings.death or deaths[-1].message}"
+    if findings.runs is None and deaths and asked.gate.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
+        return MfuGateOutcome.FAILED, f"{asked.gate.layout}: {findings.death or deaths[-1].message}"
     if sweep.state is RunState.FAILED:
         return MfuGateOutcome.COULD_NOT_RUN, f"its sweep failed: {sweep.stop_detail}"
     return MfuGateOutcome.COULD_NOT_RUN, findings.death or f"nothing was measured: {sweep.stop_detail}"
 
 
 # ---------------------------------------------------------------- measured
-def _measured(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup, against: Comparison | None) -> MfuGateResult:
-    if gate.baseline is None or against is None:
-        detail = _first(gate, findings, runs)
+def _measured(
+    asked: GateRunRequest, findings: ChallengeFindings, runs: RunGroup, against: Comparison | None
+) -> MfuGateResult:
+    if asked.baseline is None or against is None:
+        detail = _first(asked, findings, runs)
         return MfuGateResult(outcome=MfuGateOutcome.NO_BASELINE, detail=detail, findings=findings)
-    then = gate.baseline.runs[-1].environment
+    then = asked.baseline.runs[-1].environment
     changes = environment_changes(then, runs.environment) if then and runs.environment else ()
     outcome = _OUTCOMES[against.decision]
-    detail = f"beside {gate.request.baseline} it is {against.detail}; it reaches {reached(runs)}"
+    detail = f"beside {asked.gate.baseline} it is {against.detail}; it reaches {reached(runs)}"
     if outcome is not MfuGateOutcome.PASSED:
         detail = f"{detail}; {changes_in_words(changes, then)}"
     return MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=changes)
 
 
-def _first(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup) -> str:
-    name = gate.request.baseline
+def _first(asked: GateRunRequest, findings: ChallengeFindings, runs: RunGroup) -> str:
+    name = asked.gate.baseline
     then = (
         f"its {len(runs.rates)} runs are the baseline from now on"
-        if gate.request.sets_baseline
+        if asked.gate.sets_baseline
         else "set it by a gate of the branch that changes are held to (--set-baseline)"
     )
     return f"nothing is stored under {name} for this job: {findings.measured} reaches {reached(runs)}; {then}"
 
 
-def gate_told(gate: MfuGate, result: MfuGateResult, *, at: float) -> Announcement:
+def gate_told(gate: GateRun, result: MfuGateResult, *, at: float) -> Announcement:
     """What the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
-    job = gate.request.sweep.job
+    asked = gate.request.gate
+    job = asked.sweep.job
     outcome = result.outcome.value.replace("_", " ")
     return Announcement(
         id=f"an-{gate.id}",
         at=at,
         kind=AnnouncementKind(f"gate.{result.outcome.value}"),
-        title=f"MFU gate {gate.request.baseline}, {job.model.name} on {job.cluster.name}: {outcome}",
+        title=f"MFU gate {asked.baseline}, {job.model.name} on {job.cluster.name}: {outcome}",
         text=result.detail,
         path=f"/gates/{gate.id}",
         subject_id=gate.id,
         facts={
             "gate": gate.id,
-            "sweep": gate.sweep_id,
-            "baseline": gate.request.baseline,
+            "sweep": gate.child_id,
+            "baseline": asked.baseline,
             "outcome": result.outcome.value,
-            "software": gate.request.software,
+            "software": asked.software,
             "model": job.model.name,
             "cluster": job.cluster.name,
             **dict(measured_facts(result.findings) if result.findings else ()),

@@ -282,11 +282,11 @@ def told(run: RetuneRun, outcome: RetuneOutcome, *, at: float) -> Announcement:
     """What the feed and the webhooks say of the run; a run has one announcement, which has its id."""
     found = outcome.findings
     facts: dict[str, object] = {
-        "retune": run.retune,
+        "retune": run.subject,
         "run": run.id,
-        "sweep": run.sweep_id,
-        "trigger": run.trigger.value,
-        "due_at": run.due_at,
+        "sweep": run.child_id,
+        "trigger": run.request.trigger.value,
+        "due_at": run.request.due_at,
         "verdict": outcome.verdict.value,
         **dict(measured_facts(found) if found else ()),
     }
@@ -296,9 +296,9 @@ def told(run: RetuneRun, outcome: RetuneOutcome, *, at: float) -> Announcement:
         id=f"an-{run.id}",
         at=at,
         kind=AnnouncementKind(f"retune.{outcome.verdict.value}"),
-        title=f"{run.retune}: {'the baseline is set' if outcome.sets_baseline else _TITLES[outcome.verdict]}",
+        title=f"{run.subject}: {'the baseline is set' if outcome.sets_baseline else _TITLES[outcome.verdict]}",
         text=". ".join([outcome.detail, *outcome.explanation]),
-        path=f"/retunes/{run.retune}",
+        path=f"/retunes/{run.subject}",
         subject_id=run.id,
         facts=facts,
     )
@@ -342,16 +342,16 @@ def trend(runs: Iterable[RetuneRun]) -> tuple[TrendPoint, ...]:
 
 def _points(runs: Iterable[RetuneRun]) -> Iterator[TrendPoint]:
     for run in runs:
-        found = run.outcome.findings if run.outcome else None
-        if run.outcome is None or found is None or found.runs is None:
+        found = run.result.findings if run.result else None
+        if run.result is None or found is None or found.runs is None:
             continue
         against, rate = found.against_baseline, statistics.fmean(found.runs.rates)
         reference = None if against is None else rate / (1 + against.change)
         half = None if against is None else (against.high - against.low) / 2
         yield TrendPoint(
             run_id=run.id,
-            at=run.due_at,
-            verdict=run.outcome.verdict,
+            at=run.request.due_at,
+            verdict=run.result.verdict,
             layout=str(found.measured),
             tokens_per_s=rate,
             lowest=min(found.runs.rates),

@@ -25,7 +25,7 @@ ANNA, BEN = (Caller(name=name, scope=Scope.READ) for name in ("anna", "ben"))
 def test_so_many_streams_are_open_at_once_and_the_next_when_one_has_ended() -> None:
     driver = StoreDriver(store=memory_store())
     sweep = driver.sweep()
-    path = f"/sweeps/{sweep.id}/events"
+    path = f"/runs/{sweep.id}/events"
     with serve(app_on(driver.store, max_streams=2)) as address, ExitStack() as stack:
         client = stack.enter_context(httpx.Client(base_url=f"{address}/api/v1", timeout=PATIENCE_S))
         for _ in range(2):
@@ -109,7 +109,7 @@ def test_a_stream_that_began_goes_on() -> None:
     trial = driver.running(sweep, 0)
     with (
         serve(app_on(driver.store, request_s=2.0)) as address,
-        httpx.stream("GET", f"{address}/api/v1/sweeps/{sweep.id}/events", timeout=PATIENCE_S) as answer,
+        httpx.stream("GET", f"{address}/api/v1/runs/{sweep.id}/events", timeout=PATIENCE_S) as answer,
     ):
         lines = answer.iter_lines()
         assert any(line == "event: trial.step" for line in lines)

@@ -26,15 +26,15 @@ def begun(service: Service, **request: Any) -> str:
 
 
 def said(service: Service, check_id: str) -> str:
-    return "\n".join(line["text"] for line in service.get(f"/checks/{check_id}")["lines"])
+    return "\n".join(line["text"] for line in service.get(f"/runs/{check_id}")["progress"]["lines"])
 
 
 def ended(service: Service, check_id: str) -> dict[str, Any]:
     def is_over() -> bool:
-        return service.get(f"/checks/{check_id}")["state"] not in ("queued", "running")
+        return service.get(f"/runs/{check_id}")["state"] not in ("queued", "running")
 
     until("the check ends", is_over)
-    check: dict[str, Any] = service.get(f"/checks/{check_id}")
+    check: dict[str, Any] = service.get(f"/runs/{check_id}")
     return check
 
 
@@ -45,9 +45,9 @@ def test_a_check_measures_the_links_and_goes_on_where_its_service_is_killed(serv
         with service:
             check = ended(service, check_id)
             assert check["state"] == "complete", said(service, check_id)
-            assert len(check["jobs"]) == 2, "the trial's job was found again"
-            assert {job["phase"] for job in check["jobs"]} == {"ended"}
-            assert check["measured"]["num_steps"] == 3
+            assert len(check["progress"]["jobs"]) == 2, "the trial's job was found again"
+            assert {job["phase"] for job in check["progress"]["jobs"]} == {"ended"}
+            assert check["progress"]["trial"]["num_steps"] == 3
             links = service.get("/clusters/pair/links")
             assert [bool(link["measured"]) for link in links["items"]] == [False, True]  # a node of one rank has none
             assert service.get("/clusters/pair")["inter_node_link"]["source"].startswith("2 nodes")
@@ -58,6 +58,6 @@ def test_a_check_measures_the_links_and_goes_on_where_its_service_is_killed(serv
 def test_a_check_that_is_cancelled_leaves_no_job(service: Service) -> None:
     with service:
         check_id = begun(service)
-        service.post(f"/checks/{check_id}/cancel", {})
+        service.post(f"/runs/{check_id}/cancel", {})
         assert ended(service, check_id)["state"] == "cancelled"
         assert not left_over(f"t-{check_id}")

@@ -62,12 +62,12 @@ def test_a_service_that_is_killed_or_stopped_finds_its_jobs_again_and_starts_non
 def test_a_pause_ends_the_job_of_the_running_trial_whose_next_run_is_another_job(service: Service) -> None:
     with service:
         sweep_id = begun(service, trial=ENDLESS)
-        service.post(f"/sweeps/{sweep_id}/pause", {})
+        service.post(f"/runs/{sweep_id}/pause", {})
         until("the sweep pauses", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "paused")
         (trial,) = service.trials(sweep_id)
         assert (trial["state"], trial["attempts"]) == ("queued", 0)
         assert not left_over(trial["id"])
-        service.post(f"/sweeps/{sweep_id}/resume", {})
+        service.post(f"/runs/{sweep_id}/resume", {})
         until("steps of the next run", lambda: has_steps(service, sweep_id, 0))
         first, second = service.get(f"/trials/{trial['id']}")["jobs"]
         assert (first["phase"], second["phase"]) == ("ended", "running")

@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.core import documents
 from autotuner.core.layout import Layout
-from autotuner.core.upkeep import MfuGate, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, MfuGateOutcome
 from autotuner.report.ci import GateCase, badge_svg, junit_xml, measured_case, predicted_case
 from autotuner.report.gate import baselines_report, gate_report, gates_report
 from autotuner.report.html import Html
@@ -24,7 +24,7 @@ from tests.unit.search.upkeep.builders import SLOWER, baseline, gate, measured, 
 FAILED = measured(MfuGateOutcome.FAILED, detail="slower than main", findings=SLOWER)
 
 
-def held_to(**changes: Any) -> MfuGate:
+def held_to(**changes: Any) -> GateRun:
     """A gate that failed beside a baseline of two sittings."""
     before = baseline(runs=(runs(1000.0), runs(1100.0)), model="tiny", cluster="cpu:2")
     return gate(result=FAILED, baseline=before, finished_at=1060.0, **changes)
@@ -38,12 +38,12 @@ def test_a_gate_has_the_same_figures_on_every_surface() -> None:
     document = documents.write(held_to())
     found = document["result"]["findings"]
     assert (found["against_baseline"]["change"], found["runs"]["rates"]) == (-0.07, [930.0, 930.0])
-    assert (document["baseline"]["tokens_per_s"], document["baseline"]["num_runs"]) == (1050.0, 4)
+    assert (document["request"]["baseline"]["tokens_per_s"], document["request"]["baseline"]["num_runs"]) == (1050.0, 4)
     assert (document["outcome"], document["is_passed"]) == ("failed", False)
 
 
 def test_lists_of_gates_and_baselines_have_the_same_figures_on_every_surface() -> None:
-    held = present(held_to().baseline)
+    held = present(held_to().request.baseline)
     for shown in surfaces(gates_report([held_to()], 1, [held])):
         for figure in ("−7.0 %", "1,050 tokens/s", "4 runs in 2 sittings"):
             assert figure in shown
@@ -52,7 +52,7 @@ def test_lists_of_gates_and_baselines_have_the_same_figures_on_every_surface() -
 
 
 def test_a_gate_says_where_its_runs_came_from_and_that_nothing_ran() -> None:
-    again = gate(result=replace(FAILED, reused_from="ga-0"), sweep_id=None)
+    again = gate(result=replace(FAILED, reused_from="ga-0"), child_id=None)
     assert "Nothing was measured again: ga-0" in markdown(gate_report(again))
     simulated = runs(environment={"simulated": "nothing ran"})
     pretended = replace(FAILED, findings=replace(SLOWER, runs=simulated))

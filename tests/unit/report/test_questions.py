@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from api.openapi import examples
 from autotuner.core import documents
 from autotuner.core.requests import LayersRequest, PhasesRequest, PredictionRequest
 from autotuner.door import Autotuner
@@ -24,8 +24,9 @@ from autotuner.report.report import Report
 from autotuner.report.terminal import render
 from autotuner.search.explain.layers import SweepLayers
 from autotuner.search.planning.layouts import Interval
-from autotuner.search.planning.plan import Candidate, PlanView
-from autotuner.search.planning.request import Goal
+from autotuner.search.planning.plan import Candidate, PlanRun
+from autotuner.search.planning.request import Goal, PlanRequest
+from tests.api.bodies import PLAN
 
 JOB = {"model": "llama-3-8b", "cluster": "h100:8", "workload": {"seq_len": 2048, "global_batch_size": 32}}
 SPACE = {"precision": ["bf16"], "compiled": [False], "recompute": ["none"], "tensor_parallel_degree": [1, 2]}
@@ -74,20 +75,21 @@ def test_layers_say_the_same_on_every_surface() -> None:
 DAY_S = 86_400.0
 
 
-def planned() -> PlanView:
-    return documents.restore(PlanView, examples()["read_plan"]["answer"])
+@cache
+def planned() -> PlanRun:
+    return Autotuner().plan(documents.read(PlanRequest, PLAN))
 
 
 def test_a_plan_says_the_same_on_every_surface() -> None:
     view = planned()
-    assert view.answer is not None
-    run = view.answer.contenders[0].predicted
-    figures = (f"{run.time_s.median / DAY_S:.3g} days", f"{100 * run.mfu:.1f} %", view.answer.contenders[0].cluster)
+    assert view.result is not None
+    run = view.result.contenders[0].predicted
+    figures = (f"{run.time_s.median / DAY_S:.3g} days", f"{100 * run.mfu:.1f} %", view.result.contenders[0].cluster)
     require_same_figures(plan_report(view), view, *figures)
 
 
 def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> Candidate:
-    answer = planned().answer
+    answer = planned().result
     assert answer is not None
     one = answer.contenders[0]
     run = replace(one.predicted, time_s=Interval.of(days * DAY_S, 0.2), cost=Interval.of(dollars, 0.2))
@@ -125,6 +127,6 @@ def test_the_deadline_is_drawn_where_there_is_one() -> None:
 @pytest.mark.parametrize(("shown", "has_picture"), [(1, False), (3, True)])
 def test_one_cluster_alone_is_no_picture(shown: int, has_picture: bool) -> None:
     view = planned()
-    assert view.answer is not None
-    report = plan_report(replace(view, answer=replace(view.answer, contenders=FOUND[:shown])))
+    assert view.result is not None
+    report = plan_report(replace(view, result=replace(view.result, contenders=FOUND[:shown])))
     assert ("front" in {section.id for section in report.sections}) is has_picture

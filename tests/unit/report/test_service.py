@@ -102,14 +102,14 @@ def test_the_audit_log_is_told_to_the_second_and_says_what_was_refused() -> None
         at=AT + 7,
         caller="ada & co",
         token_id="k3",
-        action="cancel_sweep",
-        subject="/api/v1/sweeps/sw-1/cancel",
+        action="cancel_run",
+        subject="/api/v1/runs/sw-1/cancel",
         status=403,
         request_id="r",
         address="10.0.0.3",
     )
     shown = audit_report(Listed(items=(entry, replace(entry, caller="")), total=99, limit=2, offset=2))
-    told(shown, "2025-10-09 08:53:27 UTC", "token k3", "cancel sweep", "/sw-1/cancel", "403", "refused", "99 entries")
+    told(shown, "2025-10-09 08:53:27 UTC", "token k3", "cancel run", "/sw-1/cancel", "403", "refused", "99 entries")
     told(shown, "not known", "10.0.0.3")
     assert "/audit?caller=ada+%26+co" in Html().sections(shown)
 

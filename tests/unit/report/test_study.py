@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.core import documents
-from autotuner.core.run import RunState
-from autotuner.core.study import OptimizerStudy, OptimizerTrial
+from autotuner.core.run import RunState, Stop
+from autotuner.core.study import OptimizerTrial, StudyProgress, StudyRun
 from autotuner.core.trial import TrialState
 from autotuner.report.charts import Plot
 from autotuner.report.study import candidate_line, studies_report, study_report
@@ -18,17 +18,19 @@ from tests.unit.report.surfaces import surfaces
 TRIALS = (reached_trial(0, 2.0, 3.0), reached_trial(1, 8.0, 1.0), study_trial(2, 6.0, 5.9123))
 
 
-def study(*trials: OptimizerTrial, **changes: Any) -> OptimizerStudy:
+def study(*trials: OptimizerTrial, **changes: Any) -> StudyRun:
     """A study that is complete."""
-    value = OptimizerStudy(
+    value = StudyRun(
         id="os-test",
+        subject="",
+        created_by="",
         request=study_request(name="AdamW or LAMB"),
         state=RunState.COMPLETE,
         detail="3 candidates were tried",
         created_at=0.0,
+        due_at=0.0,
         finished_at=60.0,
-        trials=trials or TRIALS,
-        refusals=("lamb: it shards",),
+        progress=StudyProgress(trials=trials or TRIALS, refusals=("lamb: it shards",)),
     )
     return replace(value, **changes)
 
@@ -48,13 +50,17 @@ def test_a_study_has_the_same_figures_on_every_surface() -> None:
         for figure in figures:
             assert figure.lower() in shown.lower()
     document = documents.write(study())
+    tried = document["progress"]["trials"]
     assert (document["name"], document["front"]) == ("AdamW or LAMB", [0, 1])
-    assert document["trials"][0]["reached"]["accelerator_hours"] == present(soonest).accelerator_hours
-    assert (document["trials"][2]["curve"]["num_steps"], document["trials"][2]["curve"]["step_time_s"]) == (2, 1.0)
+    assert tried[0]["reached"]["accelerator_hours"] == present(soonest).accelerator_hours
+    assert (
+        tried[2]["curve"]["num_steps"],
+        tried[2]["curve"]["step_time_s"],
+    ) == (2, 1.0)
 
 
 def test_a_list_names_each_study_with_its_target_and_how_it_ended() -> None:
-    for shown in surfaces(studies_report([study(trials=None)], 1)):
+    for shown in surfaces(studies_report([study(progress=None)], 1)):
         for words in ("AdamW or LAMB", "os-test", "complete", "3 candidates were tried"):
             assert words.lower() in shown.lower()
     assert "autotuner optimizer tune" in surfaces(studies_report([], 0))[0]
@@ -69,7 +75,7 @@ def test_curves_are_pale_but_for_the_candidates_at_the_target_and_one_point_is_n
 
 
 def test_a_study_that_runs_tells_that_it_was_asked_to_end() -> None:
-    running = study(state=RunState.RUNNING, detail="", finished_at=None, cancel_requested=True)
+    running = study(state=RunState.RUNNING, detail="", finished_at=None, wanted=Stop.CANCEL)
     assert "It was asked to end." in surfaces(study_report(running))[0]
 
 

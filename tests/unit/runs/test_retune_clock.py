@@ -18,7 +18,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState, Trigger, Verdict
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
 from autotuner.runs.retune import retune_kind
 from autotuner.runs.retune_clock import RetuneScheduler, software_changes
 from autotuner.runs.retuning import Retuning
@@ -125,7 +125,7 @@ def night() -> Night:
 
 
 def verdict(run: RetuneRun) -> Verdict | None:
-    return run.outcome.verdict if run.outcome else None
+    return run.result.verdict if run.result else None
 
 
 def test_a_retune_runs_by_itself_and_finds_a_machine_that_became_slower(night: Night) -> None:
@@ -137,10 +137,10 @@ def test_a_retune_runs_by_itself_and_finds_a_machine_that_became_slower(night: N
         Verdict.UNCHANGED,
         Verdict.REGRESSION,
     ]
-    assert third.outcome is not None
-    assert third.outcome.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
-    assert third.outcome.since is not None
-    assert NIGHT + DAY <= third.outcome.since < NIGHT + DAY + 600
+    assert third.result is not None
+    assert third.result.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
+    assert third.result.since is not None
+    assert NIGHT + DAY <= third.result.since < NIGHT + DAY + 600
     kept = night.store.retunes.get("nightly")
     assert [NIGHT <= group.at < NIGHT + DAY + 600 for group in kept.baseline] == [True, True]
 
@@ -174,12 +174,12 @@ def test_a_due_time_while_the_run_before_goes_on_is_stored_as_skipped(night: Nig
     night.scheduler().step()
     night.at = NIGHT + DAY
     night.scheduler().step()
-    assert [run.state for run in night.runs()] == [RetuneState.SKIPPED, RetuneState.RUNNING]
+    assert [run.word for run in night.runs()] == ["skipped", "running"]
 
 
 def test_a_service_that_was_away_for_days_runs_once_for_all_of_them(night: Night) -> None:
     run = night.pass_night(NIGHT + 3 * DAY + 7200)
-    assert (run.trigger, run.due_at, run.num_missed, len(night.runs())) == (
+    assert (run.request.trigger, run.request.due_at, run.request.num_missed, len(night.runs())) == (
         Trigger.CAUGHT_UP,
         NIGHT + 3 * DAY,
         3,
@@ -201,7 +201,7 @@ def test_a_loop_that_may_not_start_runs_concludes_them(night: Night) -> None:
 
 # ---------------------------------------------------------------- people
 def test_a_run_out_of_turn_leaves_the_next_due_time_alone_and_there_is_one_at_a_time(night: Night) -> None:
-    assert night.retuning.run_now("nightly").trigger is Trigger.MANUAL
+    assert night.retuning.run_now("nightly").request.trigger is Trigger.MANUAL
     assert night.store.retunes.get("nightly").next_due_at == NIGHT
     with pytest.raises(Conflict, match="is not finished"):
         night.retuning.run_now("nightly")
@@ -220,11 +220,11 @@ def test_a_better_layout_is_found_and_becomes_the_incumbent_once_it_is_adopted()
     night = Night()
     night.add(searches=True, incumbent=cpu_layout(pipeline_parallel_degree=2))
     run = night.pass_night(NIGHT)
-    assert run.outcome is not None
-    assert verdict(run) is Verdict.BETTER_FOUND, run.outcome.detail
+    assert run.result is not None
+    assert verdict(run) is Verdict.BETTER_FOUND, run.result.detail
     adopted = night.retuning.adopt("nightly")
-    assert run.outcome.findings is not None
-    assert adopted.incumbent == run.outcome.findings.challenger
+    assert run.result.findings is not None
+    assert adopted.incumbent == run.result.findings.challenger
     assert len(adopted.baseline) == 1
 
 
@@ -266,13 +266,13 @@ def test_new_software_starts_one_run() -> None:
         scheduler.step()
         night.work()
         scheduler.step()
-    assert [run.trigger for run in night.runs()] == [Trigger.ENVIRONMENT, Trigger.CRON]
+    assert [run.request.trigger for run in night.runs()] == [Trigger.ENVIRONMENT, Trigger.CRON]
 
 
 def test_a_retune_that_does_not_ask_for_it_is_not_run_for_new_software(night: Night) -> None:
     night.pass_night(NIGHT)
     night.software = {"host": "a", "torch": "2.13"}
-    assert night.pass_night(NIGHT + 3600).trigger is Trigger.CRON
+    assert night.pass_night(NIGHT + 3600).request.trigger is Trigger.CRON
 
 
 def test_new_software_cannot_be_waited_for_where_it_is_not_seen() -> None:
@@ -307,14 +307,14 @@ def test_a_run_that_comes_due_when_its_maker_has_nothing_left_could_not_run_and_
     for _ in range(2):
         night.scheduler().step()
     (run,), _ = night.store.retunes.runs("ada's")
-    assert run.outcome is not None
-    assert (run.sweep_id, run.outcome.verdict) == (None, Verdict.COULD_NOT_RUN)
-    assert "quota" in run.outcome.detail
+    assert run.result is not None
+    assert (run.child_id, run.result.verdict) == (None, Verdict.COULD_NOT_RUN)
+    assert "quota" in run.result.detail
     night.store.request_cancel(busy.id, now=NIGHT)
     night.at = NIGHT + DAY
     night.scheduler().step()
     newest = night.store.retunes.runs("ada's")[0][0]
-    assert night.store.get_sweep(newest.sweep_id or "").created_by == "ada"
+    assert night.store.get_sweep(newest.child_id or "").created_by == "ada"
 
 
 def test_a_run_predicts_by_the_links_that_the_clusters_last_check_found_and_keeps_them() -> None:
@@ -323,8 +323,8 @@ def test_a_run_predicts_by_the_links_that_the_clusters_last_check_found_and_keep
     cluster = retune.request.template.job.cluster
     night.store.save_cluster(replace(cluster, link_health=(LATE,)))
     run = night.retuning.run_now(retune.name)
-    assert run.sweep_id is not None
-    assert night.store.get_sweep(run.sweep_id).request.job.cluster.link_health == (LATE,)
+    assert run.child_id is not None
+    assert night.store.get_sweep(run.child_id).request.job.cluster.link_health == (LATE,)
 
 
 # ---------------------------------------------------------------- links
@@ -338,7 +338,7 @@ def test_new_links_start_one_run_that_is_not_held_to_what_the_incumbent_reached_
     night.slowness = 3.0
     for hour in (1, 2, 3):
         night.pass_night(NIGHT + hour * 3600)
-    assert [(run.trigger, verdict(run)) for run in night.runs()] == [
+    assert [(run.request.trigger, verdict(run)) for run in night.runs()] == [
         (Trigger.LINKS, Verdict.UNCHANGED),
         (Trigger.CRON, Verdict.UNCHANGED),
     ]
@@ -355,7 +355,7 @@ def test_a_better_layout_on_new_links_is_adopted_though_the_incumbent_became_slo
     night.relink(replace(cluster, link_health=(LATE,)))
     night.slowness, night.pipeline_pace = 3.0, 0.2
     run = night.pass_night(NIGHT + 3600)
-    assert (run.trigger, verdict(run)) == (Trigger.LINKS, Verdict.BETTER_FOUND)
+    assert (run.request.trigger, verdict(run)) == (Trigger.LINKS, Verdict.BETTER_FOUND)
     incumbent = night.store.retunes.get("nightly").incumbent
     assert incumbent is not None
     assert incumbent.pipeline_parallel_degree == 2
@@ -380,7 +380,7 @@ def test_links_that_differ_by_no_more_than_measurements_do_start_no_run() -> Non
     night.add(on_new_links=True)
     night.pass_night(NIGHT)
     night.relink(replace(cluster, link_health=(replace(LATE, delay_s=0.0603, source="a day later"),)))
-    assert night.pass_night(NIGHT + 3600).trigger is Trigger.CRON
+    assert night.pass_night(NIGHT + 3600).request.trigger is Trigger.CRON
 
 
 def test_new_links_cannot_be_waited_for_where_no_cluster_is_stored() -> None:

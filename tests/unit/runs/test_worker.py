@@ -14,7 +14,7 @@ from sqlalchemy import update
 from autotuner.core.announcement import AnnouncementKind, DeliveryProgress
 from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.core.run import Finish, NewRun, Run, RunState
-from autotuner.core.upkeep import MfuGate, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, MfuGateOutcome
 from autotuner.runs.gate import gate_kind
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.lease import Hold
@@ -235,8 +235,8 @@ def gate_worker(store: Store, clock: ManualClock, owner: str = "b") -> Worker:
     return Worker(store.runs, {kind.name: kind}, clock, owner=owner, lease_s=10.0, shutdown=threading.Event())
 
 
-def outcome_of(store: Store, gate: MfuGate) -> MfuGateOutcome | None:
-    result = store.mfu_gates.get(gate.id).result
+def outcome_of(store: Store, gate: GateRun) -> MfuGateOutcome | None:
+    result = store.runs.get(GateRun, gate.id).result
     return None if result is None else result.outcome
 
 
@@ -245,7 +245,7 @@ def test_a_gate_waits_for_its_sweep_and_says_what_that_means() -> None:
     gate = asked_gate(store)
     gates = gate_worker(store, ManualClock(130.0))
     assert not gates.run_once()
-    end_sweep(store, gate.sweep_id)
+    end_sweep(store, gate.child_id)
     assert gates.run_once()
     assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN  # nothing was measured
     assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
@@ -254,7 +254,7 @@ def test_a_gate_waits_for_its_sweep_and_says_what_that_means() -> None:
 def test_a_gate_whose_worker_was_killed_is_decided_by_another() -> None:
     store = memory_store()
     gate = asked_gate(store)
-    end_sweep(store, gate.sweep_id)
+    end_sweep(store, gate.child_id)
     claimed(store, "gate", owner="killed")
     clock = ManualClock(130.0)
     gates = gate_worker(store, clock)
@@ -271,7 +271,7 @@ def test_a_gate_whose_sweep_cannot_be_read_could_not_run() -> None:
     gate = asked_gate(store)
     with writing(store._engine) as connection:
         newer = '{"schema_version":1,"later":1}'
-        connection.execute(update(runs).where(runs.c.id == gate.sweep_id).values(request=newer))
+        connection.execute(update(runs).where(runs.c.id == gate.child_id).values(request=newer))
     store.runs.cancel("gate", gate.id, "", now=20.0)
     assert gate_worker(store, ManualClock(130.0)).run_once()
     assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN

@@ -26,7 +26,7 @@ def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, job
     axes = '{"recompute": ["selective", "full"], "precision": ["bf16"], "tensor_parallel_degree": [1]}'
     search = [*job, "--space", axes, "--trials", "3"]
     found = cli.run_json(*search, "--set-baseline")
-    assert (found["outcome"], found["request"]["layout"]) == ("no_baseline", None)
+    assert (found["outcome"], found["request"]["gate"]["layout"]) == ("no_baseline", None)
     assert found["result"]["findings"]["measured"]["recompute"] == "selective"
 
 

@@ -116,7 +116,7 @@ def concluded(outcome: RetuneOutcome) -> None:
     """A run that ended so."""
     app = build(Settings(num_workers=0))
     run = app.retuning.run_now("nightly")
-    conclude_retune(app.store, run, outcome, now=run.started_at + 60)
+    conclude_retune(app.store, run, outcome, now=run.request.started_at + 60)
     app.store.retunes.set_incumbent("nightly", INCUMBENT, (runs(),))
     app.close()
 
@@ -140,7 +140,7 @@ def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLin
     assert lost in text
     assert lost in cli.run("retune", "show", "nightly")
     found = cli.run_json("retune", "history", "nightly")
-    assert [run["trigger"] for run in found["runs"]["items"]] == ["manual"]
+    assert [run["request"]["trigger"] for run in found["runs"]["items"]] == ["manual"]
     assert len(found["trend"]["items"]) == 1
 
 

@@ -11,12 +11,16 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import (
     Baseline,
-    MfuGate,
+    GateRun,
+    GateRunRequest,
     MfuGateOutcome,
     MfuGateRequest,
     MfuGateResult,
     Retune,
     RetuneRequest,
+    RetuneRun,
+    RetuneRunRequest,
+    Trigger,
 )
 from tests.builders import cpu_layout, sweep_request
 
@@ -91,17 +95,35 @@ def gate_request(**changes: Any) -> MfuGateRequest:
     return replace(MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main"), **changes)
 
 
-def gate(**changes: Any) -> MfuGate:
-    """One that runs; changes are of the gate, or of its request."""
+def gate(**changes: Any) -> GateRun:
+    """One that runs; changes are of the gate, of what was asked, or of the request of its caller."""
     asked = {name: changes.pop(name) for name in ("layout", "sets_baseline", "software", "test") if name in changes}
-    value = MfuGate(
+    held = changes.pop("baseline", baseline())
+    value = GateRun(
         id="ga-1",
-        request=gate_request(**asked),
-        key="a-key",
-        content="a-content",
-        baseline=baseline(),
+        state=RunState.QUEUED,
+        subject="main",
+        created_by="",
         created_at=1000.0,
-        sweep_id="sw-1",
+        due_at=1000.0,
+        request=GateRunRequest(gate=gate_request(**asked), key="a-key", content="a-content", baseline=held),
+        child_id="sw-1",
+    )
+    return replace(value, **changes)
+
+
+def retune_run(**changes: Any) -> RetuneRun:
+    """A run of that night; changes are of the run, or of its request."""
+    asked = {name: changes.pop(name) for name in ("due_at", "is_skipped") if name in changes}
+    request = replace(RetuneRunRequest(due_at=NIGHT, trigger=Trigger.CRON, started_at=NIGHT), **asked)
+    value = RetuneRun(
+        id="rr-1",
+        state=RunState.COMPLETE,
+        subject="nightly",
+        created_by="",
+        created_at=NIGHT,
+        due_at=0.0,
+        request=request,
     )
     return replace(value, **changes)
 

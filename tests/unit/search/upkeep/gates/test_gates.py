@@ -12,7 +12,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
-from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
+from autotuner.core.upkeep import GateRun, MfuGateOutcome, MfuGateResult
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, new_baseline, reused_result
@@ -35,9 +35,9 @@ from tests.unit.search.upkeep.builders import (
 
 # ---------------------------------------------------------------- measured
 def result(
-    found: ChallengeFindings, state: RunState = RunState.COMPLETE, *, of: MfuGate | None = None, dies: Any = None
+    found: ChallengeFindings, state: RunState = RunState.COMPLETE, *, of: GateRun | None = None, dies: Any = None
 ) -> MfuGateResult:
-    return gate_result(of or gate(), ended(state), found, [] if dies is None else [died(dies)])
+    return gate_result((of or gate()).request, ended(state), found, [] if dies is None else [died(dies)])
 
 
 def died(kind: FailureKind) -> Trial:
@@ -85,7 +85,7 @@ def test_what_was_decided_stands_however_the_sweep_ended(state: RunState) -> Non
 )
 def test_a_sweep_that_ended_undecided_says_why(state: RunState, outcome: MfuGateOutcome) -> None:
     undecided = findings(against_baseline=comparison(Decision.UNDECIDED))
-    found = gate_result(gate(), ended(state, "somebody said so"), undecided, [])
+    found = gate_result(gate().request, ended(state, "somebody said so"), undecided, [])
     assert found.outcome is outcome
     assert "somebody said so" in found.detail
 
@@ -156,12 +156,12 @@ def test_runs_of_an_earlier_gate_are_judged_beside_the_baseline_of_now_if_they_d
     steady = runs(rates=(1000.0, 1001.0, 999.0, 1000.5, 1000.2))
     held = gate(baseline=baseline(runs=(steady,)))
     slow = findings(runs=runs(rates=(800.0, 801.0, 799.0, 800.5, 800.2)))
-    found = present(reused_result(held, gate(id="ga-0", result=measured(findings=slow))))
+    found = present(reused_result(held.request, gate(id="ga-0", result=measured(findings=slow))))
     assert (found.outcome, found.reused_from) == (MfuGateOutcome.FAILED, "ga-0")
     assert "by the runs of ga-0" in found.detail
     few = gate(id="ga-0", result=measured(findings=findings(runs=runs(rates=(990.0,)))))
-    assert reused_result(gate(), few) is None
-    assert reused_result(gate(), gate(result=measured(findings=None))) is None
+    assert reused_result(gate().request, few) is None
+    assert reused_result(gate().request, gate(result=measured(findings=None))) is None
 
 
 # ---------------------------------------------------------------- predicted

@@ -17,7 +17,7 @@ from autotuner.core.measuring import LINKS
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
+from autotuner.core.upkeep import Retune, RetuneOutcome, Trigger, Verdict
 from autotuner.runs.retune_clock import links_changed
 from autotuner.search.upkeep.cron import Cron, DueRun, due_run
 from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend, why_better
@@ -32,6 +32,7 @@ from tests.unit.search.upkeep.builders import (
     ended,
     findings,
     retune,
+    retune_run,
     runs,
 )
 
@@ -239,10 +240,7 @@ def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None
     alone = replace(ended().request, challenge=Challenge())
     first = outcome(findings(against_baseline=None), replace(ended(), request=alone))
     assert (first.verdict, first.word) == (Verdict.UNCHANGED, "baseline_set")
-    run = RetuneRun(
-        id="rr-1", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RetuneState.FINISHED, started_at=NIGHT
-    )
-    assert told(run, first, at=NIGHT).title == "nightly: the baseline is set"
+    assert told(retune_run(), first, at=NIGHT).title == "nightly: the baseline is set"
     assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in first.detail
 
 
@@ -330,15 +328,11 @@ def test_the_first_incumbent_is_the_best_that_was_found_and_an_adopted_one_stays
 
 
 # ---------------------------------------------------------------- What a retune's runs show over time
-RUN = RetuneRun(
-    id="rr-2", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RetuneState.FINISHED, started_at=NIGHT
-)
-SLOW = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.REGRESSION, detail="", findings=SLOWER))
-FIRST = replace(
-    RUN,
-    id="rr-1",
+RUN = retune_run(id="rr-2")
+SLOW = replace(RUN, result=RetuneOutcome(verdict=Verdict.REGRESSION, detail="", findings=SLOWER))
+FIRST = retune_run(
     due_at=NIGHT - 86400,
-    outcome=RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(against_baseline=None)),
+    result=RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(against_baseline=None)),
 )
 
 
@@ -350,7 +344,7 @@ def test_a_run_is_drawn_by_its_measurements_below_the_band_that_it_left() -> Non
     assert point.tokens_per_s < (point.band_low or 0.0)
     scattered = replace(runs(), rates=(990.0, 1000.0, 1004.0))
     outcome = RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(runs=scattered))
-    (point,) = trend([replace(RUN, outcome=outcome)])
+    (point,) = trend([replace(RUN, result=outcome)])
     assert (point.lowest, point.highest, point.num_measurements) == (990.0, 1004.0, 3)
 
 
@@ -359,5 +353,5 @@ def test_runs_come_from_the_oldest_on_without_a_band_at_first_and_only_if_they_m
         ("rr-1", True),
         ("rr-2", False),
     ]
-    died = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="it died"))
-    assert trend([replace(RUN, state=RetuneState.SKIPPED), died]) == ()
+    died = replace(RUN, result=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="it died"))
+    assert trend([retune_run(is_skipped=True), died]) == ()

@@ -1,0 +1,175 @@
+"""Runs: sweeps, gates, runs of retunes, studies, checks and plans, all read, stopped and followed in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api.dependencies import AppOf, CallerOf, LiveEventsOf, PageOf, RunId
+from api.openapi import problems
+from autotuner.core.cluster_check import CheckRun
+from autotuner.core.documents import MAX_INTEGER, Document
+from autotuner.core.listed import Listed
+from autotuner.core.run import Run, RunState, Stop
+from autotuner.core.study import StudyRun
+from autotuner.core.sweep import SweepRun
+from autotuner.core.upkeep import GateRun, RetuneRun
+from autotuner.core.value import value
+from autotuner.search.planning.plan import PlanRun
+from autotuner.service.build import App
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+
+AnyRun: TypeAlias = SweepRun | GateRun | RetuneRun | StudyRun | CheckRun | PlanRun
+"""A run of a kind that is listed."""
+
+
+@value
+class RunList(Listed[AnyRun]):
+    """Runs of some kinds, newest first."""
+
+    items: tuple[AnyRun, ...]
+
+
+R = TypeVar("R", bound=Run)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[!-~]{1,200}$",
+        description="Any text that names this request; sent again, it returns the run of the first time.",
+        examples=["ci-run-4711"],
+    ),
+]
+
+_Kind = Annotated[
+    Literal["sweep", "gate", "retune", "study", "check", "plan"] | None,
+    Query(description="Only runs of this kind."),
+]
+_Subject = Annotated[
+    str | None,
+    Query(max_length=128, description="Only runs of this cluster (checks), retune (its runs) or baseline (gates)."),
+]
+_Parent = Annotated[str | None, Query(max_length=64, description="Only runs that were queued for this run.")]
+_State = Annotated[RunState | None, Query(description="Only runs in this state.")]
+_WaitS = Annotated[float, Query(ge=0, le=50, description="How long the answer may wait for a plan.")]
+
+
+def new_run(kind: type[R], request: Request, response: Response, started: tuple[Run, bool]) -> R:
+    """Return a run that was just asked for as answers have it, with its address and whether it is new in the answer."""
+    run, is_new = started
+    assert isinstance(run, kind)
+    response.status_code = 201 if is_new else 200
+    response.headers["Location"] = request.url_for("read_run", run_id=run.id).path
+    return _shown(run)
+
+
+def _shown(run: R) -> R:
+    """Return a run without its lease: which process works on it is nothing for callers."""
+    return replace(run, lease=None)
+
+
+@router.get("", responses=problems(422))
+def list_runs(
+    app: AppOf,
+    page: PageOf,
+    kind: _Kind = None,
+    subject: _Subject = None,
+    parent: _Parent = None,
+    state: _State = None,
+) -> Document[RunList]:
+    """List runs, newest first: of all kinds, or of one.
+
+    A plan stands there without its `result`, and an optimizer study without its `progress`, which is its trials.
+    """
+    states = () if state is None else (state,)
+    runs, total = app.store.runs.list(kind, subject=subject, parent_id=parent, states=states, page=page)
+    shown = (replace(run, result=None) if isinstance(run, PlanRun) else run for run in runs)
+    items = cast("tuple[AnyRun, ...]", tuple(map(_shown, shown)))
+    return RunList(items=items, total=total, limit=page.limit, offset=page.offset)
+
+
+@router.get("/{run_id}", responses=problems(400, 404, 422))
+def read_run(app: AppOf, run_id: RunId, wait_s: _WaitS = 0.0) -> Document[AnyRun]:
+    """Read a run: where it stands, what was asked, how far it is, and its result once it has ended.
+
+    `child_id` is the sweep that measures for a gate or for a run of a retune. An optimizer study has its trials with
+    their loss curves, which are stored about every second. A plan may be waited for, for `wait_s` seconds.
+    """
+    return _read(app, run_id, wait_s)
+
+
+def _read(app: App, run_id: str, wait_s: float = 0.0) -> AnyRun:
+    return cast("AnyRun", _shown(app.read(run_id, wait_s)))
+
+
+@router.post("/{run_id}/cancel", responses=problems(404, 409, 422))
+def cancel_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
+    """Ask for the end of a run.
+
+    One that nobody works on is cancelled at once, another as soon as its trial or its job is stopped; a finished one
+    stays as it is. With a gate or a run of a retune its sweep is cancelled, unless it was decided already. A plan is
+    everybody's who asks the same question, and cancelled by admins alone.
+    """
+    app.stop(run_id, caller=caller)
+    return _read(app, run_id)
+
+
+@router.post("/{run_id}/pause", responses=problems(404, 409, 422))
+def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
+    """Have nobody work on a sweep until it is resumed.
+
+    A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
+    sweep stays as it is; a finished one, one that a retune or an MFU gate started, and a run of another kind: 409.
+    """
+    app.stop(run_id, Stop.PAUSE, caller=caller)
+    return _read(app, run_id)
+
+
+@router.post("/{run_id}/resume", responses=problems(404, 409, 422))
+def resume_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
+    """Have a paused sweep go on; the time that it was paused counts for no budget.
+
+    One that is queued or runs stays as it is; a finished one: 409.
+    """
+    app.resume(run_id, caller=caller)
+    return _read(app, run_id)
+
+
+# ---------------------------------------------------------------- what happens to a run, live
+_STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
+
+_LastEventId = Annotated[
+    int, Header(alias="Last-Event-ID", ge=0, le=MAX_INTEGER, description="Resume behind this event.", examples=[17])
+]
+_Wait = Annotated[bool, Query(description="False: end behind the last event there is.")]
+
+
+async def _open_stream(request: Request, live: LiveEventsOf, run_id: RunId, caller: CallerOf) -> AsyncIterator[None]:
+    await live.require(run_id)
+    with request.app.state.streams.opened(caller):
+        yield
+
+
+_OpenStream = Annotated[None, Depends(_open_stream)]
+"""Held until the stream ends."""
+
+
+@router.get("/{run_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)})
+async def stream_events(
+    live: LiveEventsOf, run_id: RunId, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
+) -> AsyncIterator[ServerSentEvent]:
+    """Stream a run's events from its first, or from behind `Last-Event-ID`, until it is finished.
+
+    Events tell of sweeps; the stream of another run only ends with it. Kinds: `sweep.created`, `sweep.started`,
+    `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`, `sweep.finished`, `trial.started`, `trial.step`,
+    `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`, `trial.job`, `trial.finished`, `trial.gated`,
+    `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a `sweep.finished`. A
+    comment every 15 s keeps idle connections open.
+    """
+    async for told in live.read(run_id, after=last_event_id, wait=wait):
+        yield told.message
