@@ -324,8 +324,8 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
     if len(ranked) > 1:
         beside = side_by_side(rivals)
         yield "side by side", [beside.heading, *beside.said, *([abbreviate(beside)] if is_whole else [])]
-    if ranked and ranked[0].measurement:
-        best = ranked[0].measurement
+    if ranked and ranked[0].ran_measurement:
+        best = ranked[0].ran_measurement
         divided = [] if best.breakdown is None else abbreviate(phases(best.breakdown))
         yield "best", [certainty(best), facts(best), divided]
         parts = trial_parts(ranked[0], request)
