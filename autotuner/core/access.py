@@ -269,7 +269,7 @@ class AuditEntry:
     action: str
     """Operation of the REST API, such as ``cancel_run``; the method, of what was refused before."""
     subject: str
-    """What it was done to: a path below the service, such as ``/api/v1/sweeps/sw-k3v7q2mxn5/cancel``."""
+    """What it was done to: a path below the service, such as ``/api/v1/runs/sw-k3v7q2mxn5/cancel``."""
     status: int
     """HTTP status of the answer."""
     request_id: str

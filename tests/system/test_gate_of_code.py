@@ -78,5 +78,5 @@ def test_a_loop_that_is_truly_slower_fails_and_one_that_is_not_passes(service: S
     code, said = gate(service, checkout, "slower", 0.12)
     assert code == 8, said
     gates = service.get("/runs?kind=gate")["items"]
-    outcomes = [(gate["request"]["software"], gate["result"]["outcome"]) for gate in gates]
+    outcomes = [(gate["request"]["gate"]["software"], gate["result"]["outcome"]) for gate in gates]
     assert outcomes == [("slower", "failed"), ("same", "passed"), ("first", "no_baseline")]

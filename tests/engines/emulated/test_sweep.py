@@ -84,7 +84,7 @@ def test_a_job_that_nobody_follows_is_ended_by_the_next_service_when_its_sweep_i
         service.kill()
         assert left_over(trial["id"])
         with service:
-            service.post(f"/sweeps/{sweep_id}/{act}", {})
+            service.post(f"/runs/{sweep_id}/{act}", {})
             until(f"the sweep is {state}", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == state)
             assert not left_over(trial["id"])
             (job,) = service.get(f"/trials/{trial['id']}")["jobs"]
