@@ -204,7 +204,9 @@ def _troubles(troubles: Sequence[Trouble], now: float) -> Table:
         Column("", is_number=False),
         Column("", is_number=False, is_action=True),
     )
-    return Table(columns=columns, rows=[tuple(_trouble(one, now)) for one in troubles], name="Needs attention")
+    return Table(
+        columns=columns, rows=[tuple(_trouble(one, now)) for one in troubles], name="What needs attention, table"
+    )
 
 
 def _trouble(one: Trouble, now: float) -> Iterator[Cells]:

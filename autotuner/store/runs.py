@@ -43,7 +43,7 @@ from autotuner.store.options import Page
 from autotuner.store.tables import read_document, runs
 
 _children = runs.alias("children")
-_CHILD = select(_children.c.id).where(_children.c.parent_id == runs.c.id).scalar_subquery().label("child_id")
+_CHILD = select(func.min(_children.c.id)).where(_children.c.parent_id == runs.c.id).scalar_subquery().label("child_id")
 
 _RUNS: AnySelect = select(*runs.columns, _CHILD).select_from(runs)
 

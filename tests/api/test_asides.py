@@ -129,6 +129,6 @@ def test_a_computation_counts_against_the_share_of_who_asked_for_it_a_plan_s_pie
             assert ada.post("/predictions", json=EIGHT | {"layout": LAYOUT}).status_code == 200
             assert set(recorded.callers) == {"ada"}
             recorded.callers.clear()
-            assert computed(bob, bob.post("/plans", json=PLAN).json()["id"])["answer"]
+            assert computed(bob, bob.post("/plans", json=PLAN).json()["id"])["result"]
             assert set(recorded.callers) == {"bob"}
     app.close()

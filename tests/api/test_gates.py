@@ -106,7 +106,7 @@ def test_a_baseline_is_forgotten_so_that_the_next_begins_anew(client: httpx.Clie
     path = f"/baselines/main/{baseline['key']}"
     assert client.delete(path).json() == baseline
     assert client.delete(path).status_code == 404
-    assert ask(client)["baseline"] is None
+    assert ask(client)["request"]["baseline"] is None
 
 
 def test_a_cancel_that_comes_after_the_last_run_changes_nothing(client: httpx.Client, store: Store) -> None:

@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused_where_it_stands_and_starts_nothing(client: ht
         assert answer.status_code == status, case
         assert told.items() <= answer.json().items(), case
         assert says in answer.text, case
-    for stored in ("/sweeps", "/retunes", "/gates", "/webhooks"):
+    for stored in ("/sweeps", "/retunes", "/runs", "/webhooks"):
         assert client.get(stored).json()["items"] == []
 
 

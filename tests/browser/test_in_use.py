@@ -213,7 +213,7 @@ def test_pages_say_who_asked_for_a_sweep(page: Page, driver: StoreDriver) -> Non
     caller = Caller(name="ada", scope=Scope.RUN)
     sweep, _ = driver.store.create_sweep(sweep_request(), now=NOW, caller=caller)
     page.goto("/")
-    expect(page.locator("tbody tr")).to_contain_text("ada")
+    expect(page.get_by_role("row").filter(has_text="ada")).to_be_visible()
     page.goto(f"/sweeps/{sweep.id}")
     expect(page.locator("main")).to_contain_text("by ada")
 
@@ -248,7 +248,12 @@ def test_figures_that_were_not_measured_are_never_called_so(page: Page, driver: 
     retune(driver, template=simulated)
     finished_run(driver, Verdict.UNCHANGED, 1000.0, "the incumbent reached 1 ktoken/s")
     gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "within 2 % of main", sweep=simulated)
-    tried_as = ("tried on cpu:2 (2 of these)", "stimated from a trial on 2 of 8 ranks", "18.8± 2.3", "tried as tp2 mb1")
+    tried_as = (
+        "tried on cpu:2 (2 of these)",
+        "stimated from a trial on 2 of 8 ranks",
+        "18.8 ± 2.3",
+        "tried as tp2 mb1",
+    )
     for path, says in {
         f"/sweeps/{sweep.id}": ("simulated, queue flaky", "nothing ran", "simulated, 95 % interval"),
         f"/trials/{sweep.id}-0000": ("nothing ran",),

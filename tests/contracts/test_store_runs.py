@@ -11,6 +11,7 @@ from sqlalchemy import update
 from autotuner.core.announcement import DeliveryProgress
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, Unreadable
 from autotuner.core.run import Finish, NewRun, Problem, Run, RunState, Stop, Wish
+from autotuner.search.planning.plan import PlanProgress
 from autotuner.store.engine import writing
 from autotuner.store.options import Page
 from autotuner.store.sql import Store
@@ -220,7 +221,7 @@ def test_a_run_that_another_release_wrote_fails_and_holds_up_no_other(store: Sto
 def test_old_plans_are_removed(store: Store) -> None:
     request = request_of(accelerators=("h100",), sizes=(16,))
     for run_id, at in (("old", 1.0), ("young", 50.0)):
-        store.runs.add(NewRun(id=run_id, kind="plan", request=request), now=at)
+        store.runs.add(NewRun(id=run_id, kind="plan", request=request, progress=PlanProgress()), now=at)
     assert [store.retention.prune_plans(before=50.0) for _ in range(2)] == [1, 0]
     assert [run.id for run in store.runs.list("plan")[0]] == ["young"]
 

@@ -85,7 +85,7 @@ def test_trainers_are_listed_with_what_a_sweep_may_search_with_each_which_names_
     assert item["options"] == ["micro_batch_size"]
     job = ("--model", "llama-3-8b", "--cluster", "cpu:1", "--global-batch", "4", "--seq-len", "64")
     created = trainers.run_json("sweep", *job, "--trainer", "loop", "--no-wait")
-    assert created["trainer"] == "loop"
+    assert created["request"]["trainer"]["name"] == "loop"
     trainers.run("sweep", *job, "--trainer", "lop", "--no-wait", code=3)
     assert "did you mean 'loop'?" in trainers.error
     (trainers.directory / "trainers.toml").write_text("[loop]")
