@@ -44,7 +44,7 @@ def agree(context: TaskContext) -> int:
 
 def fail(context: TaskContext) -> int:
     """A rank that is left alone says so where it waits."""
-    rank = joined(context, timeout_s=1.0).rank()
+    rank = joined(context, timeout_s=60.0).rank()
     nodes = Nodes(num_nodes=2, ranks_per_node=1)
     ring = communicator_of(
         [[0, 1]],
