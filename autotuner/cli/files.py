@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, TextIO
 
+from autotuner.core.codec import parse_object
 from autotuner.core.errors import InvalidInput
 
 MAX_CHARACTERS = 2_000_000
@@ -37,14 +37,7 @@ def read_open(file: TextIO, path: str, field: str) -> str:
 
 def read_object(path: str, field: str) -> dict[str, Any]:
     """Return the JSON object of a file; errors as of ``read_text``."""
-    text = read_text(path, field)
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(field, text[:60], f"must be JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise InvalidInput(field, text[:60], "must be a JSON object")
-    return document
+    return parse_object(read_text(path, field), field)
 
 
 def write_text(path: Path, text: str, option: str) -> None:

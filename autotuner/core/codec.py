@@ -65,6 +65,32 @@ def dumps(value: Any) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, **to_plain(value)}, allow_nan=False, separators=(",", ":"))
 
 
+def parse_json(text: str, field: str, form: str = "JSON", example: str | None = None) -> Any:
+    """Return what JSON says that somebody wrote.
+
+    Args:
+        text: The JSON.
+        field: Of the request, for the error.
+        form: Forms that the text may have, for the error: ``a CSV table or JSON``.
+        example: A legal text, for the error.
+
+    Raises:
+        InvalidInput: It is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(field, text[:60], f"must be {form} ({error})", example) from error
+
+
+def parse_object(text: str, field: str) -> dict[str, Any]:
+    """Return the JSON object that somebody wrote; errors as of ``parse_json``, and for any other JSON."""
+    document = parse_json(text, field)
+    if not isinstance(document, dict):
+        raise InvalidInput(field, text[:60], "must be a JSON object")
+    return document
+
+
 def loads(cls: type[T], text: str) -> T:
     """Return the value that ``dumps`` wrote.
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from autotuner.core import documents
 from autotuner.core.choices import Precision
-from autotuner.core.codec import without_defaults
+from autotuner.core.codec import parse_json, without_defaults
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import JobPhase
@@ -114,7 +114,7 @@ def read_lengths(text: str) -> LengthDistribution:
         InvalidInput: A part says no length, with that part; or there is none.
     """
     if text.lstrip().startswith("{"):
-        document = _parsed(text, "lengths", "a histogram", _LENGTHS_EXAMPLE)
+        document = parse_json(text, "lengths", "a histogram or JSON", _LENGTHS_EXAMPLE)
         return documents.read(LengthDistribution, document, "lengths")
     weights: dict[int, float] = {}
     for line in text.splitlines():
@@ -262,7 +262,7 @@ def _measured_rows(text: str, field: str) -> list[dict[str, Any]]:
 
 
 def _measured_objects(text: str, field: str) -> list[dict[str, Any]]:
-    rows = _parsed(text, field, "a CSV table")
+    rows = parse_json(text, field, "a CSV table or JSON")
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         raise InvalidInput(field, text[:60], "must be a JSON list of objects")
     return rows
@@ -295,7 +295,7 @@ def _measured_layout(row: Mapping[str, Any], path: str) -> dict[str, Any]:
     text = _measured_text(row, "layout", path)
     if not text.lstrip().startswith("{"):
         return parse_words(text)
-    document = _parsed(text, f"{path}.layout", "words")
+    document = parse_json(text, f"{path}.layout", "words or JSON")
     documents.read(Layout, document, f"{path}.layout")
     return cast("dict[str, Any]", document)
 
@@ -318,19 +318,7 @@ def _measured_text(row: Mapping[str, Any], name: str, path: str) -> str:
 # ---------------------------------------------------------------- shared
 def _read_objects(cls: type[T], text: str, field: str, rule: str, example: str | None = None) -> Iterator[T]:
     """Read a JSON list of objects, each of which must follow the rule."""
-    for number, document in enumerate(_parsed(text, field, "lines")):
+    for number, document in enumerate(parse_json(text, field, "lines or JSON")):
         if not isinstance(document, Mapping):
             raise InvalidInput(field, document, rule, example)
         yield documents.read(cls, document, f"{field}.{number}")
-
-
-def _parsed(text: str, field: str, form: str, example: str | None = None) -> Any:
-    """Return what JSON says.
-
-    Raises:
-        InvalidInput: It is no JSON; the rule names the other form that a text may have.
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(field, text[:60], f"must be {form} or JSON ({error})", example) from error

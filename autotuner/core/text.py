@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 from autotuner.core.amounts import listed, read_count, read_number
 from autotuner.core.choices import Choice
 from autotuner.core.cluster import Cluster
-from autotuner.core.codec import to_plain, without_defaults
+from autotuner.core.codec import parse_json, to_plain, without_defaults
 from autotuner.core.documents import GivenFields, InWords, Name
 from autotuner.core.errors import InvalidDocument, InvalidInput
 from autotuner.core.fault_trace import FaultTrace
@@ -402,7 +402,7 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
         value = _LINES[item](text)
         return [without_defaults(each) for each in value] if isinstance(value, tuple) else to_plain(value)
     if text[:1] == "{" or (one.is_object and not one.has_words):
-        return _json(text, field, "words or JSON" if one.has_words else "JSON")
+        return parse_json(text, field, "words or JSON" if one.has_words else "JSON")
     if item is bool:
         return _yes(field, text)
     if item is int or item is float:
@@ -413,10 +413,10 @@ def _one(one: Input, text: str, field: str, read_file: ReadFile | None) -> Any:
 def described(text: str, field: str, read_file: ReadFile | None) -> Any:
     """Return the name of a model or of a cluster, or what describes it, under the name of its file if it has none."""
     if text[:1] == "{":
-        return _json(text, field, "a name or JSON")
+        return parse_json(text, field, "a name or JSON")
     if read_file is None or not _is_file(text):
         return text
-    document, path = _json(read_file(text, field), field, "JSON"), Path(text)
+    document, path = parse_json(read_file(text, field), field), Path(text)
     if not isinstance(document, dict):
         raise InvalidInput(field, text[:60], "must be a JSON object")
     if "model_type" not in document:
@@ -427,13 +427,6 @@ def described(text: str, field: str, read_file: ReadFile | None) -> Any:
 
 def _is_file(text: str) -> bool:
     return text.endswith(".json") or isfile(text)  # which a text of any length may be asked
-
-
-def _json(text: str, field: str, form: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(field, text[:60], f"must be {form} ({error})") from error
 
 
 def _number(field: str, text: str, kind: type[Any], others: str) -> Any:

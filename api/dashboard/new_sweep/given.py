@@ -11,7 +11,7 @@ from api.dashboard.new_sweep.inputs import AXES, CHOSEN, INPUTS, SUITS, Input, a
 from api.dashboard.views.address import DEFAULT
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.cluster import LOCAL, Cluster
-from autotuner.core.codec import to_plain, without_defaults
+from autotuner.core.codec import parse_object, to_plain, without_defaults
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.fault_trace import FaultTrace, at_worst
 from autotuner.core.layout import Layout
@@ -306,13 +306,7 @@ def _fault_trace(given: Given) -> Any:
 def _document(text: str, field: str) -> Any:
     if not text:
         raise InvalidInput(field, "nothing", "is required: paste a description in JSON")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(field, text[:60], f"must be JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise InvalidInput(field, text[:60], "must be a JSON object")
-    return document
+    return parse_object(text, field)
 
 
 def _put(body: dict[str, Any], path: str, value: Any) -> None:
