@@ -35,7 +35,7 @@ _Degree = Annotated[int | None, Query(ge=1, le=MAX_INTEGER)]
 
 
 def _state(name: str) -> Any:
-    """What the service keeps under that name."""
+    """Return the dependency that gives a route what the service keeps under that name."""
 
     async def kept(request: Request) -> Any:
         return getattr(request.app.state, name)

@@ -73,7 +73,7 @@ class _Tail:
 
     @property
     def may_be_over(self) -> bool:
-        """Whether the newest event says that a sweep is finished, which may have been opened again since.
+        """Return whether the newest event says that a sweep is finished, which may have been opened again since.
 
         Of other runs there are no events.
         """

@@ -35,7 +35,7 @@ from autotuner.service.networks import Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How many requests somebody may send."""
+    """A bound on the requests that somebody may send."""
 
     key: str
     """Tells them apart from others."""
@@ -180,7 +180,7 @@ MAX_FIELD_NAME = 200
 
 
 def check_shape(body: bytes) -> None:
-    """Nothing where the document keeps the bounds, or cannot be read as JSON, which who reads it says better.
+    """Return if the document keeps the bounds, or cannot be read as JSON, which who reads it says better.
 
     Raises:
         InvalidInput: Naming the first place that breaks one.
@@ -197,7 +197,7 @@ def check_shape(body: bytes) -> None:
 
 
 def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
-    """What a value holds; of a value that holds nothing, nothing."""
+    """Yield what a list or an object holds, each with its field."""
     match value:
         case list() | dict() if len(value) > MAX_MEMBERS:
             raise InvalidInput(field, value, f"must have {MAX_MEMBERS} members or fewer, not {len(value)}", MAX_MEMBERS)

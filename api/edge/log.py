@@ -1,4 +1,4 @@
-"""What is said of every request: headers to its browser, a line in the log, an entry in the audit log."""
+"""The layer that tells of every request: headers to its browser, a line in the log, an entry in the audit log."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _started(request: Request, response: Response, app: App, started: tuple[Run,
     run, is_new = started
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=run.id).path
-    return app.standing(run.id)
+    return app.standing(app.store.get_sweep(run.id))
 
 
 @sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -84,7 +84,7 @@ def list_sweeps(app: AppOf, where: SweepFilterOf, order: SweepOrderOf, page: Pag
 @sweeps_router.get("/{sweep_id}", responses=problems(404, 422))
 def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepStanding]:
     """Read a sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
-    return app.standing(sweep.id)
+    return app.standing(sweep)
 
 
 @sweeps_router.get("/{sweep_id}/trials", responses=problems(404, 422))
@@ -121,7 +121,7 @@ def change_budget(
     422. One that tried every layout, died, or was started by a retune or an MFU gate: 409.
     """
     app.change(sweep_id, body.budget, caller=caller)
-    return app.standing(sweep_id)
+    return app.standing(app.store.get_sweep(sweep_id))
 
 
 @control_router.post(
@@ -153,4 +153,4 @@ def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[Swe
     was measured, it is ranked. A finished sweep is opened again to do that alone. While one waits or runs, asking again
     changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or an MFU gate started: 409.
     """
-    return app.standing(app.rerun(trial_id, caller=caller))
+    return app.standing(app.store.get_sweep(app.rerun(trial_id, caller=caller)))

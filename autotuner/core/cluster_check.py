@@ -98,7 +98,7 @@ class CheckRun(Run):
 
     @property
     def lines(self) -> tuple[CheckLine, ...]:
-        """What happened, in order; the last line of a finished check says how it ended."""
+        """Return what happened, in order; the last line of a finished check says how it ended."""
         said = self.progress if self.finished_at is None else self.progress.said(self.detail, self.finished_at)
         return said.lines
 

@@ -44,9 +44,7 @@ GivenLayout: TypeAlias = Annotated[
 ]
 _TARIFF = 'france, or {"energy_price_per_kwh": 0.2}'
 GivenAxes: TypeAlias = Annotated[dict[str, Any], GivenFields(SearchSpace), AsJson('{"recompute": ["none", "full"]}')]
-GivenTariff: TypeAlias = Annotated[
-    dict[str, Any], GivenFields(Tariff), AsJson('france, or {"energy_price_per_kwh": 0.2}')
-]
+GivenTariff: TypeAlias = Annotated[dict[str, Any], GivenFields(Tariff), AsJson(_TARIFF)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

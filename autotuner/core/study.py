@@ -271,7 +271,7 @@ def _part(cluster: Cluster, world_size: int) -> Cluster:
 
 @value
 class StudyProgress:
-    """How far a study is."""
+    """The progress of a study: its trials by now."""
 
     trials: tuple[OptimizerTrial, ...]
     """By number."""

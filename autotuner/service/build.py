@@ -159,20 +159,20 @@ class App(Autotuner):
         """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
         return self.recollection.informed(sweep)
 
-    def standing(self, sweep_id: str) -> SweepStanding:
-        """A sweep with its request, its best trial and what is known of it now.
+    def standing(self, sweep: Sweep) -> SweepStanding:
+        """Return a sweep with its request, its best trial and what is known of it now.
 
         Raises:
-            NotFound: No sweep has that id.
+            NotFound: It is not stored any more.
         """
-        sweep = self.informed(self.store.get_sweep(sweep_id))
-        best, _ = self.store.ranking(sweep_id, page=Page(limit=1))
+        sweep = self.informed(sweep)
+        best, _ = self.store.ranking(sweep.id, page=Page(limit=1))
         return extended(
             SweepStanding,
-            self.store.overview(sweep_id, now=self.clock.now()),
+            self.store.overview(sweep.id, now=self.clock.now()),
             request=sweep.request,
             best=best[0].brief if best else None,
-            findings=findings(sweep.request, self.store.all_trials(sweep_id)) if sweep.request.challenge else None,
+            findings=findings(sweep.request, self.store.all_trials(sweep.id)) if sweep.request.challenge else None,
             interventions=sweep.interventions,
         )
 

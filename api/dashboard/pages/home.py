@@ -39,7 +39,7 @@ _State = Annotated[RunState | Literal[""], Query()]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the list is asked for: the same words in an address, in a form, and to the store."""
+    """A question to the list of sweeps: the same words in an address, in a form, and to the store."""
 
     where: SweepFilter
     order: SweepOrder = NEWEST_FIRST

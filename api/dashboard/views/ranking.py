@@ -1,4 +1,4 @@
-"""What the address of a sweep's page asks of its ranking."""
+"""Addresses of a sweep's page, read as questions to its ranking."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ from autotuner.search.results.sensitivity import Choices, Grid, SweepChoices, gr
 from autotuner.search.results.sweep_answer import Answer, answer
 from autotuner.search.results.trial_table import TableRow
 from autotuner.search.sweep_tables import SweepTrials
-from autotuner.search.sweeps.challenge import findings
 from autotuner.search.text.caveats import caveats_of_job
 from autotuner.service.build import App
 
@@ -125,14 +124,14 @@ class SweepLook:
             with_predicted: What is predicted of the space is shown, too, which may have to be worked out first; else
                 it is shown where it is known.
         """
-        standing = self.app.standing(self.sweep.id)
+        standing = self.app.standing(self.sweep)
         return {
             **self.of_ranking(),
             **self.of_pictures(with_predicted=with_predicted),
             **self.of_pairs(),
             **self.of_front(),
             **self._of_answer(),
-            **self._of_trials(),
+            **self._of_trials(standing.findings),
             "sweep": standing,
             "caveats": _caveats(caveats_of_job(standing.request.job)),
             "source": source(self.sweep.request),
@@ -162,16 +161,15 @@ class SweepLook:
     def _kind(self) -> Kind:
         return "estimated" if self.sweep.request.trial_cluster else source(self.sweep.request)
 
-    def _of_trials(self) -> Mapping[str, Any]:
+    def _of_trials(self, found: ChallengeFindings | None) -> Mapping[str, Any]:
         started = [trial for trial in self._trials if trial.state in (TrialState.RUNNING, TrialState.WAITING)]
         started = [self.app.store.get_trial(trial.id) for trial in started]  # those that are kept have no steps
         queued = [trial for trial in self._trials if trial.state is TrialState.QUEUED]
         request, ran = self.sweep.request, source(self.sweep.request)
-        found = ChallengeFindings() if request.challenge is None else findings(request, self._trials)
         return {
             "under_way": under_way([*started, *queued], ran, self.app.clock.now()),
             "ended": ended(self._failures, self._trials, self.sweep.id),
-            "compared": compared(request, found, self._trials, ran),
+            "compared": compared(request, found or ChallengeFindings(), self._trials, ran),
             "again": run_again(self._trials, ran),
         }
 
@@ -198,7 +196,7 @@ class SweepLook:
 
     @property
     def _is_untried(self) -> bool:
-        """Whether the ranking shows what is predicted: it was asked for, or nothing has a rank yet."""
+        """Return whether the ranking shows what is predicted: it was asked for, or nothing has a rank yet."""
         asked = self.address.get("rows")
         return asked == "untried" or (not asked and not self._ranked)
 
