@@ -130,7 +130,7 @@ def test_a_job_that_slurm_or_its_operator_ends_is_interrupted_and_does_not_start
     slurm.run("scontrol", "update", "nodename=n2", "state=resume", check=False)  # it may have come back by itself
     assert_interrupted(outcome, job, reason)
     if what == "preempted":
-        assert len(slurm.jobs("RUNNING")) == 1, "the job that preempted it runs"
+        until("the job that preempted it runs", lambda: len(slurm.jobs("RUNNING")) == 1)
     else:
         until("Slurm has no job left", lambda: slurm.jobs("PENDING,RUNNING,COMPLETING") == [])
 
