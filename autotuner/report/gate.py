@@ -7,6 +7,7 @@ from statistics import fmean
 
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Comparison, RunGroup
+from autotuner.core.field_change import difference
 from autotuner.core.job import Job
 from autotuner.core.upkeep import Baseline, GateRun
 from autotuner.report.report import (
@@ -33,8 +34,7 @@ from autotuner.report.report import (
     measured,
     predicted,
 )
-from autotuner.report.words import counted, environment_change, num_in_all, sentence
-from autotuner.search.text.sentences import change_in_words
+from autotuner.report.words import changes_in_words, counted, environment_change, num_in_all, sentence
 from autotuner.search.upkeep.gate_prediction import PredictedGate
 
 _NONE = (
@@ -312,7 +312,7 @@ def _predicted_layouts(gate: PredictedGate) -> Iterator[Figure]:
     yield Figure("layout", gate.candidate)
     if gate.reference is not None:
         yield Figure("baseline's layout", gate.reference)
-        yield Figure("what changes", change_in_words(gate.reference, gate.candidate) or "nothing")
+        yield Figure("what changes", changes_in_words(difference(gate.reference, gate.candidate)) or "nothing")
 
 
 def _predicted_figures(gate: PredictedGate, job: Job) -> Iterator[Figure]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -11,6 +11,8 @@ from zoneinfo import ZoneInfo
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.field_change import FieldChange
+from autotuner.core.layout import OPTIONS
 from autotuner.core.link import LinkHealth
 from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.model import ModelSize
@@ -25,7 +27,7 @@ from autotuner.core.units import (
 from autotuner.report.charts import Unit
 from autotuner.report.report import Cells, Column, Quantity, Strong
 from autotuner.report.scale import Scale
-from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words
+from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words, value_in_words
 
 if TYPE_CHECKING:
     from autotuner.core.comparison import EnvironmentChange
@@ -218,6 +220,25 @@ def cluster_in_words(cluster: Cluster | str) -> str:
 def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:
     """Return the job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
     return f"{model_in_words(size)} on {cluster}, {global_batch} sequences of {seq_len}"
+
+
+# ------------------------------------------------------------------ layouts
+_DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
+
+
+def changes_in_words(changes: Sequence[FieldChange]) -> str:
+    """Return the options that change, each with both values: ``tensor 4 → 2, replicate 8 → 16``.
+
+    Where the same replicas are only sharded otherwise, the sharding alone is said.
+    """
+    said = list(changes)
+    if any(one.field == "shard_level" for one in said):
+        degrees = [one for one in said if one.field in _DATA_DEGREES]
+        if math.prod(int(one.before) for one in degrees) == math.prod(int(one.after) for one in degrees):
+            said = [one for one in said if one not in degrees]
+    return ", ".join(
+        f"{OPTIONS[one.field].label} {value_in_words(one.before)} → {value_in_words(one.after)}" for one in said
+    )
 
 
 # ------------------------------------------------------------------ links

@@ -1,0 +1,30 @@
+"""FieldChange: one option that two layouts choose differently."""
+
+from __future__ import annotations
+
+from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
+from autotuner.core.value import value
+
+_IN_ORDER = (*RANK_DEGREES, *(name for name in OPTIONS if name not in RANK_DEGREES))
+
+
+@value
+class FieldChange:
+    """An option with its value in one layout and in another."""
+
+    field: str
+    """The field of ``Layout``."""
+    before: bool | int | str
+    """As JSON holds it: a choice by its label."""
+    after: bool | int | str
+    """The same of the other layout."""
+
+
+def difference(before: Layout, after: Layout) -> tuple[FieldChange, ...]:
+    """Return the options that two layouts choose differently, the degrees first."""
+    pairs = ((name, getattr(before, name), getattr(after, name)) for name in _IN_ORDER)
+    return tuple(
+        FieldChange(field=name, before=OPTIONS[name].to_plain(one), after=OPTIONS[name].to_plain(other))
+        for name, one, other in pairs
+        if one != other
+    )
