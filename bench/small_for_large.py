@@ -1,7 +1,7 @@
-"""Whether small trials teach about large clusters: replays published tables that have one family at several sizes.
+"""Whether proxy trials teach about large clusters: replays published tables that have one family at several sizes.
 
 ``python -m bench.small_for_large`` predicts every large run by constants that saw nothing of its source, once as it is
-and once after small trials were shown: runs of smaller sheets of the same source, accelerator and software. It prints
+and once after proxy trials were shown: runs of smaller sheets of the same source, accelerator and software. It prints
 how far the full-size step times are off without and with them, how many lie in their intervals, and how right verdicts
 on memory are. ``--model`` leaves out the sheets of one model at a time, so that others tell of the cluster; ``--quick``
 takes the constants of the catalog, which saw everything. ``--learn`` prints what the runs say of the correlations of
@@ -25,7 +25,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.search.sampler.full_size import FullSize, SmallTrial, times_in_intervals
+from autotuner.search.sampler.full_size import FullSize, ProxyTrial, times_in_intervals
 from autotuner.search.sampler.model import Estimate, TaskSimilarity, Transfer
 from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
 from autotuner.search.sampler.transfer import StandIn, StandIns
@@ -66,10 +66,10 @@ class _Run:
     def num_ranks(self) -> int:
         return self.sheet.job.cluster.world_size
 
-    def trial(self, stands_for: Layout) -> SmallTrial:
-        """The run as a small trial."""
+    def trial(self, stands_for: Layout) -> ProxyTrial:
+        """The run as a proxy trial."""
         ran = not np.isnan(self.step_time_s)
-        return SmallTrial(
+        return ProxyTrial(
             stands_for=stands_for,
             stand_in=StandIn(job=self.sheet.job, layout=self.layout),
             step_time_s=self.step_time_s if ran else None,
@@ -79,21 +79,21 @@ class _Run:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
-    """Large runs of one job, and the small trials that are shown beforehand."""
+    """Large runs of one job, and the proxy trials that are shown beforehand."""
 
     source: str
     """Where they were published."""
     times_larger: float
-    """Ranks over those of the largest small trial."""
+    """Ranks over those of the largest proxy trial."""
     job: Job
     layouts: Sequence[Layout]
     measured_s: Floats
     """NaN where a run ran out of memory."""
-    trials: Sequence[SmallTrial]
+    trials: Sequence[ProxyTrial]
 
     @cached_property
     def before(self) -> list[FullSizeEstimate]:
-        """Without small trials."""
+        """Without proxy trials."""
         return _belief(self.job).estimates(self.layouts, [])
 
     @cached_property
@@ -103,7 +103,7 @@ class Case:
 
     @cached_property
     def scaled_s(self) -> Floats:
-        """The rule of thumb: as much slower than predicted as the first small trial was."""
+        """The rule of thumb: as much slower than predicted as the first proxy trial was."""
         first = self.trials[0]
         slower = (first.step_time_s or np.nan) / predict_one(
             first.stand_in.layout, first.stand_in.job
@@ -192,7 +192,7 @@ def _grown(run: _Run, num_ranks: int) -> Layout:
 # ---------------------------------------------------------------- figures
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What large runs show of their estimates, first without small trials, then with."""
+    """What large runs show of their estimates, first without proxy trials, then with."""
 
     num_runs: int
     median: tuple[float, float]
@@ -275,7 +275,7 @@ def _of_ratio(case: Case) -> str:
 # ---------------------------------------------------------------- memory
 def _memory_lines(sheets: Sequence[Sheet]) -> Iterator[str]:
     """Verdicts on large runs of the table that says which ran out of memory."""
-    yield "| small trials shown | out of memory, let through | measured, refused |"
+    yield "| proxy trials shown | out of memory, let through | measured, refused |"
     yield "| --- | --- | --- |"
     for num_shown in (1, 4, 16):
         cases = list(taught(sheets, num_shown, out_of_memory=True))
@@ -384,7 +384,7 @@ def _of_unknown_software(sheet: Sheet) -> Sheet:
 def lines(sheets: Sequence[Sheet]) -> Iterator[str]:
     """What small runs teach of large ones, in words and tables."""
     pairs = list(twins(sheets))
-    yield from ("## One small trial of the same layout", "", *_table(pairs, _source, with_rule=True))
+    yield from ("## One proxy trial of the same layout", "", *_table(pairs, _source, with_rule=True))
     yield from ("", *_table(pairs, _of_ratio, with_rule=True))
     for num_shown in NUM_SHOWN:
         family = list(taught(sheets, num_shown))

@@ -4,10 +4,10 @@
 each the trial on 2 cores that stands for it, one after the other, so that both meet the same machine; it goes on where
 an earlier call stopped and keeps what it measures in ``bench/data/small_for_large_4_on_2.json``. Every rank has a core
 of its own in both, which is what makes the small one the same hardware. Without ``--seconds`` it prints what the kept
-runs say: how far the full-size step time is off by prediction alone, and by what each layout's own small trial, all
-small trials, or those of the other layouts alone tell; and how often the truth lies in the 80 % interval.
+runs say: how far the full-size step time is off by prediction alone, and by what each layout's own proxy trial, all
+proxy trials, or those of the other layouts alone tell; and how often the truth lies in the 80 % interval.
 
-What disturbs a run only adds to it, so that each layout and each small trial counts as its fastest run.
+What disturbs a run only adds to it, so that each layout and each proxy trial counts as its fastest run.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.search.sampler.full_size import FullSize, SmallTrial
-from autotuner.search.sampler.proxies import SmallTrials, small_trials
+from autotuner.search.sampler.full_size import FullSize, ProxyTrial
+from autotuner.search.sampler.proxies import ProxyTrials, proxy_trials
 from autotuner.search.sampler.transfer import StandIn
 from autotuner.search.space.legal import legal_layouts
 from bench.patient import Patient
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure for a while, and print what the kept runs say."""
     parser = argparse.ArgumentParser(prog="python -m bench.small_for_large_cpu", description="2 cores stand for 4.")
     parser.add_argument("--seconds", type=float, default=0.0, help="when no further pair of runs starts")
-    parser.add_argument("--layouts", type=int, default=24, help="different layouts, each with a small trial of its own")
+    parser.add_argument("--layouts", type=int, default=24, help="different layouts, each with a proxy trial of its own")
     parser.add_argument(
         "--first",
         action="store_true",
@@ -89,8 +89,8 @@ def _small_cluster() -> Cluster:
     return load_cluster("cpu:1x2")
 
 
-def _trials(job: Job) -> SmallTrials:
-    return small_trials(job, legal_layouts(job, default_trial_space(job), _TRIED), _small_cluster(), _TRIED)
+def _trials(job: Job) -> ProxyTrials:
+    return proxy_trials(job, legal_layouts(job, default_trial_space(job), _TRIED), _small_cluster(), _TRIED)
 
 
 # ---------------------------------------------------------------- measuring
@@ -114,7 +114,7 @@ def _measure(end_s: float, num_layouts: int, *, goes_first: bool) -> None:
                 document |= _kept(layout, whole, few, document["runs"], goes_first=goes_first)
 
 
-def _one_for_each_trial(trials: SmallTrials) -> Iterator[Layout]:
+def _one_for_each_trial(trials: ProxyTrials) -> Iterator[Layout]:
     """Layouts in a shuffled order, of those that share a trial one."""
     rows = np.unique(trials.which, return_index=True)[1].tolist()
     random.Random(0).shuffle(rows)  # an order, no secret
@@ -156,13 +156,13 @@ def _kept(
 # ---------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A layout that was measured, and the small trial that stands for it."""
+    """A layout that was measured, and the proxy trial that stands for it."""
 
     layout: Layout
     whole_s: float
     """Its step time."""
     few_s: float
-    """That of the small trial."""
+    """That of the proxy trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class Figures:
 
 
 def kept_pairs() -> list[Pair]:
-    """The fastest of each layout's undisturbed runs, and of its small trial's."""
+    """The fastest of each layout's undisturbed runs, and of its proxy trial's."""
     runs = [run for run in json.loads(_KEPT.read_text())["runs"] if run["first"] or run["foreign"] <= _UNDISTURBED]
     return [
         Pair(
@@ -210,12 +210,12 @@ def kept_pairs() -> list[Pair]:
 
 
 def figures(pairs: Sequence[Pair]) -> Figures:
-    """What predictions and small trials say of the pairs' layouts."""
+    """What predictions and proxy trials say of the pairs' layouts."""
     job = _job()
     trials, full_size = _trials(job), FullSize(job)
-    told = [_small_trial(pair, trials, job) for pair in pairs]
+    told = [_proxy_trial(pair, trials, job) for pair in pairs]
 
-    def estimated(shown: Callable[[int], Sequence[SmallTrial]]) -> Told:
+    def estimated(shown: Callable[[int], Sequence[ProxyTrial]]) -> Told:
         found = [full_size.estimates([pair.layout], shown(i))[0] for i, pair in enumerate(pairs)]
         return Told(
             told_s=[one.step_time_s for one in found],
@@ -228,20 +228,20 @@ def figures(pairs: Sequence[Pair]) -> Figures:
         num_layouts=len(pairs),
         told={
             "prediction alone": estimated(lambda i: []),
-            "small trial's time times predicted growth": Told(
+            "proxy trial's time times predicted growth": Told(
                 told_s=[pair.few_s * times for pair, times in zip(pairs, growth, strict=True)],
                 true_s=[pair.whole_s for pair in pairs],
             ),
-            "own small trial": estimated(lambda i: [told[i]]),
-            "small trials of the others": estimated(lambda i: told[:i] + told[i + 1 :]),
-            "all small trials": estimated(lambda i: told),
+            "own proxy trial": estimated(lambda i: [told[i]]),
+            "proxy trials of the others": estimated(lambda i: told[:i] + told[i + 1 :]),
+            "all proxy trials": estimated(lambda i: told),
         },
     )
 
 
-def _small_trial(pair: Pair, trials: SmallTrials, job: Job) -> SmallTrial:
+def _proxy_trial(pair: Pair, trials: ProxyTrials, job: Job) -> ProxyTrial:
     scaled = trials.trial_of(pair.layout)
-    return SmallTrial(
+    return ProxyTrial(
         stands_for=pair.layout,
         stand_in=StandIn(job=scaled.job(job, _small_cluster()), layout=scaled.layout),
         step_time_s=pair.few_s,
@@ -250,8 +250,8 @@ def _small_trial(pair: Pair, trials: SmallTrials, job: Job) -> SmallTrial:
     )
 
 
-def _growth(pair: Pair, trials: SmallTrials, job: Job) -> float:
-    """How many times as long the layout's step is predicted to take as its small trial's."""
+def _growth(pair: Pair, trials: ProxyTrials, job: Job) -> float:
+    """How many times as long the layout's step is predicted to take as its proxy trial's."""
     scaled = trials.trial_of(pair.layout)
     few = predict_one(scaled.layout, scaled.job(job, _small_cluster()))
     return predict_one(pair.layout, job).step_time.total_s / few.step_time.total_s

@@ -326,7 +326,7 @@ def queued_trial(sweep_id: str = "sw-test", **changes: Any) -> Trial:
     return replace(fresh, **changes)
 
 
-def small_trial(**changes: Any) -> ScaledTrial:
+def proxy_trial(**changes: Any) -> ScaledTrial:
     """Two ranks that stand for four of two tensor ranks each."""
     value = ScaledTrial(
         layout=cpu_layout(tensor_parallel_degree=2),
@@ -344,7 +344,7 @@ def estimate(step_time_s: float = 0.625, mfu: float = 0.1875) -> TrialEstimate:
         relative_error=0.125,
         peak_bytes=12e6,
         fit_probability=0.875,
-        num_small_trials=1,
+        num_proxy_trials=1,
         measured_parts=("matrix_s", "tensor_communication_s"),
         modelled_parts=("data_communication_s", "bubble_s", "optimizer_s"),
         measured_share=0.75,

@@ -167,7 +167,7 @@ _95_OF_80 = 1.9600 / 1.2816
 
 @value
 class FullSizeEstimate:
-    """Step time and peak of a layout at full size, as small trials correct the model's prediction."""
+    """Step time and peak of a layout at full size, as proxy trials correct the model's prediction."""
 
     step_time_s: Positive
     """Expected seconds of a step: the median of what is believed."""
@@ -178,10 +178,10 @@ class FullSizeEstimate:
     """Expected peak of the fullest rank, what no allocator sees counted as in ``Memory``."""
     fit_probability: Share
     """How likely the peak is to be within the accelerator's memory, 0..1."""
-    num_small_trials: CountFromZero
-    """Small trials that told something of the step time."""
+    num_proxy_trials: CountFromZero
+    """Proxy trials that told something of the step time."""
     measured_parts: tuple[str, ...] = ()
-    """Parts of ``StepTime`` that a small trial of this very layout ran just as they are here."""
+    """Parts of ``StepTime`` that a proxy trial of this very layout ran just as they are here."""
     modelled_parts: tuple[str, ...] = ()
     """The other parts that the step has: the model's word, corrected by what all trials teach."""
     measured_share: Share = 0.0

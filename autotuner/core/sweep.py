@@ -183,7 +183,7 @@ class SweepRequest:
         return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
 
     def job_of(self, scaled: ScaledTrial | None) -> Job:
-        """What a trial runs, as a job: its own, or that of the small trial that stands for its layout."""
+        """What a trial runs, as a job: its own, or that of the proxy trial that stands for its layout."""
         return self.job if scaled is None or self.trial_cluster is None else scaled.job(self.job, self.trial_cluster)
 
     @property
@@ -200,7 +200,7 @@ def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> N
     """Return if trials on one cluster can stand for layouts of the other.
 
     Raises:
-        InvalidInput: It has no fewer ranks, or other accelerators; or layouts are to be compared, and what small trials
+        InvalidInput: It has no fewer ranks, or other accelerators; or layouts are to be compared, and what proxy trials
             say of two of them at full size is off by what the model is off, however often they run.
     """
     if few.accelerator.name != many.accelerator.name:
@@ -211,7 +211,7 @@ def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> N
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
     if challenge is not None:
         rule = (
-            "must be left out where an incumbent or a baseline is compared: small trials tell estimates, and running "
+            "must be left out where an incumbent or a baseline is compared: proxy trials tell estimates, and running "
             f"them again makes these no surer; take {few.name} for the cluster itself to compare layouts there"
         )
         raise InvalidInput("trial_cluster", few.name, rule)

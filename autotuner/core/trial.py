@@ -291,12 +291,12 @@ class Trial:
 
     @property
     def ran(self) -> Layout:
-        """The layout that runs as the trial: its own, or that of the small trial that stands for it."""
+        """The layout that runs as the trial: its own, or that of the proxy trial that stands for it."""
         return self.layout if self.scaled is None else self.scaled.layout
 
     @property
     def ran_measurement(self) -> Measurement | None:
-        """What was measured of the layout that ran, its own or that of the small trial that stands for it."""
+        """What was measured of the layout that ran, its own or that of the proxy trial that stands for it."""
         return self.measurement if self.scaled is None else self.scaled.measurement
 
     def with_measurement(self, found: Measurement) -> Self:
@@ -387,7 +387,7 @@ class PastTrial:
     """A trial that ran, or ran out of memory, as evidence about the jobs that come after it."""
 
     job: Job
-    """What ran: of a small trial its own model, workload and cluster, not those of the job that it stood for; its
+    """What ran: of a proxy trial its own model, workload and cluster, not those of the job that it stood for; its
     accelerator's memory is what a rank might use, the trial's own budget if that was less."""
     layout: Layout
     """What ran."""

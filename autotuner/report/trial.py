@@ -225,7 +225,7 @@ def _verdict(parts: TrialParts, explanation: Explanation) -> str:
 def _sources(result: TrialResult) -> Iterator[Cell]:
     trial, prediction = result.trial, result.trial.prediction
     if trial.estimate is not None:
-        num_trials = trial.estimate.full_size.num_small_trials
+        num_trials = trial.estimate.full_size.num_proxy_trials
         yield (
             f"{trial.estimate.said.capitalize()}, and corrected by all {num_trials} proxy trials of the sweep; never "
             "measured at this size, ± its 80 % interval."

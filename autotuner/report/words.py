@@ -74,7 +74,7 @@ def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
     if given.unit == "share":
         if is_wide(relative) if by_ends is None else by_ends:
             return number, f"{100 * low:.0f} to {percent(high)}"
-        return number, f"± {100 * (value - low if given.source == 'measured' else value * relative):.1f}"
+        return number, f"± {100 * max(value - low, high - value):.1f}"
     if is_wide(relative):
         return number, f"{_number(low, given)} to {_number(high, given)}"
     return number, f"± {percent(relative)}"
@@ -88,7 +88,7 @@ def _scaled_interval(
         return f"{scale(low)} to {scale(high)}"
     if given.unit != "share":
         return f"± {percent(relative)}"
-    return f"± {scale(value * relative if given.source == 'predicted' else high - value)}"
+    return f"± {scale(max(value - low, high - value))}"
 
 
 def _number(value: float, of: Quantity) -> str:

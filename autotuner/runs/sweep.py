@@ -349,7 +349,7 @@ class SweepMachine:
     @property
     @locked
     def lacks_estimates(self) -> bool:
-        """Whether a small trial was measured and nothing was stored of what that tells at full size."""
+        """Whether a proxy trial was measured and nothing was stored of what that tells at full size."""
         return any(trial.ran_measurement and trial.reached is None for trial in self._trials.values())
 
     @locked

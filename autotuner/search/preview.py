@@ -29,7 +29,7 @@ from autotuner.search.text.caveats import caveats
 
 if TYPE_CHECKING:
     from autotuner.core.sweep import SweepRequest
-    from autotuner.search.sampler.proxies import SmallTrials
+    from autotuner.search.sampler.proxies import ProxyTrials
 
 _DAY_S = 86_400.0
 
@@ -100,12 +100,12 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
             raise InvalidInput("trial_cluster", request.small_cluster.name, rule)
 
 
-def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> SmallTrials:
+def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> ProxyTrials:
     """Return the trials on a smaller cluster that stand for layouts of the sweep's job."""
-    from autotuner.search.sampler.proxies import small_trials  # noqa: PLC0415  # predictions need none of it
+    from autotuner.search.sampler.proxies import proxy_trials  # noqa: PLC0415  # predictions need none of it
 
     is_whole = request.trainer is not None
-    return small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
+    return proxy_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
 
 
 # ---------------------------------------------------------------- answers

@@ -52,7 +52,7 @@ class SweepPreview:
     predicted: PredictionTable
     """How many layouts a trial can run and how many of these are predicted to fit, the best by prediction, and what
     would help where none fits."""
-    small_trials: StoodFor | None
+    proxy_trials: StoodFor | None
     """Where trials run on a smaller cluster."""
     refusal: Violation | None = None
     """Why this service would not start it as it is; null where it would."""
@@ -77,17 +77,17 @@ def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
         found = Advice(shortfall=Shortfall(nearest=table.nearest, missing_bytes=lacks, remedies=(), larger=None))
     else:
         found = advice(job, space, table, rules)
-    small_trials = None
+    proxy_trials = None
     if request.small_cluster is not None:
         trials = trials_on(request, request.small_cluster, concatenate(list(legal_chunks(request.job, space, rules))))
         refused = tuple(NotStoodFor(why=why, num_layouts=count) for why, count in trials.refused)
-        small_trials = StoodFor(num_layouts=len(trials), refused=refused)
+        proxy_trials = StoodFor(num_layouts=len(trials), refused=refused)
     best = PredictedBest(table=table, advice=found, current=None, caveats=table.caveats)
     return SweepPreview(
         space=space,
         sieved=sieved(job, space, rules),
         predicted=PredictionTable.answering(request.trial_job, best),
-        small_trials=small_trials,
+        proxy_trials=proxy_trials,
     )
 
 

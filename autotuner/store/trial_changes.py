@@ -70,7 +70,7 @@ def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
     """Return the trial with the estimate of its layout; ``Conflict`` unless a proxy trial of it was measured."""
     if trial.ran_measurement is None or trial.scaled is None:
         raise Conflict(
-            f"trial {trial.id} is {trial.state.value}; estimates are made of small trials that were measured"
+            f"trial {trial.id} is {trial.state.value}; estimates are made of proxy trials that were measured"
         )
     return replace(trial, estimate=estimate)
 

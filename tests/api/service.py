@@ -27,7 +27,7 @@ from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store, memory_store
 from bench.fake_launcher import FakeLauncher
-from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
+from tests.builders import cpu_layout, estimate, measurement, prediction, proxy_trial, step_report, sweep_request
 from tests.contracts.acts import claim_sweep, finish_sweep, lease_of
 
 NOW = 1_760_000_000.0
@@ -190,7 +190,7 @@ class StoreDriver:
             number=number,
             layout=layout,
             prediction=prediction(),
-            scaled=small_trial(),
+            scaled=proxy_trial(),
         )
         self.end(
             self.store.start_trial(trial.id, lease=self.lease(trial.id), now=NOW),

@@ -232,7 +232,7 @@ def test_the_memory_budget_of_trials_is_what_layouts_have_to_fit_in(client: http
 
 
 def test_trials_on_a_smaller_cluster_are_counted_with_what_they_cannot_stand_for(client: httpx.Client) -> None:
-    small = preview(client, cluster="h100:16", trial_cluster="h100:8")["small_trials"]
+    small = preview(client, cluster="h100:16", trial_cluster="h100:8")["proxy_trials"]
     assert small["num_layouts"] > 0
     assert all(one["num_layouts"] > 0 and one["why"] for one in small["refused"])
 

@@ -22,7 +22,7 @@ from tests.builders import (
     failure,
     measurement,
     profile,
-    small_trial,
+    proxy_trial,
     sweep_request,
     tiny_job,
 )
@@ -200,13 +200,13 @@ def test_a_sweep_for_a_large_cluster_says_where_it_is_tried(client: httpx.Client
     assert (created["best_mfu"], created["best_source"]) == (None, "estimated")
 
 
-def test_a_small_trial_is_never_shown_as_a_measurement_of_its_layout(client: httpx.Client, driver: StoreDriver) -> None:
+def test_a_proxy_trial_is_never_shown_as_a_measurement_of_its_layout(client: httpx.Client, driver: StoreDriver) -> None:
     sweep = driver.sweep(sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2)))
     trial = driver.estimated(sweep, 0)
     read = client.get(f"/trials/{trial.id}").json()
     assert read["measurement"] is None
     assert read["scaled"]["measurement"]["mfu"] == 0.9
-    assert (read["scaled"]["label"], read["scaled"]["num_ranks"]) == (str(small_trial().layout), 2)
+    assert (read["scaled"]["label"], read["scaled"]["num_ranks"]) == (str(proxy_trial().layout), 2)
     found = read["estimate"]
     assert (found["num_trial_ranks"], found["num_ranks"]) == (2, 8)
     assert (found["mfu"], found["full_size"]["measured_share"]) == (0.1875, 0.75)

@@ -11,7 +11,7 @@ from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import RankedTime, Trial, TrialState
 from autotuner.store.sql import Store
-from tests.builders import cpu_cluster, cpu_layout, estimate, failure, measurement, small_trial, tiny_job
+from tests.builders import cpu_cluster, cpu_layout, estimate, failure, measurement, proxy_trial, tiny_job
 from tests.contracts.acts import OTHER, OWNER, claim, create, end, lease_of, measure, start
 
 LAYOUT = cpu_layout(tensor_parallel_degree=2, data_parallel_replicate_degree=4)
@@ -24,7 +24,7 @@ def held_for_eight(store: Store) -> Sweep:
 
 
 def started(store: Store, sweep: Sweep, number: int = 0) -> Trial:
-    return start(store, sweep, number, layout=LAYOUT, scaled=small_trial())
+    return start(store, sweep, number, layout=LAYOUT, scaled=proxy_trial())
 
 
 def measured(store: Store, sweep: Sweep, number: int = 0) -> Trial:
@@ -37,11 +37,11 @@ def estimates(store: Store, sweep: Sweep, told: dict[str, TrialEstimate], *, own
 
 def test_a_trial_keeps_what_runs_in_the_place_of_its_layout(store: Store) -> None:
     trial = started(store, held_for_eight(store))
-    assert store.get_trial(trial.id).scaled == small_trial()
-    assert store.get_trial(trial.id).ran == small_trial().layout
+    assert store.get_trial(trial.id).scaled == proxy_trial()
+    assert store.get_trial(trial.id).ran == proxy_trial().layout
 
 
-def test_a_small_trial_has_no_rank_before_anything_is_estimated_of_it(store: Store) -> None:
+def test_a_proxy_trial_has_no_rank_before_anything_is_estimated_of_it(store: Store) -> None:
     sweep = held_for_eight(store)
     trial = measured(store, sweep)
     assert (trial.state, trial.is_ranked) == (TrialState.COMPLETE, False)
@@ -92,7 +92,7 @@ def test_accelerator_hours_count_the_ranks_that_ran(store: Store) -> None:
     assert store.overview(sweep.id, now=30.0).progress.accelerator_hours == pytest.approx(2 * 1.0 / 3600)
 
 
-def test_only_small_trials_that_were_measured_are_estimated(store: Store) -> None:
+def test_only_proxy_trials_that_were_measured_are_estimated(store: Store) -> None:
     sweep = held_for_eight(store)
     running, died = started(store, sweep, 0), started(store, sweep, 1)
     end(store, died, failure())

@@ -17,7 +17,7 @@ from tests.builders import (
     cpu_layout,
     failure,
     measurement,
-    small_trial,
+    proxy_trial,
     sweep_request,
     tiny_job,
     tiny_model,
@@ -129,12 +129,12 @@ def test_a_trial_under_a_memory_budget_is_told_with_that_budget(store: Store) ->
     assert past.job.cluster.accelerator.memory_bytes == 10**9
 
 
-def test_a_small_trial_is_told_as_what_ran(store: Store) -> None:
+def test_a_proxy_trial_is_told_as_what_ran(store: Store) -> None:
     sweep = history_sweep(store, job=tiny_job(8), trial_cluster=cpu_cluster(2))
     layout = cpu_layout(data_parallel_replicate_degree=4, tensor_parallel_degree=2)
-    end(store, start(store, sweep, layout=layout, scaled=small_trial()), measurement())
+    end(store, start(store, sweep, layout=layout, scaled=proxy_trial()), measurement())
     (past,) = store.history.measured("cpu", before=EVER)
-    assert (past.layout, past.job.cluster.world_size) == (small_trial().layout, 2)
+    assert (past.layout, past.job.cluster.world_size) == (proxy_trial().layout, 2)
     assert past.job.workload.global_batch_size == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotuner.core.trial import Stopped, TrialsVersion
 from autotuner.store.sql import Store
-from tests.builders import engine_job, estimate, measurement, small_trial
+from tests.builders import engine_job, estimate, measurement, proxy_trial
 from tests.contracts.acts import add, claim, create, end, gate_result, held_sweep, judge, lease_of, measure, start, step
 
 
@@ -32,7 +32,7 @@ def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
 
 def test_estimates_are_another_version(store: Store) -> None:
     sweep = held_sweep(store)
-    small = measure(store, sweep, 0, mfu=0.3, scaled=small_trial())
+    small = measure(store, sweep, 0, mfu=0.3, scaled=proxy_trial())
     before = store.trials_version(sweep.id)
     store.set_estimates(sweep.id, {small.id: estimate()}, lease=lease_of(store, sweep.id), now=14.0)
     assert store.trials_version(sweep.id) != before

@@ -48,7 +48,7 @@ _RESULTS = (
     LinkEvent(step=7, kind=LinkEventKind.LINK_SLOW, stages=(2, 3), delay_s=0.06),
     LinkEvent(step=9, kind=LinkEventKind.REPLANNED, warm_up=(9, 7, 5, 1), delegated=True, cost_s=0.1),
     CheckFindings(links=(builders.link_point(0, 1),)),
-    builders.small_trial(),
+    builders.proxy_trial(),
     builders.estimate(),
     builders.failure(),
     builders.step_report(),

@@ -319,7 +319,7 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
 
 # ---------------------------------------------------------------- of a trial
 def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
-    """The layout that ran as the trial, or would have, and its job: those of a small trial that stands for the layout.
+    """The layout that ran as the trial, or would have, and its job: those of a proxy trial that stands for the layout.
 
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.

@@ -1,4 +1,4 @@
-"""What small trials and the model together say of layouts at full size: step time, interval, memory."""
+"""What proxy trials and the model together say of layouts at full size: step time, interval, memory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmallTrial:
-    """What a small trial told; if it ran the layout itself, on the job itself, it is an ordinary observation."""
+class ProxyTrial:
+    """What a proxy trial told; if it ran the layout itself, on the job itself, it is an ordinary observation."""
 
     stands_for: Layout
     """Layout of the full-size job in whose place it ran."""
@@ -47,9 +47,9 @@ class SmallTrial:
 
 
 class FullSize:
-    """Estimates of layouts of one job at full size; predicts each small trial once, however often it is asked about.
+    """Estimates of layouts of one job at full size; predicts each proxy trial once, however often it is asked about.
 
-    The belief is that behind the intervals of predictions, so that small trials narrow what predictions say, unless
+    The belief is that behind the intervals of predictions, so that proxy trials narrow what predictions say, unless
     they surprise more than these allow: then intervals widen (``scale_inflation``). That of the sampler, which has
     wider parts and so learns from a job's first trials, is another (``times_as_searched``).
     """
@@ -59,7 +59,7 @@ class FullSize:
         self._stand_ins = StandIns(job, times=times_in_intervals)
         self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
-    def estimates(self, layouts: Sequence[Layout], trials: Iterable[SmallTrial]) -> list[FullSizeEstimate]:
+    def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyTrial]) -> list[FullSizeEstimate]:
         """Of each layout, after all of these trials; every layout must be legal for the job."""
         told = list(trials)
         if not layouts:
@@ -84,7 +84,7 @@ class FullSize:
                 relative_error=math.expm1(Z80 * math.sqrt(times.variance[number])),
                 peak_bytes=float(peak_bytes[number]),
                 fit_probability=float(fits[number]),
-                num_small_trials=len(timed),
+                num_proxy_trials=len(timed),
                 measured_parts=measured,
                 modelled_parts=tuple(part for part in present if part not in ran),
                 measured_share=min(1.0, measured_s / step_time.total_s),
@@ -101,7 +101,7 @@ class FullSize:
         return self._last[1:]
 
     def _seconds(
-        self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]
+        self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[ProxyTrial]
     ) -> tuple[Estimate, Floats]:
         """Log step times, and of their variances what the layouts do not share."""
         timed = [(trial, trial.step_time_s) for trial in told if trial.step_time_s is not None]
@@ -113,7 +113,7 @@ class FullSize:
         estimate = replace(estimate, variance=widened * estimate.variance)
         return estimate, np.maximum(estimate.variance - widened * max(0.0, belief.shared_variance(rows)), 0.0)
 
-    def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[SmallTrial]) -> Estimate:
+    def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[ProxyTrial]) -> Estimate:
         prior = memory_prior(columns, predictions.memory)
         limit_bytes = float(self._job.cluster.accelerator.memory_bytes)
         ended = [trial for trial in told if trial.fits is not None]

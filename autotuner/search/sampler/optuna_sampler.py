@@ -62,7 +62,7 @@ class LayoutSampler(BaseSampler):
         scale_down: What a trial runs in the place of a layout, which it must be able to say of every row; None: trials
             run the layouts themselves. Then ``STEP_TIME_S``, ``PEAK_BYTES`` and ``OUT_OF_MEMORY`` are those of the
             small job, a trial without ``STEP_TIME_S`` tells no time whatever its value, and the best value is the
-            expected one of a row whose small trial ended well. A trial that carries ``FULL_SIZE`` ran its layout.
+            expected one of a row whose proxy trial ended well. A trial that carries ``FULL_SIZE`` ran its layout.
         same_trial: A number for each row, equal where one trial stands for several: all of these count as tried with
             the first. None: each row has a trial of its own.
         past: Trials on such hardware and software that were stored before the search, of whatever job. Those of the

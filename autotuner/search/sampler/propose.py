@@ -306,7 +306,7 @@ class _Outlook:
     def of(cls, beliefs: Beliefs, evidence: Evidence) -> _Outlook:
         """Pending trials count as measured at what they are expected to show, so that no two of them ask the same.
 
-        A row whose small trial ended well, and that will probably fit, has the value that is expected of it.
+        A row whose proxy trial ended well, and that will probably fit, has the value that is expected of it.
         """
         peaks = beliefs.after_peaks(evidence)
         times = beliefs.after_times(evidence.step_time_s, evidence.small.step_time_s)

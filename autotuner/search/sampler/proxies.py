@@ -1,4 +1,4 @@
-"""SmallTrials: which trial on a smaller cluster stands for each layout of a table, if one does."""
+"""ProxyTrials: which trial on a smaller cluster stands for each layout of a table, if one does."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _OF_THE_JOB = ("num_layers", "num_dense_layers", "global_batch_size")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SmallTrials:
-    """Small trials that stand for layouts of a job."""
+class ProxyTrials:
+    """Proxy trials that stand for layouts of a job."""
 
     job: Job
     """The layouts'."""
@@ -95,9 +95,9 @@ def rows_of(layouts: LayoutColumns, layout: Layout) -> Integers:
     return rows
 
 
-def small_trials(
+def proxy_trials(
     job: Job, layouts: LayoutColumns, cluster: Cluster, rules: Sequence[Rule], *, whole_model: bool = False
-) -> SmallTrials:
+) -> ProxyTrials:
     """The trials that stand for these layouts.
 
     A layout whose trial would not fit in memory is tried again with about half the layers per stage, until it fits or
@@ -126,7 +126,7 @@ def small_trials(
         pending = pending[fewer > 0]
     rows = np.flatnonzero(kept)
     few = _Shrunk.of(layouts.take(rows), depth[rows], job, cluster, whole_model=whole_model)
-    return SmallTrials(
+    return ProxyTrials(
         job=job,
         cluster=cluster,
         layouts=layouts.take(rows),

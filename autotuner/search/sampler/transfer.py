@@ -1,6 +1,6 @@
 """Trials of other jobs as evidence about the layouts of a table.
 
-A small trial ran another job (fewer ranks, fewer layers, a smaller batch) on a layout of its own, in the place of a
+A proxy trial ran another job (fewer ranks, fewer layers, a smaller batch) on a layout of its own, in the place of a
 layout of the table; a past trial ran whatever job it was stored for, and stands for its own layout. Either is an
 observation at a point of its own: with its own prediction, its own shares of the parts, and its own residual, of which
 the layout that it stands for has a part (``TaskSimilarity``).

@@ -14,14 +14,14 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.sampler.full_size import FullSize, SmallTrial
-from autotuner.search.sampler.proxies import SmallTrials, small_trials
+from autotuner.search.sampler.full_size import FullSize, ProxyTrial
+from autotuner.search.sampler.proxies import ProxyTrials, proxy_trials
 from autotuner.search.sampler.transfer import StandIn
 from autotuner.search.space.trainers import trial_rules
 
 
 class SmallScale:
-    """What a plan knows of small trials.
+    """What a plan knows of proxy trials.
 
     Args:
         request: With a cluster for its trials.
@@ -32,7 +32,7 @@ class SmallScale:
     def __init__(self, request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> None:
         self._job = request.trial_job
         self._cluster = cluster
-        self._trials = small_trials(
+        self._trials = proxy_trials(
             self._job,
             layouts,
             cluster,
@@ -44,7 +44,7 @@ class SmallScale:
         self._growth: dict[Layout, float] = {}
 
     @property
-    def trials(self) -> SmallTrials:
+    def trials(self) -> ProxyTrials:
         """Layouts that a trial stands for, and which."""
         return self._trials
 
@@ -70,7 +70,7 @@ class SmallScale:
         return StandIn(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
 
     def growth(self, layout: Layout) -> float:
-        """How many times as long a step of the layout is predicted to take as one of its small trial."""
+        """How many times as long a step of the layout is predicted to take as one of its proxy trial."""
         if layout not in self._growth:
             small = self.stand_in(layout)
             few_s = predict_one(small.layout, small.job).step_time.total_s
@@ -92,10 +92,10 @@ class SmallScale:
             for trial, full_size in zip(measured, found, strict=True)
         }
 
-    def _told(self, trial: Trial) -> SmallTrial:
+    def _told(self, trial: Trial) -> ProxyTrial:
         is_process = self._trials.whole_model and self._cluster.accelerator.kind == "cpu"
         peaks = trial.ran_measurement.peak_bytes if trial.ran_measurement and not is_process else ()
-        return SmallTrial(
+        return ProxyTrial(
             stands_for=trial.layout,
             stand_in=self.stand_in(trial.layout),
             step_time_s=_step_time_s(trial),
@@ -121,7 +121,7 @@ class SmallScale:
 
 
 def _step_time_s(trial: Trial) -> float | None:
-    """Of the small trial: measured, or the median of the steps before it was pruned."""
+    """Of the proxy trial: measured, or the median of the steps before it was pruned."""
     if trial.ran_measurement is not None:
         return trial.ran_measurement.step_time_s
     steps = [step.step_time_s for step in trial.steps if step.is_measured]
@@ -129,7 +129,7 @@ def _step_time_s(trial: Trial) -> float | None:
 
 
 def _fits(trial: Trial) -> bool | None:
-    """Whether the small trial fitted in memory, where it came far enough to tell."""
+    """Whether the proxy trial fitted in memory, where it came far enough to tell."""
     if trial.failure is not None:
         return False if trial.failure.kind is FailureKind.OOM else None
     return True if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) else None

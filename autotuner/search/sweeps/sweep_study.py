@@ -377,7 +377,7 @@ class SweepStudy:
         return self._worths.reached(trial.reached) / trial.reached.step_time_s
 
     def value_of(self, layout: Layout, step: StepReport) -> float:
-        """Return that of one step; of a small trial, of what it would be at full size as predictions go."""
+        """Return that of one step; of a proxy trial, of what it would be at full size as predictions go."""
         return self._worths.predicted(layout) / self._full_size_s(layout, step)
 
     def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:

@@ -91,7 +91,7 @@ def test_a_job_that_nobody_follows_is_ended_by_the_next_service_when_its_sweep_i
             assert job["phase"] == "ended"
 
 
-# ---------------------------------------------------------------- small trials
+# ---------------------------------------------------------------- proxy trials
 
 FOUR_FOR_TWO = {
     "model": to_plain(tiny_model()),

@@ -1,4 +1,4 @@
-"""The oracle of a dry run is the trial, and of a small trial its target: what ranks hold, compute and exchange."""
+"""The oracle of a dry run is the trial, and of a proxy trial its target: what ranks hold, compute and exchange."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_the_batch_of_a_replica_is_what_shrinks() -> None:
     assert replace(first, workload=spec.workload) == spec
 
 
-# ---------------------------------------------------------------- small trials
+# ---------------------------------------------------------------- proxy trials
 MULTI_HEAD = tiny_model(num_kv_heads=4)
 EIGHT_EXPERTS = replace(MULTI_HEAD, experts=MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=64))
 """As many experts as ranks: FSDP pads a router with fewer rows than it has shards, and gathers the padding, too."""

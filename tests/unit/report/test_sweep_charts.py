@@ -20,7 +20,7 @@ from autotuner.report.sweep_charts import agreement, best_so_far, memory_front, 
 from autotuner.report.terminal import render
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.sensitivity import choices
-from tests.builders import cpu_layout, estimate, failure, measurement, prediction, small_trial, sweep_request
+from tests.builders import cpu_layout, estimate, failure, measurement, prediction, proxy_trial, sweep_request
 
 _LIMIT_BYTES = 80e9
 
@@ -62,7 +62,7 @@ def test_a_failure_says_its_cause_and_what_was_ended_on_purpose_is_none() -> Non
 
 
 def test_a_trial_on_fewer_ranks_counts_with_what_is_estimated_of_the_layout() -> None:
-    (point,) = trial_points([trial(scaled=small_trial(measurement=measurement()), estimate=estimate(mfu=0.1875))])
+    (point,) = trial_points([trial(scaled=proxy_trial(measurement=measurement()), estimate=estimate(mfu=0.1875))])
     assert point.mfu == 0.1875
     assert point.peak_bytes == estimate().full_size.peak_bytes
 

@@ -29,7 +29,7 @@ from tests.builders import (
     failure,
     measurement,
     prediction,
-    small_trial,
+    proxy_trial,
     sweep_request,
     tiny_job,
 )
@@ -209,7 +209,7 @@ def test_rows_are_the_ranked_trials_by_what_the_sweep_maximises() -> None:
 def test_a_row_has_the_error_of_its_source_and_a_price_where_the_cluster_has_one() -> None:
     (row,) = rows(trial(0, "tp2 mb1", step_time_s=2.0, step_time_interval_s=0.04))
     assert row.step_error == pytest.approx(0.02)
-    ran = small_trial(measurement=measurement())
+    ran = proxy_trial(measurement=measurement())
     small = replace(trial(0, "tp2 mb1"), scaled=ran, measurement=None, estimate=estimate())
     (row,) = rows(small)
     assert (row.source, row.step_error, row.peak_bytes) == ("estimated", 0.125, 12e6)

@@ -18,7 +18,7 @@ from autotuner.core.stages import stage_sizes
 from autotuner.core.trial import ScaledTrial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.sampler.proxies import SmallTrials, small_trials
+from autotuner.search.sampler.proxies import ProxyTrials, proxy_trials
 from autotuner.search.sampler.proxy import fewer_layers, scaled
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import (
@@ -182,17 +182,17 @@ TRIED = (*RULES, *TRIAL_RULES)
 
 
 @cache
-def of_big_job(cluster: Cluster) -> SmallTrials:
+def of_big_job(cluster: Cluster) -> ProxyTrials:
     job = big_job()
-    return small_trials(job, legal_layouts(job, None, TRIED), cluster, TRIED)
+    return proxy_trials(job, legal_layouts(job, None, TRIED), cluster, TRIED)
 
 
-def of_cores() -> SmallTrials:
+def of_cores() -> ProxyTrials:
     """Two cores stand for eight."""
     job = replace(
         tiny_job(8), model=tiny_model(num_layers=8, num_kv_heads=4), workload=Workload(seq_len=64, global_batch_size=32)
     )
-    return small_trials(job, legal_layouts(job, tiny_space(), TRIED), cpu_cluster(2), TRIED)
+    return proxy_trials(job, legal_layouts(job, tiny_space(), TRIED), cpu_cluster(2), TRIED)
 
 
 def test_trials_of_a_table_keep_the_rules_of_trials_and_fit_with_fewer_layers() -> None:
@@ -245,4 +245,4 @@ def test_a_table_finds_the_trial_of_a_layout_by_its_value_and_may_be_empty() -> 
     assert trials.trial_of(plain).num_ranks <= 2
     job = big_job()
     none = legal_layouts(job, None, TRIED).take(slice(0, 0))
-    assert len(small_trials(job, none, h100_cluster(2), TRIED)) == 0
+    assert len(proxy_trials(job, none, h100_cluster(2), TRIED)) == 0

@@ -28,7 +28,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.pareto import log_expected_volume_gain, non_dominated
-from autotuner.search.sampler.full_size import FullSize, SmallTrial
+from autotuner.search.sampler.full_size import FullSize, ProxyTrial
 from autotuner.search.sampler.model import Estimate
 from autotuner.search.sampler.observations import (
     OUT_OF_MEMORY,
@@ -70,62 +70,62 @@ LARGE_LAYOUT, SMALL_LAYOUT = layout(replicas=8, pipeline=8), layout(replicas=2, 
 STAND_IN = StandIn(job=SMALL, layout=SMALL_LAYOUT)
 
 
-def full_size(layout: Layout, job: Job, trials: Sequence[SmallTrial]) -> FullSizeEstimate:
+def full_size(layout: Layout, job: Job, trials: Sequence[ProxyTrial]) -> FullSizeEstimate:
     return FullSize(job).estimates([layout], trials)[0]
 
 
-def small_trial(slower: float, *, fits: bool | None = True) -> SmallTrial:
+def proxy_trial(slower: float, *, fits: bool | None = True) -> ProxyTrial:
     step_time_s = slower * predict_one(SMALL_LAYOUT, SMALL).step_time.total_s
-    return SmallTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, step_time_s=step_time_s, fits=fits)
+    return ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, step_time_s=step_time_s, fits=fits)
 
 
-def test_without_small_trials_estimates_are_predictions_and_those_of_many_are_those_of_each() -> None:
+def test_without_proxy_trials_estimates_are_predictions_and_those_of_many_are_those_of_each() -> None:
     predicted, estimate = predict_one(LARGE_LAYOUT, TARGET), full_size(LARGE_LAYOUT, TARGET, [])
     assert estimate.step_time_s == pytest.approx(predicted.step_time.total_s)
     assert estimate.relative_error == pytest.approx(predicted.relative_error)
     assert estimate.fit_probability == pytest.approx(predicted.fit_probability)
     assert estimate.peak_bytes == pytest.approx(predicted.memory.total_bytes)
     assert not estimate.measured_parts
-    layouts, trials = [LARGE_LAYOUT, layout(replicas=16, pipeline=4)], [small_trial(1.2), small_trial(1.1)]
+    layouts, trials = [LARGE_LAYOUT, layout(replicas=16, pipeline=4)], [proxy_trial(1.2), proxy_trial(1.1)]
     together = FullSize(TARGET).estimates(layouts, trials)
     for one, estimate in zip(layouts, together, strict=True):
         assert full_size(one, TARGET, trials).step_time_s == pytest.approx(estimate.step_time_s)
 
 
-def test_a_small_trial_narrows_the_full_size_and_one_of_the_very_layout_is_an_observation() -> None:
-    before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [small_trial(1.2)])
+def test_a_proxy_trial_narrows_the_full_size_and_one_of_the_very_layout_is_an_observation() -> None:
+    before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [proxy_trial(1.2)])
     assert before.step_time_s < after.step_time_s < 1.2 * before.step_time_s
     assert after.relative_error < before.relative_error
     measured_s = 1.3 * predict_one(LARGE_LAYOUT, TARGET).step_time.total_s
     itself = StandIn(job=TARGET, layout=LARGE_LAYOUT)
-    trial = SmallTrial(stands_for=LARGE_LAYOUT, stand_in=itself, step_time_s=measured_s)
+    trial = ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=itself, step_time_s=measured_s)
     estimate = full_size(LARGE_LAYOUT, TARGET, [trial])
     assert estimate.step_time_s == pytest.approx(measured_s, rel=0.01)  # it is known to 1 %, and pulled by the model
     assert estimate.relative_error < 0.015
 
 
-def test_parts_of_the_step_are_measured_by_a_small_trial_of_this_layout_alone() -> None:
-    trial = replace(small_trial(1.0), measured_parts=("matrix_s", "attention_s", "expert_communication_s"))
+def test_parts_of_the_step_are_measured_by_a_proxy_trial_of_this_layout_alone() -> None:
+    trial = replace(proxy_trial(1.0), measured_parts=("matrix_s", "attention_s", "expert_communication_s"))
     estimate = full_size(LARGE_LAYOUT, TARGET, [trial])
     assert estimate.measured_parts == ("matrix_s", "attention_s")  # it has no experts
     assert {"data_communication_s", "bubble_s"} <= {*estimate.modelled_parts}
     assert not {*estimate.measured_parts} & {*estimate.modelled_parts}
     assert 0.5 < estimate.measured_share < 1.0
-    other, trial = layout(replicas=8, pipeline=4, tensor=8), replace(small_trial(1.2), measured_parts=("matrix_s",))
+    other, trial = layout(replicas=8, pipeline=4, tensor=8), replace(proxy_trial(1.2), measured_parts=("matrix_s",))
     estimate = full_size(other, TARGET, [trial])
     assert estimate.measured_share == 0.0
     assert estimate.step_time_s > predict_one(other, TARGET).step_time.total_s
 
 
-def test_a_small_trial_moves_the_memory_of_the_full_size() -> None:
-    trial = SmallTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=False)
+def test_a_proxy_trial_moves_the_memory_of_the_full_size() -> None:
+    trial = ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=False)
     before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [trial])
     assert after.peak_bytes > before.peak_bytes
     assert after.fit_probability < before.fit_probability
     assert math.isclose(after.step_time_s, before.step_time_s)
     small = predict_one(SMALL_LAYOUT, SMALL).memory
     peak_bytes = 0.8 * (small.total_bytes - small.allowance_bytes)
-    trial = SmallTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=True, peak_bytes=peak_bytes)
+    trial = ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=True, peak_bytes=peak_bytes)
     before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [trial])
     assert 0.8 * before.peak_bytes < after.peak_bytes < before.peak_bytes
 

@@ -20,7 +20,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
-from autotuner.search.sampler.proxies import small_trials
+from autotuner.search.sampler.proxies import proxy_trials
 from autotuner.search.sampler.transfer import StandIn
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, h100_cluster, present
@@ -36,7 +36,7 @@ SPACE = SearchSpace(
     shard_level=(ShardLevel.OPTIMIZER,),
     recompute=(Recompute.NONE, Recompute.FULL),
 )
-SMALL = small_trials(JOB, legal_layouts(JOB, SPACE), FEW, RULES)
+SMALL = proxy_trials(JOB, legal_layouts(JOB, SPACE), FEW, RULES)
 LAYOUTS = SMALL.layouts
 PREDICTIONS = predict(LAYOUTS, JOB)
 PREDICTED_S = PREDICTIONS.step_time.total_s
@@ -52,7 +52,7 @@ def sampler(*, limit_bytes: float = 1e13) -> LayoutSampler:
 
 
 def small_s(row: int, slower_tensor: float = 1.0) -> float:
-    """What the small trial of a row takes where tensor communication takes longer than predicted."""
+    """What the proxy trial of a row takes where tensor communication takes longer than predicted."""
     stand_in = scale_down(LAYOUTS.row(row))
     step_time = predict_one(stand_in.layout, stand_in.job).step_time
     return step_time.total_s + (slower_tensor - 1) * step_time.tensor_communication_s
@@ -90,7 +90,7 @@ def searched(proposer: LayoutSampler, num_trials: int, slower_tensor: float) -> 
     return rows
 
 
-def test_small_trials_lead_to_the_best_layout_at_full_size_and_none_is_asked_for_twice() -> None:
+def test_proxy_trials_lead_to_the_best_layout_at_full_size_and_none_is_asked_for_twice() -> None:
     truth = true_s(slower_tensor=6.0)
     assert truth[np.argmin(PREDICTED_S)] > 1.1 * truth.min()  # what is predicted to be best is not
     rows = searched(sampler(), 8, slower_tensor=6.0)
@@ -99,7 +99,7 @@ def test_small_trials_lead_to_the_best_layout_at_full_size_and_none_is_asked_for
     assert len({*rows}) == len(rows)
 
 
-def test_small_trials_that_were_as_predicted_leave_less_to_gain_and_at_once_differ() -> None:
+def test_proxy_trials_that_were_as_predicted_leave_less_to_gain_and_at_once_differ() -> None:
     proposer, order = sampler(), np.argsort(PREDICTED_S)[:4].tolist()
     trials = [trial(proposer, row, {STEP_TIME_S: small_s(row)}) for row in order]
     gains = [proposer.propose(trials[:count]) for count in (1, 2, 4)]
@@ -112,7 +112,7 @@ def test_small_trials_that_were_as_predicted_leave_less_to_gain_and_at_once_diff
     assert proposed(proposer, [done, trial(proposer, first, {}, TrialState.RUNNING)]) != first
 
 
-def test_the_value_of_a_small_trial_is_not_that_of_its_layout_and_full_ones_count_more() -> None:
+def test_the_value_of_a_proxy_trial_is_not_that_of_its_layout_and_full_ones_count_more() -> None:
     proposer = sampler()
     untold = trial(proposer, 0, {})
     proposal = present(proposer.propose([untold]))
@@ -127,7 +127,7 @@ def test_the_value_of_a_small_trial_is_not_that_of_its_layout_and_full_ones_coun
     assert after_full.expected_gain < after_small.expected_gain  # the best is known, and so is its residual
 
 
-def test_a_small_trial_that_ran_out_of_memory_lowers_the_chance_of_the_layouts_like_it() -> None:
+def test_a_proxy_trial_that_ran_out_of_memory_lowers_the_chance_of_the_layouts_like_it() -> None:
     needed = np.sort(PREDICTIONS.memory.total_bytes)
     proposer = sampler(limit_bytes=float(needed[len(needed) // 2]))
     before = present(proposer.propose([]))
@@ -143,13 +143,13 @@ def test_a_sampler_that_scales_down_can_be_saved() -> None:
 
 
 @pytest.mark.parametrize("row", [0, 5])
-def test_a_negative_step_time_of_a_small_trial_is_refused(row: int) -> None:
+def test_a_negative_step_time_of_a_proxy_trial_is_refused(row: int) -> None:
     proposer = sampler()
     with pytest.raises(ValueError, match="step_time_s"):
         proposer.propose([trial(proposer, row, {STEP_TIME_S: -1.0})])
 
 
-def test_small_trials_and_those_of_earlier_sweeps_are_evidence_together() -> None:
+def test_proxy_trials_and_those_of_earlier_sweeps_are_evidence_together() -> None:
     small = scale_down(LAYOUTS.row(3))
     seconds = 1.5 * predict_one(small.layout, small.job).step_time.total_s
     earlier = PastTrial(job=small.job, layout=small.layout, step_time_s=seconds, sweep_id="earlier", finished_at=0.0)

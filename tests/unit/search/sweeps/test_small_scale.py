@@ -96,7 +96,7 @@ def test_the_ranking_is_that_of_estimates_in_the_hours_of_the_ranks_that_ran() -
 
 
 @pytest.mark.oracle  # seconds of a sampler's work
-def test_small_trials_bring_estimates_nearer_to_the_truth_than_predictions_are() -> None:
+def test_proxy_trials_bring_estimates_nearer_to_the_truth_than_predictions_are() -> None:
     request = for_eight_ranks(budget=Budget(num_trials=10, min_gain=0, prune_below=0))
     store, sweep = swept(request, FakeLauncher(as_it_is))
     errors = []
@@ -120,7 +120,7 @@ def test_no_small_run_is_made_twice_and_layouts_without_a_trial_are_counted() ->
     assert "4 tensor ranks do not divide the 2 of its nodes" in sweep.stop_detail
 
 
-def test_a_small_trial_out_of_memory_is_a_failure_that_leaves_its_layout_open_to_others() -> None:
+def test_a_proxy_trial_out_of_memory_is_a_failure_that_leaves_its_layout_open_to_others() -> None:
     def first_runs_out(spec: TrialSpec) -> Measurement | TrialFailure:
         return failure(FailureKind.OOM) if spec.trial_id.endswith("0000") else as_it_is(spec)
 
@@ -178,7 +178,7 @@ def test_a_cluster_for_trials_has_fewer_ranks_and_the_same_accelerators() -> Non
         for_eight_ranks(trial_cluster=h100_cluster(1))
 
 
-def test_small_trials_are_estimated_along_a_front_of_the_large_job() -> None:
+def test_proxy_trials_are_estimated_along_a_front_of_the_large_job() -> None:
     front = (Metric.MFU, Metric.SIMPLICITY)
     request = for_eight_ranks(objective=Objective(front=front))
     store, sweep = swept(request, FakeLauncher(as_it_is))

@@ -2,7 +2,7 @@
 
 The catalog's constants saw these rows, so every time is taken a quarter longer and nothing is known of the cluster
 beforehand: what is left to learn is how slow that cluster is. What constants that saw nothing of a source learn stands
-in docs/small-trials.md.
+in docs/proxy-trials.md.
 
 What fp8 gains at one layout, against published pairs of runs that differ in nothing else.
 
@@ -28,7 +28,7 @@ from bench.fit_stacks import sheets_of
 from bench.fp8_pairs import Pair, all_pairs, errors
 from bench.small_for_large import Figures, figures, twins
 
-# ---------------------------------------------------------------- small trials
+# ---------------------------------------------------------------- proxy trials
 
 SLOWER = 1.25
 

@@ -80,7 +80,7 @@ def test_one_more_observation_widens_no_interval(case: Case) -> None:
 
 
 @given(cases(), st.integers(0, NUM_ROWS - 1))
-def test_a_row_that_is_measured_without_noise_is_known_whatever_small_trials_told(case: Case, row: int) -> None:
+def test_a_row_that_is_measured_without_noise_is_known_whatever_proxy_trials_told(case: Case, row: int) -> None:
     log_observed = np.concatenate([[0.7], case.log_observed])
     variance = np.concatenate([[1e-12], noise(len(case.related))])
     estimate = condition(case.prior, np.array([row]), log_observed, variance, case.related).at(np.array([row]))
@@ -89,7 +89,7 @@ def test_a_row_that_is_measured_without_noise_is_known_whatever_small_trials_tol
 
 
 @given(cases())
-def test_a_small_trial_of_the_very_job_is_an_ordinary_observation(case: Case) -> None:
+def test_a_proxy_trial_of_the_very_job_is_an_ordinary_observation(case: Case) -> None:
     rows = np.arange(len(case.related))
     same = replace(case.related, points=case.prior.points(rows))
     variance = noise(len(rows))
