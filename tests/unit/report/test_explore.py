@@ -1,9 +1,10 @@
-"""A layout that somebody chooses by hand says the same in a terminal, on a page and in Markdown."""
+"""A layout that somebody chooses by hand says the same in a terminal, on a page, in Markdown and in JSON."""
 
 from __future__ import annotations
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
+from autotuner.core import documents
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.units import format_bytes, format_rate, format_seconds
@@ -41,6 +42,12 @@ def test_a_legal_layout_shows_the_same_figures_and_memory_on_every_surface() -> 
         assert format_bytes(found.prediction.peak_bytes) in shown
         assert "legal, fits" in shown
         assert all(format_bytes(float(memory.parameters_bytes)) in shown for memory in found.stages)
+    written = documents.write(found)["prediction"]
+    assert written["step_time_s"] == found.prediction.step_time_s
+    assert (written["tokens_per_s"], written["peak_bytes"]) == (
+        found.prediction.tokens_per_s,
+        found.prediction.peak_bytes,
+    )
 
 
 def test_a_layout_that_cannot_run_names_the_rule_and_leads_to_others() -> None:

@@ -1,10 +1,11 @@
-"""The list of sweeps says the same in a terminal, on a page and in Markdown."""
+"""The list of sweeps says the same in a terminal, on a page, in Markdown and in JSON."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from api.dashboard.pages.home import Asked
+from autotuner.core import documents
 from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepOverview
@@ -36,6 +37,9 @@ def test_a_list_shows_the_figures_of_its_sweeps_on_every_surface() -> None:
     for shown in surfaces(reported(FOUND)):
         for said in ("nightly", FOUND.model, "complete", "41.2", "55.4 ktokens/s", "19.5", "1–1 of 1 sweep"):
             assert said in shown
+    written = documents.write(FOUND)
+    assert (written["name"], written["state"], written["best_mfu"]) == ("nightly", "complete", 0.412)
+    assert (written["best_tokens_per_s"], written["progress"]["accelerator_hours"]) == (55_400.0, 19.5)
 
 
 def test_an_estimate_is_called_so_and_has_no_interval() -> None:
