@@ -12,6 +12,7 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes, format_rate
 from autotuner.core.units import format_duration as duration
+from autotuner.report.caveats import caveat_in_words as caveat
 from autotuner.report.words import moment as date
 from autotuner.report.words import plain, sentence
 from autotuner.search.text.sentences import (
@@ -25,6 +26,7 @@ from autotuner.search.text.trials import engine_in_words
 from autotuner.search.text.trials import waiting_in_words as waiting
 
 __all__ = [
+    "caveat",
     "compared_by",
     "date",
     "duration",

@@ -12,6 +12,7 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.workload import LengthDistribution
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Axis, Line, Look, Note, Plot, Rule, Stack, Stacks, Stretch, stairs
 from autotuner.report.charts import Block as Part
 from autotuner.report.report import (
@@ -73,7 +74,7 @@ def explanation_report(
         untried: Why a sweep would not try it.
         link_to: How a page leads to other layouts; None: rows hold these layouts themselves.
     """
-    known = (*(f"A sweep does not try it: {one.message}" for one in untried), *explanation.caveats)
+    known = (*(f"A sweep does not try it: {one.message}" for one in untried), *caveats_in_words(explanation.caveats))
     about = tuple(map(sentence, known))
     sections = [
         *([_measured(ran)] if ran else []),

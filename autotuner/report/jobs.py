@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from autotuner.core.amounts import written_amount
 from autotuner.core.requests import JobRequest, PhasesRequest
 from autotuner.core.units import format_duration
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Block as Part
 from autotuner.report.charts import Stack, Stacks
 from autotuner.report.report import (
@@ -54,7 +55,7 @@ def phases_report(request: PhasesRequest, plan: PhasesPlan) -> Report:
                 ),
             ),
             Section(title="The best, phase by phase", blocks=(_phases(plan.best),)),
-            Section(blocks=(Lines(items=(in_sentences(plan.caveats),), is_quiet=True),)),
+            Section(blocks=(Lines(items=(in_sentences(caveats_in_words(plan.caveats)),), is_quiet=True),)),
         ),
     )
 
@@ -176,7 +177,7 @@ def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Sec
         )
         for place, gain in enumerate(report.gains)
     ]
-    lines = (_total(report), *(in_sentences([caveat]) for caveat in report.caveats))
+    lines = (_total(report), *(in_sentences([caveat]) for caveat in caveats_in_words(report.caveats)))
     bars = _layer_bars(report, is_measured=is_measured)
     return Section(title=title, blocks=(bars, Table(columns=columns, rows=rows), Lines(items=lines, is_quiet=True)))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from autotuner.core.amounts import written_amount
 from autotuner.core.workload import Workload
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Axis, Dot, Dots, Line, Plot, Rule, Unit, stairs
 from autotuner.report.report import (
     Cells,
@@ -345,7 +346,7 @@ def _assumed(request: PlanRequest, plan: Plan) -> Iterator[str]:
     if any(RECALLED in one.source for one in plan.prices):
         yield f"A price that is '{RECALLED}' may differ today. Give your own."
     yield f"Assumed: {_interruptions(request.failures)}. {_changes(request.change_prices)}."
-    yield from (in_sentences([caveat]) for caveat in plan.caveats)
+    yield from (in_sentences([caveat]) for caveat in caveats_in_words(plan.caveats))
 
 
 def _interruptions(failures: Failures) -> str:

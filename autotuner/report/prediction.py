@@ -10,6 +10,7 @@ from autotuner.core.prediction import Prediction, StepTime
 from autotuner.core.requests import PredictionRequest
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.report import Cell, Column, Lines, Quantity, Report, Section, Table, predicted
 from autotuner.report.words import cluster_in_words, job_in_words
 from autotuner.search.predictions import PredictedLayout, PredictionTable, Remedy, Shortfall
@@ -154,7 +155,7 @@ def _notes(found: PredictionTable, objective: Objective | None) -> Lines:
         f"All figures are predicted. ± is the 80 % interval: of MFU in points, of the step in percent.{ranked} MFU is "
         f"a share of {peak}. Fits: the chance that the layout does not run out of memory.",
         *_beyond(found),
-        in_sentences(found.caveats),
+        in_sentences(caveats_in_words(found.caveats)),
     )
     return Lines(items=tuple(filter(None, notes)), is_quiet=True)
 

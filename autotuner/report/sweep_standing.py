@@ -10,13 +10,14 @@ from autotuner.core.prediction import TrialEstimate
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import SweepStanding
 from autotuner.core.trial import Trial, TrialState
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.ranking import ranking_report, value_unit
 from autotuner.report.report import Lines, Report, Section, predicted
 from autotuner.report.sweep_trials import compared, stands, trials_table
 from autotuner.report.words import model_in_words, plain, quantity
+from autotuner.search.caveats import caveats_of_job
 from autotuner.search.results.reached import source_of
 from autotuner.search.results.trial_table import ranked_rows
-from autotuner.search.text.caveats import caveats_of_job
 from autotuner.search.text.trials import engine_in_words, unranked_in_words, waiting_in_words
 
 
@@ -48,7 +49,7 @@ def sweep_report(
         sections.append(section)
     if others := [one for one in trials if not _is_shown(one) or one.id in told]:
         sections.append(Section(title="Trials without a rank", blocks=(trials_table(others, told),)))
-    if caveats := caveats_of_job(sweep.request.job):
+    if caveats := caveats_in_words(caveats_of_job(sweep.request.job)):
         sections.append(Section(title="Of the predictions", blocks=(Lines(items=caveats, is_quiet=True),)))
     return Report(headline="; ".join(_headline(sweep, now)), sections=sections)
 

@@ -12,6 +12,7 @@ from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import RankedTime, Trial
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import BarCell, Unit
 from autotuner.report.report import (
     Block,
@@ -241,7 +242,7 @@ def _sources(result: TrialResult) -> Iterator[Cell]:
     elif not prediction.validated:
         yield from (",", Strong("not validated on this stack and device"))
     yield "."
-    yield from map(sentence, result.explanation.caveats if result.explanation else ())
+    yield from map(sentence, caveats_in_words(result.explanation.caveats if result.explanation else ()))
 
 
 # ------------------------------------------------------------------ its figures

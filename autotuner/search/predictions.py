@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from autotuner.core.caveat import Caveat
 from autotuner.core.choices import Precision
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -151,9 +152,9 @@ class PredictionTable:
     """Layouts of the space that break no rule; null when one layout was asked for."""
     num_fitting: int | None
     """Those predicted to fit in memory; null when one layout was asked for."""
-    caveats: tuple[str, ...]
+    caveats: tuple[Caveat, ...]
     """What a reader should know: what of it was never compared with a measured run, whose constants were borrowed, what
-    the measured runs that were sent say; sentences without full stops."""
+    the measured runs that were sent say."""
     unchanged: PredictedLayout | None = None
     """The best layout that keeps the mathematics, where every row changes them."""
     not_searched: tuple[NotSearched, ...] = ()

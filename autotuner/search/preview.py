@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from autotuner.core.caveat import Caveat
 from autotuner.core.choices import ExportFormat
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns, concatenate
@@ -20,12 +21,12 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.search.caveats import caveats
 from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.space.elimination import MOST_REASONS, empty_space
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.trainers import sayable_space, trial_rules
 from autotuner.search.suggestions import Advice, Current, advice, current_beside
-from autotuner.search.text.caveats import caveats
 
 if TYPE_CHECKING:
     from autotuner.core.sweep import SweepRequest
@@ -140,7 +141,7 @@ class PredictedBest:
     table: PredictionTable
     advice: Advice
     current: Current | None
-    caveats: tuple[str, ...]
+    caveats: tuple[Caveat, ...]
     """What a reader of all of it should know."""
 
 
@@ -150,7 +151,7 @@ class PredictedOne:
 
     row: PredictedLayout
     current: Current | None
-    caveats: tuple[str, ...]
+    caveats: tuple[Caveat, ...]
 
 
 def best_of_space(question: Question) -> PredictedBest:
@@ -195,6 +196,6 @@ def _current(question: Question, best: PredictedLayout | None, unchanged: Predic
     return current_beside(question.current, question.job, best=best, unchanged=unchanged)
 
 
-def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[str, ...]:
+def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[Caveat, ...]:
     today = [] if current is None or current.predicted is None else [current.layout]
     return caveats(job, LayoutColumns.from_layouts([*shown, *today]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autotuner.core.caveat import Caveat
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns, concatenate, is_one_of
 from autotuner.core.fault_trace import FaultTrace, at_worst
 from autotuner.core.job import Job
@@ -20,8 +21,8 @@ from autotuner.core.space import SearchSpace
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.uncertainty import fit_probability
+from autotuner.search.caveats import caveats
 from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
-from autotuner.search.text.caveats import caveats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +66,8 @@ class PredictionTable:
     """Legal layouts that are predicted to fit in memory."""
     rows: tuple[PredictedLayout, ...]
     """At most as many as were asked for."""
-    caveats: tuple[str, ...] = ()
-    """What a reader of them should know: sentences without full stops."""
+    caveats: tuple[Caveat, ...] = ()
+    """What a reader of them should know."""
     unchanged: PredictedLayout | None = None
     """The best layout that keeps the mathematics, where each of the rows changes them."""
     nearest: PredictedLayout | None = None

@@ -55,9 +55,13 @@ def slow(driver: StoreDriver) -> StoreDriver:
     return driver
 
 
-def predicted(client: httpx.Client, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def predicted(client: httpx.Client, body: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     answer = client.post("/predictions", json=body).json()
-    return answer["items"][0]["predicted"], answer["caveats"]
+    return answer["items"][0]["predicted"], _calibrations(answer)
+
+
+def _calibrations(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one["calibration"] for one in answer["caveats"] if one["kind"] == "calibrated"]
 
 
 @pytest.mark.usefixtures("slow")
@@ -65,8 +69,10 @@ def test_stored_trials_shift_the_next_prediction_which_says_so(client: httpx.Cli
     alone, said_alone = predicted(client, ONE | {"uses_history": False})
     known, said = predicted(client, ONE)
     assert 1.1 < known["step_time_s"] / alone["step_time_s"] < 1.6
-    assert any(caveat.startswith("calibrated on 2 trials of 1 sweep: factor 1.") for caveat in said)
-    assert not any("calibrated" in caveat for caveat in said_alone)
+    (calibration,) = said
+    assert (calibration["num_trials"], calibration["num_sweeps"]) == (2, 1)
+    assert 1.0 < calibration["factor"] < 2.0
+    assert not said_alone
 
 
 @pytest.mark.usefixtures("slow")
@@ -74,12 +80,12 @@ def test_an_explanation_knows_what_a_prediction_knows(client: httpx.Client) -> N
     known, _ = predicted(client, ONE)
     explained = client.post("/explanations", json=ONE).json()
     assert explained["prediction"]["step_time_s"] == pytest.approx(known["step_time_s"])
-    assert any("calibrated on 2 trials" in caveat for caveat in explained["caveats"])
+    assert [one["num_trials"] for one in _calibrations(explained)] == [2]
 
 
 def test_a_trial_is_explained_with_what_its_sweep_knew(client: httpx.Client, slow: StoreDriver) -> None:
     explained = client.get(f"/trials/{slow.store.runs.list('sweep')[0][0].id}-0000/explanation").json()
-    assert not any("calibrated" in caveat for caveat in explained["caveats"])
+    assert not _calibrations(explained)
 
 
 @pytest.mark.usefixtures("slow")

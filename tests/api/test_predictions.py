@@ -64,8 +64,10 @@ def test_an_answer_names_what_of_it_was_never_compared_with_a_measured_run(clien
     layout = {"tensor_parallel_degree": 8, "offload_activations": True}
     answer = client.post("/predictions", json=EIGHT | {"layout": layout, "stack": "nemo"}).json()
     assert answer["items"][0]["predicted"]["never_compared"] == ["activations offloaded"]
-    assert any("dense models on nemo with h100-sxm were compared with" in said for said in answer["caveats"])
-    assert "never compared with a measured run, on any stack or device: activations offloaded" in answer["caveats"]
+    known = {one["kind"]: one for one in answer["caveats"]}
+    compared = known["compared"]
+    assert (compared["subjects"], compared["stack"], compared["device"]) == (["dense models"], "nemo", "h100-sxm")
+    assert known["compared_nowhere"]["subjects"] == ["activations offloaded"]
 
 
 TODAY = {"tensor_parallel_degree": 8, "sequence_parallel": True}
@@ -78,7 +80,8 @@ def test_one_layout_may_be_compared_with_what_runs_today(client: httpx.Client) -
 
 def test_what_was_never_compared_of_todays_layout_is_said(client: httpx.Client) -> None:
     body = EIGHT | {"limit": 1, "current": TODAY | {"offload_activations": True}}
-    assert any("activations offloaded" in said for said in client.post("/predictions", json=body).json()["caveats"])
+    answer = client.post("/predictions", json=body).json()
+    assert any("activations offloaded" in one["subjects"] for one in answer["caveats"])
 
 
 RUN: dict[str, Any] = {"layout": {"tensor_parallel_degree": 8}}
@@ -91,7 +94,9 @@ def test_measured_runs_shift_every_prediction_and_narrow_it_and_are_said(client:
     after = answer["items"][0]["predicted"]
     assert 1.0 < after["step_time_s"] / before["step_time_s"] < 1.5
     assert after["relative_error"] < before["relative_error"]
-    assert any(said.startswith("calibrated on 2 measured runs: factor 1.") for said in answer["caveats"])
+    (calibration,) = (one["calibration"] for one in answer["caveats"] if one["kind"] == "calibrated")
+    assert (calibration["num_runs"], calibration["num_trials"]) == (2, 0)
+    assert 1.0 < calibration["factor"] < 2.0
 
 
 def test_a_measured_run_may_be_of_another_model_size_and_workload(client: httpx.Client) -> None:

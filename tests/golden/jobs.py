@@ -18,6 +18,7 @@ from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
 from autotuner.core.blocks import LinearAttention, MixtureOfExperts
+from autotuner.core.caveat import Caveat
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.fault_trace import FaultTrace
@@ -40,6 +41,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.scenarios import step_times_under
 from autotuner.launch.contract import Launcher
+from autotuner.report.caveats import caveat_in_words
 from autotuner.search.explain.layers import LayerGain
 from autotuner.store.sql import Store, memory_store
 from bench.fake_launcher import FakeLauncher, plain_measurement
@@ -332,7 +334,7 @@ def _robust(spec: TrialSpec, trace: FaultTrace, job: Job, healthy: Measurement) 
 def abbreviate(value: Any) -> Any:
     """Return what JSON holds of a result: fields that say something, rows of equal things, layouts in words."""
     match value:
-        case Layout():
+        case Layout() | Enum():
             return str(value)
         case Prediction():
             known = (value.step_time.total_s, value.relative_error, value.memory.total_bytes, value.fit_probability)
@@ -345,12 +347,12 @@ def abbreviate(value: Any) -> Any:
             power_w = value.power.total_w if value.power else None
             figures = (power_w, value.price_per_hour, value.co2_kg_per_hour, value.complexity, value.robustness)
             return [None if figure is None else few_digits(figure, 10) for figure in figures]
+        case Caveat():
+            return caveat_in_words(value)
         case LayerGain():
             return [value.label, value.num_layouts, few_digits(value.value, 10), few_digits(value.gain), value.sentence]
         case float():
             return few_digits(value, 10)
-        case Enum():
-            return str(value)
         case Mapping():
             return {str(key): abbreviate(one) for key, one in value.items()}
         case list() | tuple():

@@ -28,6 +28,7 @@ from autotuner.core.space import default_space
 from autotuner.core.stack import Stack
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.topologies import described_said
 from autotuner.report.trial_parts import overlap_sentence
 from autotuner.search.asides import Inline
@@ -65,7 +66,7 @@ def test_the_explanation_of_a_layout_is_the_one_that_was_recorded(golden: Golden
         "stages": abbreviate(found.stages),
         "changes": [one.sentence for one in (*found.helpful, *found.too_large)],
         "illegal": [[one.change, one.reason.message] for one in found.illegal],
-        "caveats": found.caveats,
+        "caveats": caveats_in_words(found.caveats),
         "complexity": complexity_in_words(layout),
         "cluster": described_said(job.cluster),
         "beside": abbreviate((found.links, found.batches, found.routes, found.nccl)),
@@ -190,7 +191,7 @@ def test_a_plan_of_the_phases_of_a_job_is_the_one_that_was_recorded(
         "best": abbreviate(found.best),
         "others": [[one.choices[0].label, few_digits(one.total_s)] for one in (*found.statics, found.greedy)],
         "switch": [few_digits(found.switch_s), abbreviate(found.switch), few_digits(found.checkpoint_bytes)],
-        "sentences": [*found.sentences, *found.caveats],
+        "sentences": [*found.sentences, *caveats_in_words(found.caveats)],
     }
     golden.check(f"explanations/phases-{name}-{num_tokens:.0e}", output)
 

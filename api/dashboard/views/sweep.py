@@ -20,6 +20,7 @@ from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
+from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Parallel
 from autotuner.report.html import Html
 from autotuner.report.link_faults import slow_links
@@ -30,6 +31,7 @@ from autotuner.report.sweep import charts_report
 from autotuner.report.sweep_answer import answer_report, foreseen_report
 from autotuner.report.sweep_charts import CloudPoint
 from autotuner.report.sweep_trials import compared, ended, run_again, under_way
+from autotuner.search.caveats import caveats_of_job
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
@@ -37,7 +39,6 @@ from autotuner.search.results.sensitivity import Choices, Grid, SweepChoices, gr
 from autotuner.search.results.sweep_answer import Answer, answer
 from autotuner.search.results.trial_table import TableRow
 from autotuner.search.sweep_tables import SweepTrials
-from autotuner.search.text.caveats import caveats_of_job
 from autotuner.service.build import App
 
 Kind = Literal["measured", "simulated", "estimated"]
@@ -133,7 +134,7 @@ class SweepLook:
             **self._of_answer(),
             **self._of_trials(standing.findings),
             "sweep": standing,
-            "caveats": _caveats(caveats_of_job(standing.request.job)),
+            "caveats": _caveats(caveats_in_words(caveats_of_job(standing.request.job))),
             "source": source(self.sweep.request),
             "engine": engine(self.sweep.request.runs_on.engine, self.sweep.request.runs_on.queue),
             "may_change": self.caller.may_change(self.sweep.created_by),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from autotuner.core.caveat import Caveat
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -18,12 +19,12 @@ from autotuner.core.units import format_bytes, format_seconds
 from autotuner.core.value import derived
 from autotuner.costmodel.details import overlapped_share, stage_memory
 from autotuner.costmodel.predict import predict, predict_one
+from autotuner.search.caveats import caveats
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
 from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.explain.timeline import what_ran
 from autotuner.search.space.moves import BatchWay, batch_ways, neighbours
-from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 
 _NUM_CHANGES = 5
@@ -117,8 +118,8 @@ class Explanation:
     """Changes that would save as much and do not fit, the nearest to fitting first."""
     illegal: tuple[Refusal, ...]
     """Changes that no cluster of this shape or model can run."""
-    caveats: tuple[str, ...]
-    """What a reader should know: sentences without full stops."""
+    caveats: tuple[Caveat, ...]
+    """What a reader should know."""
     links: tuple[CrossedLink, ...] = ()
     """Links of the cluster that are not healthy, and which groups reach over them."""
     batches: tuple[BatchWay, ...] = ()

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from autotuner.core.caveat import Caveat
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
 from autotuner.core.columns import Floats, Integers, LayoutColumns, broken_rows
 from autotuner.core.errors import InvalidInput
@@ -25,8 +26,8 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
+from autotuner.search.caveats import caveats
 from autotuner.search.space.legal import legal_layouts
-from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, percent
 
 _MOST_ROWS = 1_000_000
@@ -72,11 +73,11 @@ class LayerReport:
     """In the order of the layers; of measured trials those of which there are any."""
     total_gain: float
     """Share by which the last best is above the first."""
-    caveats: tuple[str, ...] = ()
-    """What a reader should know: sentences without full stops."""
+    caveats: tuple[Caveat, ...] = ()
+    """What a reader should know."""
 
     @classmethod
-    def of(cls, gains: Sequence[LayerGain], said: tuple[str, ...] = ()) -> LayerReport:
+    def of(cls, gains: Sequence[LayerGain], said: tuple[Caveat, ...] = ()) -> LayerReport:
         """Of gains, one layer at least."""
         return cls(gains=tuple(gains), total_gain=gains[-1].value / gains[0].value - 1, caveats=said)
 

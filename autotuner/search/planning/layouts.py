@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
+from autotuner.core.caveat import Caveat, CaveatKind
 from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
@@ -176,9 +177,8 @@ class SearchedCluster:
     """None where no layout that was looked through fits."""
     is_thorough: bool
     """All layouts were looked through; else a thin space of them."""
-    too_large: str = ""
-    """Why the cluster, or all but a thin space of its layouts, was left out against the wish of whoever asked: a
-    sentence without a full stop; empty where nothing was."""
+    too_large: Caveat | None = None
+    """The cluster, or all but a thin space of its layouts, was left out against the wish of whoever asked."""
 
 
 def searched_clusters(
@@ -210,12 +210,17 @@ def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = 
         if table.rows:
             best = table.rows[0]
             outcome = outcome_of(job, best, request.goal, request.failures, is_hypothetical=offer.is_hypothetical)
-            missed = f"on {offer.cluster.name} a thin space of layouts was looked through: {rule}" if rule else ""
+            missed = _missed(CaveatKind.THIN_SPACE, offer, rule)
             return SearchedCluster(outcome=outcome, is_thorough=space is whole, too_large=missed)
         if space is whole:
             break  # it holds the thin one
-    too_large = f"{offer.cluster.name} was left out: {rule}" if rule else ""
-    return SearchedCluster(outcome=None, is_thorough=False, too_large=too_large)
+    missed = _missed(CaveatKind.LEFT_OUT, offer, rule)
+    return SearchedCluster(outcome=None, is_thorough=False, too_large=missed)
+
+
+def _missed(kind: CaveatKind, offer: Offer, rule: str) -> Caveat | None:
+    """Return what was left out, where a space broke a rule."""
+    return Caveat(kind=kind, cluster=offer.cluster.name, subjects=(rule,)) if rule else None
 
 
 def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from autotuner.core.caveat import Caveat
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -246,8 +247,8 @@ class Upgrades:
     """Changes of the chosen cluster, and which of their clusters have too many layouts to be looked through."""
 
     found: tuple[Upgrade, ...]
-    too_large: tuple[str, ...] = ()
-    """A sentence without a full stop for each of these."""
+    too_large: tuple[Caveat, ...] = ()
+    """These."""
 
 
 def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
@@ -261,7 +262,7 @@ def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
     found.append(_changed(request, larger, "40 GB more memory", chosen))
     return Upgrades(
         found=tuple(one for each in found for one in each.found),
-        too_large=tuple(sentence for each in found for sentence in each.too_large),
+        too_large=tuple(one for each in found for one in each.too_large),
     )
 
 
@@ -286,7 +287,7 @@ def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades
     return Upgrades(found=(Upgrade(change="1 more node"),), too_large=_reasons(searched))
 
 
-def _reasons(searched: Sequence[SearchedCluster]) -> tuple[str, ...]:
+def _reasons(searched: Sequence[SearchedCluster]) -> tuple[Caveat, ...]:
     return tuple(one.too_large for one in searched if one.too_large)
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotuner.core.caveat import Caveat
 from autotuner.core.columns import Booleans, Floats, LayoutColumns, broken_rows, concatenate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job, JobPhase, PhasedJob, SwitchCost, checkpoint_bytes
@@ -20,9 +21,9 @@ from autotuner.core.units import format_bytes, format_duration, format_long_dura
 from autotuner.costmodel.layer.recompute import model_flop_per_step
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
+from autotuner.search.caveats import caveats
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space.legal import legal_chunks
-from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, percent
 
 Axes = Mapping[str, tuple[int, ...] | None]
@@ -251,7 +252,7 @@ class PhasesPlan:
     """What is written and read of the model."""
     sentences: tuple[str, ...]
     """What the best course does and why, without full stops."""
-    caveats: tuple[str, ...]
+    caveats: tuple[Caveat, ...]
     """What a reader of the predictions should know."""
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 
 import autotuner
 from autotuner.core import codec
+from autotuner.core.caveat import Caveat
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
@@ -23,13 +24,13 @@ from autotuner.core.named import resolved
 from autotuner.core.run import Run
 from autotuner.core.value import value
 from autotuner.search.asides import Asides
+from autotuner.search.caveats import caveats
 from autotuner.search.pareto import non_dominated
 from autotuner.search.planning.clusters import Offer, Price, offers, prices_of
 from autotuner.search.planning.decision import Decision
 from autotuner.search.planning.layouts import Outcome, TrainingRun, job_on, searched_clusters
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.text.caveats import caveats
 
 T = TypeVar("T")
 
@@ -104,9 +105,8 @@ class Plan:
     """What changes of the first would buy."""
     proofs: tuple[PilotSweep, ...]
     """Small sweeps that are worth more than they cost, in the order to run them."""
-    caveats: tuple[str, ...]
-    """What a reader should know of the predictions, and which layouts were too many to be looked through: sentences
-    without full stops."""
+    caveats: tuple[Caveat, ...]
+    """What a reader should know of the predictions, and which layouts were too many to be looked through."""
 
 
 def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
@@ -126,7 +126,7 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
     known = work.outcomes(found, is_thorough=False)
     if not known:
         clusters = "the one cluster" if len(found) == 1 else f"any of the {len(found)} clusters"
-        rule = "; ".join((f"has no layout that fits on {clusters}", *work.too_large.values()))
+        rule = "; ".join((f"has no layout that fits on {clusters}", *map(_left_out, work.too_large.values())))
         rule = f"{rule}; name larger sizes or other accelerators"
         raise InvalidInput("model", resolved(request.model).name, rule)
     thorough: set[Offer] = set()  # or as thorough as their number of layouts allows
@@ -144,7 +144,7 @@ class _Work:
 
     Attributes:
         thorough: Clusters whose layouts were all looked through.
-        too_large: Clusters that have too many for that, each with a sentence that says so.
+        too_large: Clusters that have too many for that, each with what it means.
     """
 
     def __init__(self, request: PlanRequest, asides: Asides, progress: Progress) -> None:
@@ -153,7 +153,7 @@ class _Work:
         self._progress = progress
         self._done, self._known = 0, 0
         self.thorough: set[Offer] = set()
-        self.too_large: dict[Offer, str] = {}
+        self.too_large: dict[Offer, Caveat] = {}
 
     def outcomes(self, found: Sequence[Offer], *, is_thorough: bool) -> dict[Offer, Outcome]:
         """Return what the run takes on each cluster on which a layout fits."""
@@ -207,6 +207,10 @@ class _Work:
                 *dict.fromkeys((*too_large, *more.result().too_large)),
             ),
         )
+
+
+def _left_out(cluster: Caveat) -> str:
+    return f"{cluster.cluster} was left out: {', '.join(cluster.subjects)}"
 
 
 @contextmanager

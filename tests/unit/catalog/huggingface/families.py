@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotuner.catalog.huggingface import MODEL_TYPES, from_config
-from autotuner.search.text.caveats import approximations
+from autotuner.report.caveats import caveats_in_words
+from autotuner.search.caveats import approximations
 from tests.unit.catalog.huggingface.published import Published, published
 from tests.unit.catalog.huggingface.transformers_models import num_parameters, version
 
@@ -109,7 +110,7 @@ def _said(models: list[Published]) -> dict[str, list[str]]:
     """Sentences with the models that they are said of."""
     said: dict[str, list[str]] = {}
     for model in models:
-        for sentence in approximations(from_config(model.config, model.name)):
+        for sentence in caveats_in_words(approximations(from_config(model.config, model.name))):
             said.setdefault(sentence, []).append(model.name)
     return said
 

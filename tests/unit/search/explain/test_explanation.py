@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 
+from autotuner.core.caveat import CaveatKind
 from autotuner.core.choices import BatchBalance, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -130,7 +131,7 @@ def test_every_way_to_deal_is_told_with_its_parts_and_what_is_taken_for_granted(
         assert way.slowest_tokens == pytest.approx(way.computed_tokens * (1 + way.imbalance))
     explanation = explain(DEALT, JOB)
     assert explanation.batches == batch_ways(DEALT, JOB)
-    assert any("drawn independently" in caveat for caveat in explanation.caveats)
+    assert any(one.kind is CaveatKind.DRAWN_LENGTHS for one in explanation.caveats)
 
 
 def test_stages_or_equal_lengths_leave_no_other_way() -> None:

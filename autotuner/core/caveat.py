@@ -1,0 +1,59 @@
+"""Caveat: one thing that a reader of predictions should know."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from autotuner.core.job import Calibration
+from autotuner.core.link import LinkHealth
+from autotuner.core.value import value
+
+
+class CaveatKind(StrEnum):
+    """The thing that a reader should know."""
+
+    COMPARED = "compared"  # predictions for models of a kind, with runs on this stack and device
+    NEVER_COMPARED = "never_compared"  # predictions for them on this stack and device
+    NEAREST_COMPARISON = "nearest_comparison"  # the stack and device on which they were, by so many runs
+    COMPARED_ELSEWHERE = "compared_elsewhere"  # choices that were compared on other stacks or devices alone
+    COMPARED_NOWHERE = "compared_nowhere"  # choices that were compared on none
+    BORROWED_CONSTANTS = "borrowed_constants"  # constants that were measured on other hardware
+    MEASURED_LINKS = "measured_links"  # the sources of the links of a cluster that a profile measured
+    LINK_FAULT = "link_fault"  # a link that is not as the cluster says
+    PUBLISHED_DELEGATES = "published_delegates"
+    LOSSY_EXCHANGE = "lossy_exchange"
+    ASSUMED_DEMO = "assumed_demo"
+    EARLY_CLIP = "early_clip"
+    CALIBRATED = "calibrated"
+    LINEAR_ATTENTION = "linear_attention"  # of so many layers in all
+    INDEXED_ATTENTION = "indexed_attention"
+    PARALLEL_BLOCKS = "parallel_blocks"
+    ATTENTION_SINKS = "attention_sinks"
+    APPROXIMATED = "approximated"  # as whoever described the model says it
+    COUNTED_OUTSIDE_WINDOWS = "counted_outside_windows"  # keys of so many layers in all, whose queries see some tokens
+    DRAWN_LENGTHS = "drawn_lengths"  # of sequences of up to so many tokens
+    LEFT_OUT = "left_out"  # a cluster that has too many layouts
+    THIN_SPACE = "thin_space"  # a cluster of whose layouts few were looked through
+
+
+@value
+class Caveat:
+    """One thing that a reader of predictions should know; its kind says which fields it has."""
+
+    kind: CaveatKind
+    subjects: tuple[str, ...] = ()
+    """Names of things: a kind of model, choices of layouts, constants, the sources of links within and between nodes,
+    or the rule that a space breaks."""
+    stack: str = ""
+    device: str = ""
+    """The accelerator; empty where no catalog has it."""
+    cluster: str = ""
+    count: int | None = None
+    """Runs, or layers."""
+    total: int | None = None
+    """Layers of the model, of which ``count`` are told of."""
+    num_tokens: int | None = None
+    """Keys that a query sees, or the longest sequence."""
+    link: LinkHealth | None = None
+    calibration: Calibration | None = None
+    """Without what it says of parts of a step."""
