@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.link import LinkHealth
@@ -11,7 +10,7 @@ from autotuner.core.timeline import Block, BlockKind, RankSeconds, RankTimeline,
 from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Action, Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Timeline, simulate
-from autotuner.search.explain.links import LinkTimelines, SlowHop, cost_in_words, messages_over
+from autotuner.search.explain.links import LinkTimelines, SlowHop, held_up, messages_over
 from autotuner.search.explain.timeline import PredictedTimeline
 
 NUM_STAGES, NUM_MICRO_BATCHES = 4, 12
@@ -21,7 +20,7 @@ _PASS_S = 0.02
 def slow_hop(delay_s: float) -> SlowHop:
     """Between the last two stages."""
     link = LinkHealth(ends=(2, 3), delay_s=delay_s)
-    return SlowHop(ranks=(2, 3), links=(link,), delay_s=delay_s, says="link 2_3")
+    return SlowHop(ranks=(2, 3), links=(link,), delay_s=delay_s)
 
 
 def slow_links(
@@ -34,16 +33,16 @@ def slow_links(
     """The step with healthy links and with that delay on the last, as a simulator alone says."""
     healthy, slow = stepped(0.0, schedule=schedule), stepped(delay_s, blocks_sends=blocks_sends, schedule=schedule)
     hop = slow_hop(delay_s)
-    found = LinkTimelines(
+    return LinkTimelines(
         links=hop.links,
         hops=(hop,),
         healthy=PredictedTimeline(timeline=healthy, predicted_s=healthy.step_s, apart=0.0),
         slow=PredictedTimeline(timeline=slow, predicted_s=slow.step_s, apart=0.0),
         messages=messages_over((hop,), slow, blocks_sends=blocks_sends),
         added_s=slow.step_s - healthy.step_s,
+        held_up=held_up(healthy, slow) if blocks_sends else None,
         measured=measured,
     )
-    return replace(found, cost=cost_in_words(found, blocks_sends=blocks_sends))
 
 
 def stepped(

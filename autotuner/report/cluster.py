@@ -20,6 +20,7 @@ from autotuner.core.link import (
 )
 from autotuner.core.listed import Stored
 from autotuner.core.profile import ClusterLinks, DeviceProfile, LinkStanding
+from autotuner.core.units import format_rate
 from autotuner.report.charts import Topology
 from autotuner.report.report import (
     Block,
@@ -218,13 +219,23 @@ def topology_section(cluster: Cluster, routes: Iterable[Route] = ()) -> Section 
         limits.setdefault(route.limiting_link, []).append(route.axis)
     source = f", from {network.source}" if network and network.source else ""
     name = f"Network {network.name}{source}. " if network and network.name else ""
-    limiting = Lines(items=tuple(route.sentence for route in routes))
+    limiting = Lines(items=tuple(map(route_in_words, routes)))
     words = Folded(summary="In words", blocks=(Lines(items=described_said(cluster)),))
     return Section(
         title="Topology",
         blocks=(*([limiting] if limits else []), Topology(cluster=cluster, limits=limits), words),
         note=f"{name}A rate is what each rank has while all send.",
     )
+
+
+_TRAFFIC = {"ring": "rings", "all_to_all": "all-to-alls", "send": "sends"}
+
+
+def route_in_words(route: Route) -> str:
+    """Return which link limits the groups of an axis: ``shard: rings of 8 ranks on 4 nodes, limited by …``."""
+    where = f"on {route.num_nodes} nodes" if route.num_nodes > 1 else "inside a node"
+    limit = f"limited by {route.limiting_link} to {format_rate(route.bytes_per_s, 'B/s')} for each rank"
+    return f"{route.axis}: {_TRAFFIC[route.traffic]} of {route.num_ranks} ranks {where}, {limit}"
 
 
 def topology_report(reading: TopologyReading) -> Report:

@@ -15,6 +15,7 @@ from autotuner.core.workload import LengthDistribution
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Axis, Line, Look, Note, Plot, Rule, Stack, Stacks, Stretch, stairs
 from autotuner.report.charts import Block as Part
+from autotuner.report.cluster import route_in_words
 from autotuner.report.report import (
     Cell,
     Cells,
@@ -35,11 +36,13 @@ from autotuner.report.report import (
 )
 from autotuner.report.words import model_in_words, sentence
 from autotuner.search.explain.bandwidth import BandwidthCurve, BandwidthWay
+from autotuner.search.explain.communication import CrossedLink, NcclWays
 from autotuner.search.explain.explanation import Alternative, Explanation, moved_in_words
 from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.results.pairs import MeasuredRules
 from autotuner.search.space.moves import BatchWay
-from autotuner.search.text.sentences import fit_in_words, likely
+from autotuner.search.text.links import link_in_words
+from autotuner.search.text.sentences import fit_in_words, likely, listed, percent
 from autotuner.search.text.trials import certainty, facts, phases
 
 _BESIDE_PANEL = 896
@@ -181,11 +184,26 @@ def _memory(explanation: Explanation) -> Section:
 
 def _network(explanation: Explanation) -> Iterator[Section]:
     """Links that are not healthy or limit a group, and what NCCL would take by itself."""
-    said = [*(one.sentence for one in explanation.links), *(one.sentence for one in explanation.routes)]
-    nccl = [one.sentence for one in explanation.nccl]
+    said = [*map(crossed_in_words, explanation.links), *map(route_in_words, explanation.routes)]
+    nccl = [*map(nccl_in_words, explanation.nccl)]
     if said or nccl:
         blocks = (Lines(items=said), Lines(items=nccl, is_quiet=True))
         yield Section(title="Links and collectives", blocks=[one for one in blocks if one.items], id="network")
+
+
+def crossed_in_words(link: CrossedLink) -> str:
+    """Return which groups reach over a link that is not healthy."""
+    over = f"{listed(link.axes)} groups reach over it" if link.axes else "no group of ranks reaches over it"
+    return f"{link_in_words(link.health)}: {over}"
+
+
+def nccl_in_words(of: NcclWays) -> str:
+    """Return what NCCL would take by itself, each way with the size up to which it does."""
+    named = [f"{band.algorithm} {band.protocol}" for band in of.bands]
+    ways = [f"{way} below {format_bytes(after.from_bytes)}" for way, after in zip(named, of.bands[1:], strict=False)]
+    ways.append(f"{named[-1]} {'above' if ways else 'at all sizes'}")
+    calls = "gathers and reduce-scatters" if of.collective == "all_gather" else "all-reduces"
+    return f"among {of.num_ranks} {of.axis} ranks NCCL would take {', '.join(ways)} for {calls}"
 
 
 # ------------------------------------------------------------------ batches
@@ -203,7 +221,7 @@ def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_
         is_compact=True,
     )
     stacks = Stacks(
-        says="Tokens that the slowest rank computes for a sequence. " + "; ".join(one.sentence for one in ways),
+        says="Tokens that the slowest rank computes for a sequence. " + "; ".join(map(way_in_words, ways)),
         unit="count",
         rows=[
             Stack(
@@ -227,6 +245,12 @@ def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_
     note = "Sequences differ in length; the slowest rank sets the pace of all. Bars are tokens for a sequence on it."
     pictures = [_lengths(lengths), stacks] if lengths else [stacks]
     return Section(title="Batches", blocks=[*pictures, table], note=note, glyphs=glyphs)
+
+
+def way_in_words(way: BatchWay) -> str:
+    """Return what a way to share batches costs: ``snake, packed: the slowest rank computes 3 % more than …``."""
+    more = f"the slowest rank computes {percent(way.imbalance)} more than the mean"
+    return f"{way.name}: {more}, padding adds {percent(way.padding_waste)} to real tokens"
 
 
 def _cells_of_way(way: BatchWay, link_to: LinkTo | None) -> tuple[Cells, ...]:
@@ -264,6 +288,7 @@ def bandwidth_section(curve: BandwidthCurve, wide: int = _BESIDE_PANEL) -> Secti
     """Return which way to share gradients takes the shortest step, by the bandwidth between nodes."""
     ways = [way for way in curve.ways if way.fits]
     places = list(enumerate(curve.bandwidths_bytes_per_s))[::4]
+    said = [*curve_in_words(curve)]
     table = Table(
         columns=(Column("between nodes"), *(Column(way.name) for way in ways)),
         rows=[(_bits(rate), *(predicted(way.step_s[place], "s") for way in ways)) for place, rate in places],
@@ -271,15 +296,15 @@ def bandwidth_section(curve: BandwidthCurve, wide: int = _BESIDE_PANEL) -> Secti
         is_compact=True,
     )
     blocks = (
-        _curve(curve, ways, wide),
+        _curve(curve, ways, said[0], wide),
         Folded(summary="The same as numbers", blocks=(table,)),
-        Lines(items=tuple(map(sentence, curve.sentences))),
+        Lines(items=tuple(map(sentence, said))),
     )
     glyphs = (("way", "full exchange"), ("lossy", "lossy exchange"), ("own", "this layout"))
     return Section(title="By the bandwidth between nodes", blocks=blocks, id="bandwidth", glyphs=glyphs)
 
 
-def _curve(curve: BandwidthCurve, ways: Sequence[BandwidthWay], wide: int) -> Plot:
+def _curve(curve: BandwidthCurve, ways: Sequence[BandwidthWay], said: str, wide: int) -> Plot:
     rates = curve.bandwidths_bytes_per_s
     steps_s = [seconds for way in ways for seconds in way.step_s]
     low, high = min(steps_s) / 1.8, 1.2 * max(steps_s)  # names of spans stand below the lines
@@ -299,7 +324,7 @@ def _curve(curve: BandwidthCurve, ways: Sequence[BandwidthWay], wide: int) -> Pl
     ]
     here = Note(words=f"here {_bits(curve.own_bytes_per_s)}", x=curve.own_bytes_per_s, y=high, is_above=True)
     return Plot(
-        says=f"Predicted step time by bandwidth between nodes: {'; '.join(curve.sentences[:1])}",
+        says=f"Predicted step time by bandwidth between nodes: {said}",
         x=Axis(
             title="bandwidth between nodes, of one accelerator, bit/s",
             low=rates[0],
@@ -319,9 +344,38 @@ def _curve(curve: BandwidthCurve, ways: Sequence[BandwidthWay], wide: int) -> Pl
     )
 
 
+def curve_in_words(curve: BandwidthCurve) -> Iterator[str]:
+    """Yield which way takes the shortest step at which bandwidths, and where lossy exchanges pay; there are ways."""
+    below = [f"{span.way} below {_rate(span.high_bytes_per_s)}" for span in curve.spans[:-1]]
+    fastest = ", ".join((*below, f"{curve.spans[-1].way} {'above' if below else 'throughout'}"))
+    own = _rate(curve.own_bytes_per_s)
+    yield f"shortest predicted step by what a rank has of the network between nodes, {own} here: {fastest}"
+    lossy = [way for way in curve.ways if way.is_lossy and way.fits]
+    wins = [
+        f"{way.name} up to {_rate(bound)} and beyond"
+        if bound == curve.spans[-1].high_bytes_per_s
+        else f"{way.name} below {_rate(bound)}"
+        for way in lossy
+        if (bound := way.faster_below_bytes_per_s)
+    ]
+    if wins:
+        yield (
+            f"shorter than with every full exchange: {', '.join(wins)}; each trains another function, and is ranked "
+            "once its loss gate is passed"
+        )
+    if never := [way.name for way in lossy if way.faster_below_bytes_per_s is None]:
+        yield f"never shorter than with a full exchange: {', '.join(never)}"
+    if large := [way.name for way in curve.ways if not way.fits]:
+        yield f"does not fit: {', '.join(large)}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return format_rate(8 * bytes_per_s, "bit/s")
+
+
 def _bits(bytes_per_s: float, *, short: bool = False) -> str:
     """Return a bandwidth in bits: ``400 Gbit/s``, or ``400G`` beside an axis that names the unit."""
-    words = format_rate(8 * bytes_per_s, "bit/s").replace(",", "")
+    words = _rate(bytes_per_s).replace(",", "")
     return words.removesuffix("bit/s").replace(" ", "") if short else words
 
 

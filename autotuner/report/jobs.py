@@ -23,7 +23,7 @@ from autotuner.report.report import (
     Table,
     predicted,
 )
-from autotuner.report.words import cluster_in_words, number, sentence
+from autotuner.report.words import changes_in_words, cluster_in_words, number, sentence
 from autotuner.search.explain.layers import LayerGain, LayerReport, SweepLayers
 from autotuner.search.planning.phases import Course, PhaseChoice, PhasesPlan
 from autotuner.search.text.sentences import in_sentences, percent, signed
@@ -168,12 +168,12 @@ def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Sec
     rows = [
         (
             str(gain.layer),
-            gain.layout if gain.change or not place else Quiet("the same"),
+            gain.layout if gain.changes or not place else Quiet("the same"),
             Quantity(value=gain.step_time_s, unit="s", source=source),
             Quantity(value=gain.value, unit="share" if is_share else "", source=source),
-            Quantity(value=gain.gain, unit="signed_share", source=source) if gain.change and place else "",
+            Quantity(value=gain.gain, unit="signed_share", source=source) if gain.changes else "",
             f"{gain.num_layouts:,}",
-            gain.change or ("nothing" if place else ""),
+            changes_in_words(gain.changes) or ("nothing" if place else ""),
         )
         for place, gain in enumerate(report.gains)
     ]
@@ -184,7 +184,7 @@ def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Sec
 
 def _total(report: LayerReport) -> str:
     """What all of them give together."""
-    if not any(gain.change for gain in report.gains[1:]):
+    if not any(gain.changes for gain in report.gains):
         return "All together give nothing over strategy alone."
     return f"All together give {percent(report.total_gain)} more than strategy alone."
 
@@ -197,12 +197,19 @@ def _layer_bars(report: LayerReport, *, is_measured: bool) -> Stacks:
         rows.append(_layer_bar(gain, before if place else reached, reached, is_measured=is_measured))
         before = reached
     says = "What the best layout reaches, as a share of what strategies alone reach. "
-    return Stacks(says=says + "; ".join(gain.sentence for gain in report.gains), unit="share", rows=rows, wide=_WIDE)
+    said = "; ".join(f"{gain.layer}: {_gave(gain, is_first=not place)}" for place, gain in enumerate(report.gains))
+    return Stacks(says=says + said, unit="share", rows=rows, wide=_WIDE)
+
+
+def _gave(gain: LayerGain, *, is_first: bool) -> str:
+    if gain.changes:
+        return f"{changes_in_words(gain.changes)} gives {percent(gain.gain)} more"
+    return f"the best is {gain.layout}" if is_first else "nothing found is better"
 
 
 def _layer_bar(gain: LayerGain, before: float, reached: float, *, is_measured: bool) -> Stack:
     blocks = [Part(name="the best", look="mem" if is_measured else "p-band", value=min(before, reached))]
-    is_gain = bool(gain.change) and reached > before
+    is_gain = bool(gain.changes) and reached > before
     blocks += [Part(name="what it adds", look="gain", value=reached - before)] if is_gain else []
     return Stack(
         name=str(gain.layer), blocks=blocks, is_predicted=not is_measured, told=signed(gain.gain) if is_gain else ""

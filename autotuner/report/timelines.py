@@ -13,6 +13,7 @@ from autotuner.report.link_lanes import LinkLanes
 from autotuner.report.report import Cells, Column, Folded, Lines, Quantity, Section, Source, Strong, Table
 from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import PredictedTimeline
+from autotuner.search.text.links import link_in_words
 from autotuner.search.text.sentences import percent
 
 Shown = Literal["both", "measured", "predicted"]
@@ -24,7 +25,7 @@ _PARTS = (
 """Fields of a lane's seconds, and what a table calls them."""
 
 _APART = 0.001
-"""Share of the step below which the simulator and the closed form say the same."""
+"""Share of a step below which two steps take as long."""
 
 _LEAST_IDLE = 1e-4
 """Share of the step below which nobody waits."""
@@ -161,12 +162,37 @@ def link_timelines_section(
         title="With and without the slow link",
         glyphs=glyphs,
         blocks=(
-            Lines(items=(found.cost,), is_list=False),
+            Lines(items=(" ".join(cost_in_words(found)),), is_list=False),
             LinkLanes(found=found, window=window, wide=wide),
             Lines(items=(_link_caption(found),), is_quiet=True),
             _link_table(found, found.healthy.timeline, found.slow.timeline, steps),
         ),
     )
+
+
+def cost_in_words(found: LinkTimelines) -> Iterator[str]:
+    """Yield what the slow links do to the step, in sentences; none where no link is slow."""
+    if found.slow is None:
+        return
+    healthy, slow = found.healthy.timeline, found.slow.timeline
+    longer = slow.step_s / healthy.step_s - 1
+    said = f"With {'; '.join(map(link_in_words, found.links))}, the step is predicted to take"
+    if abs(longer) < _APART:
+        yield f"{said} {format_seconds(slow.step_s)}, as long as with healthy links."
+    else:
+        than = f"{percent(abs(longer))} {'more' if longer > 0 else 'less'}"
+        yield f"{said} {format_seconds(slow.step_s)} instead of {format_seconds(healthy.step_s)}, {than}."
+        delay_s = max((hop.delay_s for hop in found.hops), default=0.0)
+        if delay_s and found.added_s > 0:
+            yield f"That is {found.added_s / delay_s:.2g} times the delay of one message."
+    if not found.hops:
+        yield "No neighbouring stages send over it."
+    elif found.messages:
+        late = sum(one.is_late for one in found.messages)
+        yield f"{late or 'None'} of {len(found.messages)} messages over it {'is' if late == 1 else 'are'} waited for."
+    if found.held_up is not None:
+        stage, held_s = found.held_up.pipeline_rank, found.held_up.added_s
+        yield f"Sends stand in the way of other work: stage {stage} waits {format_seconds(held_s)} for its own."
 
 
 def _link_table(

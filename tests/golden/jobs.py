@@ -42,7 +42,14 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.scenarios import step_times_under
 from autotuner.launch.contract import Launcher
 from autotuner.report.caveats import caveat_in_words
+from autotuner.report.cluster import route_in_words
+from autotuner.report.explanation import crossed_in_words, nccl_in_words, way_in_words
+from autotuner.report.words import changes_in_words
+from autotuner.search.explain.communication import CrossedLink, NcclWays, Route
 from autotuner.search.explain.layers import LayerGain
+from autotuner.search.explain.links import SlowHop
+from autotuner.search.space.moves import BatchWay
+from autotuner.search.text.links import link_in_words
 from autotuner.store.sql import Store, memory_store
 from bench.fake_launcher import FakeLauncher, plain_measurement
 from bench.sweeping import sweep_worker
@@ -350,7 +357,8 @@ def abbreviate(value: Any) -> Any:
         case Caveat():
             return caveat_in_words(value)
         case LayerGain():
-            return [value.label, value.num_layouts, few_digits(value.value, 10), few_digits(value.gain), value.sentence]
+            gained = (few_digits(value.value, 10), few_digits(value.gain))
+            return [value.label, value.num_layouts, *gained, changes_in_words(value.changes)]
         case float():
             return few_digits(value, 10)
         case Mapping():
@@ -359,7 +367,7 @@ def abbreviate(value: Any) -> Any:
             return _rows([abbreviate(one) for one in value])
     if not is_dataclass(value):
         return value
-    told = {field.name: getattr(value, field.name) for field in fields(value)}
+    told = _told(value)
     if len(told) == 2:
         return [abbreviate(one) for one in told.values()]
     return {
@@ -368,6 +376,20 @@ def abbreviate(value: Any) -> Any:
         if one is not None and one not in ((), "") and _SAID_TWICE.get(name) not in told
     }
 
+
+def _told(value: Any) -> dict[str, Any]:
+    told = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "bands"}
+    return told | ({"sentence": _IN_WORDS[type(value)](value)} if type(value) in _IN_WORDS else {})
+
+
+_IN_WORDS: Mapping[type[Any], Callable[[Any], str]] = {
+    BatchWay: way_in_words,
+    CrossedLink: crossed_in_words,
+    NcclWays: nccl_in_words,
+    Route: route_in_words,
+    SlowHop: lambda hop: "; ".join(map(link_in_words, hop.links)),
+}
+"""What people read of a value, which is recorded beside it."""
 
 _SAID_TWICE = {"trial_id": "number", "layout": "label"}
 """Fields that are left out beside others which say as much."""

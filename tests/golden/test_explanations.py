@@ -29,6 +29,8 @@ from autotuner.core.stack import Stack
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
 from autotuner.report.caveats import caveats_in_words
+from autotuner.report.explanation import curve_in_words
+from autotuner.report.timelines import cost_in_words
 from autotuner.report.topologies import described_said
 from autotuner.report.trial_parts import overlap_sentence
 from autotuner.search.asides import Inline
@@ -71,8 +73,13 @@ def test_the_explanation_of_a_layout_is_the_one_that_was_recorded(golden: Golden
         "cluster": described_said(job.cluster),
         "beside": abbreviate((found.links, found.batches, found.routes, found.nccl)),
         "groups": [[one.axis, list(one.ranks)[:9]] for one in rank_groups(layout, job, 1).groups],
-        "slow links": [links.cost, few_digits(links.added_s), len(links.messages), abbreviate(links.hops)],
-        "bandwidths": [curve.sentences, abbreviate(curve.spans)],
+        "slow links": [
+            " ".join(cost_in_words(links)),
+            few_digits(links.added_s),
+            len(links.messages),
+            abbreviate(links.hops),
+        ],
+        "bandwidths": [[*curve_in_words(curve)] if curve.ways else curve.why_empty, abbreviate(curve.spans)],
     }
     golden.check(f"explanations/{file_name(name)}", output)
 

@@ -32,6 +32,7 @@ from autotuner.core.trial import FailureKind, Trial, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.report.timelines import cost_in_words
 from autotuner.report.trial_parts import time_to_loss_in_words
 from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
@@ -330,7 +331,7 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
         yield "best", [certainty(best), facts(best), divided]
         parts = trial_parts(ranked[0], request)
         yield "parts", abbreviate(parts) if is_whole else parts.largest_loss
-        yield "links", trial_link_timelines(ranked[0], request).cost
+        yield "links", " ".join(cost_in_words(trial_link_timelines(ranked[0], request)))
 
 
 def _trial_row(trial: Trial) -> list[Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.core.units import format_rate
 from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.scenarios import steps_by_bandwidth
 from autotuner.search.space.moves import exchange_ways
@@ -74,29 +74,29 @@ class BandwidthCurve:
     ways: tuple[BandwidthWay, ...]
     spans: tuple[BandwidthSpan, ...]
     """Which way is fastest, from the lowest bandwidth on."""
-    sentences: tuple[str, ...]
-    """The same in words, without full stops."""
+    why_empty: Literal["no_network", "nothing_fits"] | None = None
+    """Why there are no ways: no network lies between data-parallel ranks, or no way fits in memory."""
 
 
 def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
     """The curve of a legal layout; without ways where no network lies between data-parallel ranks, or nothing fits."""
     own_bytes_per_s = job.cluster.inter_node_link.bandwidth_bytes_per_s
+    nothing = BandwidthCurve(bandwidths_bytes_per_s=(), own_bytes_per_s=own_bytes_per_s, own="", ways=(), spans=())
     if job.cluster.num_nodes == 1 or layout.data_parallel_degree == 1:
-        return _without(own_bytes_per_s, "no network lies between data-parallel ranks, whatever they exchange")
+        return replace(nothing, why_empty="no_network")
     ways = exchange_ways(layout, job)
     peaks_bytes = memory(LayoutColumns.from_layouts(ways.values()), job).total_bytes
     fits = tuple(bool(one) for one in peaks_bytes <= job.cluster.accelerator.memory_bytes)
     if not any(fits):
-        return _without(own_bytes_per_s, "no way to share what replicas learnt fits in memory")
+        return replace(nothing, why_empty="nothing_fits")
     table = _Table(ways, fits, job)
-    told, spans = tuple(table.told()), table.spans()
+    told = tuple(table.told())
     return BandwidthCurve(
         bandwidths_bytes_per_s=table.bandwidths,
         own_bytes_per_s=own_bytes_per_s,
         own=next((way.name for way in told if way.layout == layout), ""),
         ways=told,
-        spans=spans,
-        sentences=tuple(_sentences(told, spans, own_bytes_per_s)),
+        spans=table.spans(),
     )
 
 
@@ -108,12 +108,6 @@ def trial_bandwidth_curve(trial: Trial, request: SweepRequest) -> BandwidthCurve
     """
     require_legal(trial.layout, request.job)
     return bandwidth_curve(trial.layout, request.job)
-
-
-def _without(own_bytes_per_s: float, why: str) -> BandwidthCurve:
-    return BandwidthCurve(
-        bandwidths_bytes_per_s=(), own_bytes_per_s=own_bytes_per_s, own="", ways=(), spans=(), sentences=(why,)
-    )
 
 
 class _Table:
@@ -181,32 +175,3 @@ class _Table:
             middle = math.sqrt(low * high)
             low, high = (middle, high) if holds(self._at(middle)) else (low, middle)
         return math.sqrt(low * high)
-
-
-# ---------------------------------------------------------------- in words
-def _sentences(ways: Sequence[BandwidthWay], spans: Sequence[BandwidthSpan], own_bytes_per_s: float) -> Iterator[str]:
-    below = [f"{span.way} below {_rate(span.high_bytes_per_s)}" for span in spans[:-1]]
-    fastest = ", ".join((*below, f"{spans[-1].way} {'above' if below else 'throughout'}"))
-    own = _rate(own_bytes_per_s)
-    yield f"shortest predicted step by what a rank has of the network between nodes, {own} here: {fastest}"
-    lossy = [way for way in ways if way.is_lossy and way.fits]
-    wins = [
-        f"{way.name} up to {_rate(bound)} and beyond"
-        if bound == spans[-1].high_bytes_per_s
-        else f"{way.name} below {_rate(bound)}"
-        for way in lossy
-        if (bound := way.faster_below_bytes_per_s)
-    ]
-    if wins:
-        yield (
-            f"shorter than with every full exchange: {', '.join(wins)}; each trains another function, and is ranked "
-            "once its loss gate is passed"
-        )
-    if never := [way.name for way in lossy if way.faster_below_bytes_per_s is None]:
-        yield f"never shorter than with a full exchange: {', '.join(never)}"
-    if large := [way.name for way in ways if not way.fits]:
-        yield f"does not fit: {', '.join(large)}"
-
-
-def _rate(bytes_per_s: float) -> str:
-    return format_rate(8 * bytes_per_s, "bit/s")

@@ -29,7 +29,6 @@ from autotuner.core.placement import (
     shard_spread,
     tensor_spread,
 )
-from autotuner.core.units import format_bytes, format_rate
 from autotuner.costmodel.communication.group import Group, LinkTime
 from autotuner.costmodel.communication.layout_groups import (
     context_group,
@@ -39,21 +38,19 @@ from autotuner.costmodel.communication.layout_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.costmodel.communication.nccl import Band, Collective, bands, wires_of
+from autotuner.costmodel.communication.nccl import Collective, bands, wires_of
 from autotuner.costmodel.details import exchanges
 from autotuner.costmodel.micro_batch import width_split
-from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import listed
 
 Traffic = Literal["ring", "all_to_all", "send"]
 """Around a ring, in equal shares to all, or to the next rank of the group."""
 
-_TRAFFIC: dict[Traffic, tuple[str, Callable[[Group], Iterable[LinkTime]]]] = {
-    "ring": ("rings", Group.ring_links),
-    "all_to_all": ("all-to-alls", Group.all_to_all_links),
-    "send": ("sends", Group.send_links),
+_LINKS: dict[Traffic, Callable[[Group], Iterable[LinkTime]]] = {
+    "ring": Group.ring_links,
+    "all_to_all": Group.all_to_all_links,
+    "send": Group.send_links,
 }
-"""What it is called, and the links that it passes."""
+"""The links that it passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +81,6 @@ class Route:
     """What each rank gets through in long messages: its bytes over the time that they take."""
     links: tuple[LinkUse, ...]
     """All that their traffic passes, from inside nodes up."""
-    sentence: str
-    """Without a full stop."""
 
 
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
@@ -121,26 +116,18 @@ _OF_EXCHANGE: dict[ContextExchange, Traffic] = {
 
 
 def _route(axis: str, traffic: Traffic, group: Group) -> Route:
-    said, links_of = _TRAFFIC[traffic]
-    used = [(link.name, float(link.s_per_byte[0])) for link in links_of(group) if link.s_per_byte[0] > 0]
+    used = [(link.name, float(link.s_per_byte[0])) for link in _LINKS[traffic](group) if link.s_per_byte[0] > 0]
     limiting, longest = max(used, key=lambda use: use[1])
     # of a ring and an all-to-all the links were counted for the bytes of one rank of many
     sent = 1 if traffic == "send" else int(group.num_ranks[0]) - 1
-    bytes_per_s = sent / longest
-    nodes = int(group.num_nodes[0])
-    where = f"on {nodes} nodes" if nodes > 1 else "inside a node"
     return Route(
         axis=axis,
         traffic=traffic,
         num_ranks=int(group.num_ranks[0]),
-        num_nodes=nodes,
+        num_nodes=int(group.num_nodes[0]),
         limiting_link=limiting,
-        bytes_per_s=bytes_per_s,
+        bytes_per_s=sent / longest,
         links=tuple(LinkUse(link=name, busy_share=seconds / longest) for name, seconds in used),
-        sentence=(
-            f"{axis}: {said} of {group.num_ranks[0]} ranks {where}, limited by {limiting} to "
-            f"{format_rate(bytes_per_s, 'B/s')} for each rank"
-        ),
     )
 
 
@@ -290,17 +277,29 @@ def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[L
 
 # ---------------------------------------------------------------- what NCCL would take
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NcclBand:
+    """Sizes of messages for which NCCL takes one way."""
+
+    from_bytes: int
+    """The least; the greatest lies below the next band's."""
+    algorithm: str
+    """``ring``, ``tree``, ``nvls``."""
+    protocol: str
+    """``LL``, ``LL128``, ``Simple``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NcclWays:
     """What NCCL would take among the ranks of one axis, whatever a layout names."""
 
     axis: str
     """``tensor``, ``shard`` or ``replicate``."""
-    collective: str
+    collective: Collective
     """``all_reduce``, or ``all_gather`` of shards, whose reduce-scatters go the same way."""
     num_ranks: int
     num_nodes: int
-    sentence: str
-    """Without a full stop."""
+    bands: tuple[NcclBand, ...]
+    """For every size, the smallest first."""
 
 
 def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
@@ -321,22 +320,16 @@ def _nccl_ways(axis: str, group: Group, job: Job, *, gathers: bool) -> NcclWays:
     num_ranks, per_node = int(group.num_ranks[0]), int(group.ranks_per_node[0])
     wires = wires_of(num_ranks, per_node, job.cluster)
     collective: Collective = "all_gather" if gathers else "all_reduce"
-    said = "gathers and reduce-scatters" if gathers else "all-reduces"
-    ways = ", ".join(_said(bands(collective, wires)))
     return NcclWays(
         axis=axis,
         collective=collective,
         num_ranks=num_ranks,
         num_nodes=wires.num_nodes,
-        sentence=f"among {num_ranks} {axis} ranks NCCL would take {ways} for {said}",
+        bands=tuple(
+            NcclBand(from_bytes=one.from_bytes, algorithm=str(one.way.algorithm), protocol=str(one.way.protocol))
+            for one in bands(collective, wires)
+        ),
     )
-
-
-def _said(found: tuple[Band, ...]) -> Iterator[str]:
-    """Each way with the size up to which it is taken."""
-    for band, after in pairwise(found):
-        yield f"{band.way} below {format_bytes(after.from_bytes)}"
-    yield f"{found[-1].way} above" if len(found) > 1 else f"{found[-1].way} at all sizes"
 
 
 # ---------------------------------------------------------------- links that are not healthy
@@ -348,19 +341,12 @@ class CrossedLink:
     axes: tuple[str, ...]
     """Whose groups talk over it: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, of both its axes; none
     where the layout leaves the link alone."""
-    sentence: str
-    """Without a full stop."""
 
 
 def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:
     """Every link of the cluster of which something is known, in its order."""
-    found = []
-    for health in job.cluster.link_health:
-        if not health.is_healthy:
-            axes = tuple(_axes(health, layout, job))
-            over = f"{listed(axes)} groups reach over it" if axes else "no group of ranks reaches over it"
-            found.append(CrossedLink(health=health, axes=axes, sentence=f"{link_in_words(health)}: {over}"))
-    return tuple(found)
+    slow = (health for health in job.cluster.link_health if not health.is_healthy)
+    return tuple(CrossedLink(health=health, axes=tuple(_axes(health, layout, job))) for health in slow)
 
 
 def _axes(health: LinkHealth, x: Layout, job: Job) -> Iterator[str]:

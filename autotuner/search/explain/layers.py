@@ -17,6 +17,7 @@ from autotuner.core.caveat import Caveat
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
 from autotuner.core.columns import Floats, Integers, LayoutColumns, broken_rows
 from autotuner.core.errors import InvalidInput
+from autotuner.core.field_change import FieldChange, difference
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.objective import Objective
@@ -24,11 +25,11 @@ from autotuner.core.option import CommunicationLayer
 from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial import Trial
+from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.caveats import caveats
 from autotuner.search.space.legal import legal_layouts
-from autotuner.search.text.sentences import change_in_words, percent
 
 _MOST_ROWS = 1_000_000
 """Layouts that the last layer's table has at most, those counted in that rules take out: seconds of one processor."""
@@ -39,8 +40,6 @@ _BLOCK = 1 << 16
 _BETTER = 1e-9
 """Share by which a value must be higher to count: less is the order of sums."""
 
-_NOTHING = "nothing found is better"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
@@ -50,19 +49,21 @@ class LayerGain:
     options: tuple[str, ...]
     """Of the layer, by their fields."""
     layout: Layout
-    label: str
-    """The layout in short."""
     step_time_s: float
     value: float
     """What is compared: expected MFU, or what the sweep of measured trials maximises."""
     gain: float
     """Share by which it is above the best of the layer before; 0 of the first."""
-    change: str
-    """What differs from that, as a sentence has it; empty where nothing does."""
+    changes: tuple[FieldChange, ...]
+    """What differs from that; empty where nothing found is better."""
     num_layouts: int
     """Among which it was found."""
-    sentence: str
-    """What the layer gave, without a full stop."""
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout in short."""
+        return str(self.layout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,28 +205,21 @@ def _gain(
 ) -> LayerGain:
     """What a layout with its step time and value is beside the best of the layer before."""
     layout, step_s, value = found
-    gain = 0.0 if before is None else value / before.value - 1
-    change = "" if before is None or layout == before.layout else change_in_words(before.layout, layout)
-    said = _NOTHING if before is not None else f"the best is {layout}"
-    said = f"{change} gives {percent(gain)} more" if change else said
     return LayerGain(
         layer=layer,
         options=options_of_layer(layer),
         layout=layout,
-        label=str(layout),
         step_time_s=step_s,
         value=value,
-        gain=gain,
-        change=change,
+        gain=0.0 if before is None else value / before.value - 1,
+        changes=() if before is None else difference(before.layout, layout),
         num_layouts=num_layouts,
-        sentence=f"{layer}: {said}",
     )
 
 
 def _nothing_more(layer: CommunicationLayer, before: LayerGain) -> LayerGain:
     """The best of the layer before, where this one has nothing to search, or nothing better."""
-    own = options_of_layer(layer)
-    return replace(before, layer=layer, options=own, gain=0.0, change="", sentence=f"{layer}: {_NOTHING}")
+    return replace(before, layer=layer, options=options_of_layer(layer), gain=0.0, changes=())
 
 
 def _crossed(table: LayoutColumns, axes: Mapping[str, tuple[int, ...]], job: Job) -> Iterator[LayoutColumns]:

@@ -16,11 +16,8 @@ from autotuner.core.placement import stage_links
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.timeline import Block, BlockKind, RankTimeline, StepTimeline
 from autotuner.core.trial import Trial
-from autotuner.core.units import format_seconds
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline, what_ran
-from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import percent
 
 _MOST_UNFOLDED = 1_500
 """Passes of a step that is told whole, so that two of them lie on one axis without gaps."""
@@ -28,8 +25,8 @@ _MOST_UNFOLDED = 1_500
 _LEAST_WAIT = 1e-3
 """Share of a step below which nobody waits."""
 
-_LEAST_LONGER = 0.001
-"""Share of a step below which two steps take as long."""
+_LEAST_HELD_UP = 0.001
+"""Share of a step below which sends stand in the way of nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +39,6 @@ class SlowHop:
     """The links between them that are not healthy, the slowest first."""
     delay_s: float
     """One-way, of the slowest."""
-    says: str
-    """The links and what ails them: ``link 2_3 60 ms late``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +60,15 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldUp:
+    """A pipeline rank that computes nothing while what it sends is under way."""
+
+    pipeline_rank: int
+    added_s: float
+    """By which it waits longer for its own sends in a step than with healthy links."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelines:
     """A step under healthy links and under others, on one axis of time."""
 
@@ -82,8 +86,8 @@ class LinkTimelines:
     """What passes the slow hops in ``slow``, by the time when it is sent."""
     added_s: float = 0.0
     """What the links add to the step, predicted."""
-    cost: str = ""
-    """The same in words."""
+    held_up: HeldUp | None = None
+    """The rank that its own sends hold up longest; None where they hold up none."""
     measured: StepTimeline | None = None
     """The step that a trial recorded; None without one."""
 
@@ -118,7 +122,7 @@ def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) ->
     slow = _predicted(layout, there)
     hops = tuple(_hops(layout, there.cluster))
     blocks_sends = layout.p2p_transport == P2PTransport.INLINE or job.stack.blocks_sends
-    found = LinkTimelines(
+    return LinkTimelines(
         links=links,
         stretch=stretch,
         hops=hops,
@@ -126,8 +130,8 @@ def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) ->
         slow=slow,
         messages=messages_over(hops, slow.timeline, blocks_sends=blocks_sends),
         added_s=slow.timeline.step_s - healthy.timeline.step_s,
+        held_up=held_up(healthy.timeline, slow.timeline) if blocks_sends and hops else None,
     )
-    return replace(found, cost=cost_in_words(found, blocks_sends=blocks_sends))
 
 
 def _predicted(layout: Layout, job: Job) -> PredictedTimeline:
@@ -157,7 +161,6 @@ def _hops(layout: Layout, cluster: Cluster) -> Iterator[SlowHop]:
                 ranks=(rank, (rank + 1) % num_ranks),
                 links=tuple(slow),
                 delay_s=max(health.delay_s for health in slow),
-                says="; ".join(map(link_in_words, slow)),
             )
 
 
@@ -231,38 +234,11 @@ def _between(one: _Lane, other: _Lane, hop: SlowHop, step_s: float) -> Iterator[
         )
 
 
-# ---------------------------------------------------------------- in words
-def cost_in_words(found: LinkTimelines, *, blocks_sends: bool) -> str:
-    """What the slow links do to the step, as sentences; empty where no link is slow."""
-    return "" if found.slow is None else " ".join(_sentences(found, found.slow.timeline, blocks_sends=blocks_sends))
-
-
-def _sentences(found: LinkTimelines, slow: StepTimeline, *, blocks_sends: bool) -> Iterator[str]:
-    healthy = found.healthy.timeline
-    longer = slow.step_s / healthy.step_s - 1
-    said = f"With {'; '.join(map(link_in_words, found.links))}, the step is predicted to take"
-    if abs(longer) < _LEAST_LONGER:
-        yield f"{said} {format_seconds(slow.step_s)}, as long as with healthy links."
-    else:
-        than = f"{percent(abs(longer))} {'more' if longer > 0 else 'less'}"
-        yield f"{said} {format_seconds(slow.step_s)} instead of {format_seconds(healthy.step_s)}, {than}."
-        delay_s = max((hop.delay_s for hop in found.hops), default=0.0)
-        if delay_s and found.added_s > 0:
-            yield f"That is {found.added_s / delay_s:.2g} times the delay of one message."
-    if not found.hops:
-        yield "No neighbouring stages send over it."
-    elif found.messages:
-        late = sum(one.is_late for one in found.messages)
-        yield f"{late or 'None'} of {len(found.messages)} messages over it {'is' if late == 1 else 'are'} waited for."
-    if blocks_sends and found.hops:
-        yield from _held_up(healthy, slow)
-
-
-def _held_up(healthy: StepTimeline, slow: StepTimeline) -> Iterator[str]:
-    """The rank that its own sends hold up longest."""
+# ---------------------------------------------------------------- whom sends hold up
+def held_up(healthy: StepTimeline, slow: StepTimeline) -> HeldUp | None:
+    """Return the rank that its own sends hold up longest in the slow step; None where none waits for them longer."""
     before = {lane.pipeline_rank: lane.seconds.send_s for lane in healthy.ranks}
-    held_s, rank = max(
+    added_s, rank = max(
         (lane.seconds.send_s - before.get(lane.pipeline_rank, 0.0), lane.pipeline_rank) for lane in slow.ranks
     )
-    if held_s > _LEAST_LONGER * slow.step_s:
-        yield f"Sends stand in the way of other work: stage {rank} waits {format_seconds(held_s)} for its own."
+    return HeldUp(pipeline_rank=rank, added_s=added_s) if added_s > _LEAST_HELD_UP * slow.step_s else None

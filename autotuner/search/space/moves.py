@@ -20,7 +20,6 @@ from autotuner.core.value import divisors
 from autotuner.core.workload import LengthDistribution
 from autotuner.costmodel.batch_shape import batch_shape
 from autotuner.costmodel.predict import predict
-from autotuner.search.text.sentences import percent
 
 _STEPPED = tuple(
     name
@@ -378,8 +377,6 @@ class BatchWay:
     """Predicted, all else as in the layout."""
     is_own: bool
     """The layout's."""
-    sentence: str
-    """All of it, without a full stop."""
 
 
 def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
@@ -402,9 +399,8 @@ def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
 
 def _way(layout: Layout, job: Job, lengths: LengthDistribution, step_time_s: float, *, is_own: bool) -> BatchWay:
     shape = batch_shape(layout, job.workload, job.cluster.accelerators_per_node)
-    name = f"{_IN_WORDS[layout.batch_balance]}{', packed' if layout.sequence_packing else ''}"
     return BatchWay(
-        name=name,
+        name=f"{_IN_WORDS[layout.batch_balance]}{', packed' if layout.sequence_packing else ''}",
         layout=layout,
         real_tokens=lengths.mean,
         computed_tokens=shape.tokens / (1 + shape.imbalance),
@@ -413,8 +409,4 @@ def _way(layout: Layout, job: Job, lengths: LengthDistribution, step_time_s: flo
         padding_waste=shape.padding_waste,
         step_time_s=step_time_s,
         is_own=is_own,
-        sentence=(
-            f"{name}: the slowest rank computes {percent(shape.imbalance)} more than the mean, "
-            f"padding adds {percent(shape.padding_waste)} to real tokens"
-        ),
     )

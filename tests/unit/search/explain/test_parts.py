@@ -16,6 +16,7 @@ from autotuner.core.choices import (
 )
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
+from autotuner.core.field_change import FieldChange
 from autotuner.core.job import BF16_ON_CORES, Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import Link, LinkHealth
@@ -308,8 +309,8 @@ def test_networks_give_what_their_collectives_or_hashed_routes_lack() -> None:
     found = by_layer[CommunicationLayer.COLLECTIVES]
     assert found.layout.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL
     assert found.gain > 0  # little: shards inside nodes and replicas across them send as much
-    assert "hierarchy of collectives flat → two level" in found.sentence
-    assert by_layer[CommunicationLayer.FLOWS].sentence == "flow scheduling: nothing found is better"
+    assert FieldChange(field="collective_hierarchy", before="flat", after="two_level") in found.changes
+    assert by_layer[CommunicationLayer.FLOWS].changes == ()
     job = big_job(8)
     by_layer = {
         gain.layer: gain for gain in layer_report(replace(job, cluster=replace(job.cluster, network=THIN))).gains
