@@ -20,12 +20,12 @@ from bench.costly_requests import running_service
 _HEADERS = {"Accept": "text/html"}
 
 _JOBS: Mapping[str, Mapping[str, str]] = {
-    "llama-3-8b on 8 ranks": {"model": "llama-3-8b", "cluster.count": "8", "workload.global_batch_size": "64"},
-    "llama-3-70b on 64 ranks": {"model": "llama-3-70b", "cluster.count": "64", "workload.global_batch_size": "1024"},
+    "llama-3-8b on 8 ranks": {"model": "llama-3-8b", "cluster.count": "8", "global_batch": "64"},
+    "llama-3-70b on 64 ranks": {"model": "llama-3-70b", "cluster.count": "64", "global_batch": "1024"},
     "mixtral-8x22b on 1,024 ranks": {
         "model": "mixtral-8x22b",
         "cluster.count": "1024",
-        "workload.global_batch_size": "8192",
+        "global_batch": "8192",
     },
 }
 
@@ -33,29 +33,27 @@ _ALWAYS = {
     "model.from": "name",
     "cluster.from": "catalog",
     "cluster.accelerator": "h100-sxm",
-    "workload.seq_len": "8192",
-    "loss_gate.enabled": "on",
-    "uses_history": "on",
+    "seq_len": "8192",
 }
 
 _SEARCHED: tuple[Mapping[str, str], ...] = (
-    *({"workload.seq_len": str(tokens)} for tokens in (2048, 4096, 6144, 10240, 12288, 16384)),
+    *({"seq_len": str(tokens)} for tokens in (2048, 4096, 6144, 10240, 12288, 16384)),
     *({"space.recompute": "chosen", "space.recompute.values": value} for value in ("none", "full")),
     *({"space.tensor_parallel_degree": "chosen", "space.tensor_parallel_degree.values": v} for v in ("8", "4, 8", "2")),
-    *({"trial.memory_budget_bytes": str(gigabytes)} for gigabytes in (60, 70)),
+    *({"memory_budget_bytes": str(gigabytes)} for gigabytes in (60, 70)),
     {"space.fused_norm": "all"},
-    {"workload.optimizer_state_precision": "bf16"},
+    {"optimizer_states": "bf16"},
 )
 
 _UNSEARCHED = (
     *({"name": name} for name in ("n", "ni", "nig", "nigh", "night")),
-    *({"budget.num_trials": trials} for trials in ("4", "40")),
-    *({"trial.timeout_s": seconds} for seconds in ("6", "60", "600")),
+    *({"trials": trials} for trials in ("4", "40")),
+    *({"timeout": seconds} for seconds in ("6", "60", "600")),
 )
 
 _WRONG = (
-    {"budget.num_trials": "4o"},
-    {"workload.seq_len": "8k"},
+    {"trials": "4o"},
+    {"seq_len": "8q"},
     {"model": "lama"},
     {"space.tensor_parallel_degree": "chosen"},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -17,8 +17,8 @@ from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.errors import AutotunerError, Busy, InvalidInput, NotFound, StoreUnavailable, quoted
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
-from autotuner.core.text import Input, input_for, inputs_of, to_document
-from autotuner.report.html import Html
+from autotuner.core.text import Input, input_for, inputs_of, to_document, to_text
+from autotuner.core.trial_spec import Trainer
 from autotuner.report.report import Report
 from autotuner.service.build import App
 
@@ -67,18 +67,23 @@ def question_page(http: Request, app: App, question: Question[R, A], part: str |
     """Return the page of a question, or with ``part`` its answer alone."""
     address, inputs = Address.of(http), inputs_of(question.request)
     asked = _answered(app, question, inputs, http.query_params)
-    html = Html(http.scope.get("root_path", ""))
-    shown: dict[str, Any] = {"question": question, "given": asked, "html": html, "labels": _labels(inputs)}
+    shown: dict[str, Any] = {"question": question, "given": asked, "labels": {one.name: one.label for one in inputs}}
     if part:
         return page(http, "_answer.html", **shown)
-    groups: dict[str, list[Input]] = {}
-    for one in inputs:
-        groups.setdefault("" if one.is_rare else one.topic or question.topic, []).append(one)
+    groups = grouped(inputs, lambda one: "" if one.is_rare else one.topic or question.topic)
     rare = groups.pop("", [])
     is_open = any(one.name in asked.errors or asked.texts[one.name] not in ("", one.default) for one in rare)
-    names = {one.name: _names(app, one) for one in inputs if one.named is not None}
     live = address.with_(part="live")
+    names = names_of(app, inputs)
     return page(http, "question.html", groups=groups, rare=rare, is_open=is_open, names=names, live=live, **shown)
+
+
+def grouped(inputs: Iterable[Input], title: Callable[[Input], str]) -> dict[str, list[Input]]:
+    """Return inputs by the title of their group."""
+    groups: dict[str, list[Input]] = {}
+    for one in inputs:
+        groups.setdefault(title(one), []).append(one)
+    return groups
 
 
 def _answered(app: App, question: Question[R, A], inputs: tuple[Input, ...], query: Mapping[str, str]) -> Asked:
@@ -93,43 +98,84 @@ def _answered(app: App, question: Question[R, A], inputs: tuple[Input, ...], que
     except (Busy, StoreUnavailable):
         raise
     except AutotunerError as error:
-        return Asked(texts=texts, errors=_by_input(inputs, error, question.usual))
+        return Asked(texts=texts, errors=errors_of(inputs, error, question.usual))
     if (progress := question.progress(answer)) is not None:
         return Asked(texts=texts, progress=progress)
     return Asked(texts=texts, report=question.report(request, answer))
 
 
+def typed(one: Input, query: Mapping[str, str]) -> str | None:
+    """Return the text that an address has for an input, under any of its names; None where it has none."""
+    return next((query[name].strip() for name in one.names if name in query), None)
+
+
 def _text(one: Input, query: Mapping[str, str], usual: Mapping[str, str], *, is_asked: bool) -> str:
-    typed = next((query[name].strip() for name in one.names if name in query), "")
-    if typed or (is_asked and not one.is_required):
-        return typed or ("" if any(name in query for name in one.names) else one.default)
+    text = typed(one, query)
+    if text or (is_asked and not one.is_required):
+        return one.default if text is None else text
     return usual.get(one.name, one.default)
 
 
-def _by_input(inputs: tuple[Input, ...], error: AutotunerError, usual: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what is wrong beside the input that it is about; what is about none stands under no name."""
+def errors_of(
+    inputs: tuple[Input, ...],
+    error: AutotunerError,
+    usual: Mapping[str, str] | None = None,
+    others: Collection[str] = (),
+) -> Mapping[str, str]:
+    """Return what is wrong beside the input that it is about; what is about none stands under no name.
+
+    Args:
+        inputs: Of the form.
+        error: What came of it.
+        usual: Texts that could stand in inputs.
+        others: Paths of fields for which the form has elements of its own, which an error is about before any input.
+    """
     if isinstance(error, NotFound):
         about = input_for(inputs, error.kind) or input_for(inputs, f"{error.kind}s")
+        if about is None and error.kind in _PARTS_OF_CLUSTERS:
+            about = next((one for one in inputs if one.named is Cluster), None)
         return {about.name if about else "": str(error)}
     if not isinstance(error, InvalidInput):
         return {"": str(error)}
     found: dict[str, str] = {}
     for each in error.complaints:
-        about = input_for(inputs, each.field)
-        near = usual.get(about.name) if about and each.nearest is None else each.nearest
-        said = f"{quoted(each.value)}: {each.rule}" + ("" if near is None else f"; nearest: {near}")
-        found.setdefault(about.name if about else "", said if about else f"{each.field} = {said}")
+        name = next((one for one in others if f"{each.field}.".startswith(f"{one}.")), "")
+        about = None if name else input_for(inputs, each.field)
+        near = (usual or {}).get(about.name) if about and each.nearest is None else _near(each.nearest, about)
+        value = f"{quoted(each.value)}: " if about is None or about.has_words else ""
+        said = f"{value}{each.rule}" + ("" if near is None else f"; nearest: {near}")
+        place = name or (about.name if about else "")
+        found.setdefault(place, f"{inside} = {said}" if (inside := _inside(each.field, about, name)) else said)
     return found
 
 
-def _labels(inputs: Iterable[Input]) -> Mapping[str, str]:
-    return {one.name: one.label for one in inputs}
+def _inside(field: str, about: Input | None, name: str) -> str:
+    """Return the part of a field's path that the name of the input beside which it stands does not say."""
+    path = ".".join(about.path) if about else name
+    return field[len(path) :].strip(".") if field.startswith(f"{path}.") or not path else ""
 
 
-def _names(app: App, one: Input) -> Mapping[str, tuple[str, ...]]:
-    """Return what an input may name, by where it is known."""
-    if one.named is TransformerSpec:
-        return {"stored here": tuple(model.name for model in app.store.list_models()), "catalog": models()}
-    if one.named is Cluster:
+_PARTS_OF_CLUSTERS = ("accelerator", "link", "profile")
+"""What names in a cluster lead to."""
+
+
+def _near(nearest: object, about: Input | None) -> object:
+    """Return the nearest legal value as people type it."""
+    is_number = isinstance(nearest, (int, float)) and not isinstance(nearest, bool)
+    return to_text(nearest, about) if about and is_number and not about.is_list else nearest
+
+
+def names_of(app: App, inputs: Iterable[Input]) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Return what inputs may name, by where it is known."""
+    return {one.name: _names(app, one.named) for one in inputs if one.named is not None}
+
+
+def _names(app: App, kind: type[Any]) -> Mapping[str, tuple[str, ...]]:
+    if kind is TransformerSpec:
+        return {
+            "stored here": tuple(model.name for model in app.store.list_models()),
+            "catalog": tuple(sorted(models())),
+        }
+    if kind is Cluster:
         return {"stored here": (LOCAL, *(cluster.name for cluster in app.store.list_clusters()))}
-    return {"catalog": stacks()} if one.named is Stack else {}
+    return {Stack: {"catalog": stacks()}, Trainer: {"registered": tuple(app.trainers)}}.get(kind, {})

@@ -8,17 +8,11 @@ from typing import Literal, TypeGuard
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
-from autotuner.core.prediction import Prediction
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.units import format_bytes, format_rate
 from autotuner.core.units import format_duration as duration
-from autotuner.report.caveats import caveat_in_words as caveat
 from autotuner.report.words import moment as date
 from autotuner.report.words import plain, sentence
 from autotuner.search.text.sentences import (
-    expected_mfu,
-    expected_seconds,
-    fit_in_words,
     listed,
     size_in_words,
 )
@@ -26,22 +20,14 @@ from autotuner.search.text.trials import engine_in_words
 from autotuner.search.text.trials import waiting_in_words as waiting
 
 __all__ = [
-    "caveat",
     "compared_by",
     "date",
     "duration",
-    "engine",
-    "fit",
     "hours",
-    "num_bytes",
     "percent",
     "plain",
-    "predicted_mfu",
-    "predicted_seconds",
     "sentence",
     "size",
-    "source",
-    "token_rate",
     "waiting",
 ]
 
@@ -61,37 +47,9 @@ def compared_by(objective: Objective) -> str:
     return "" if objective == Objective(under_faults=objective.under_faults) else f"{ranked}{front}"
 
 
-def num_bytes(value: float | None) -> str:
-    """``39 GB``."""
-    return format_bytes(value) if _known(value) else _UNKNOWN
-
-
 def size(model: ModelSize | TransformerSpec) -> str:
     """``46.7B parameters, 12.9B active``."""
     return size_in_words(model.num_parameters, model.num_active_parameters)
-
-
-def token_rate(per_s: float | None) -> str:
-    """``104 ktokens/s``."""
-    return format_rate(per_s, "tokens/s") if _known(per_s) else _UNKNOWN
-
-
-def predicted_seconds(predicted: Prediction) -> str:
-    """The predicted step time with its 80 % interval: ``1.23 s ± 11 %``."""
-    value = predicted.step_time_s
-    return expected_seconds(value, predicted.relative_error) if _known(value) else _UNKNOWN
-
-
-def predicted_mfu(predicted: Prediction) -> str:
-    """The predicted MFU with its 80 % interval, in points: ``41.0 ± 4.5 %``."""
-    if not _known(predicted.mfu):
-        return _UNKNOWN
-    return expected_mfu(predicted.mfu, predicted.relative_error, predicted.precision_utilization)
-
-
-def fit(predicted: Prediction) -> str:
-    """Whether the layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
-    return fit_in_words(predicted.fits, predicted.fit_probability)
 
 
 def source(request: SweepRequest) -> Literal["measured", "simulated"]:

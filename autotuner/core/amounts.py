@@ -139,7 +139,23 @@ def read_gigabytes(field: str, text: str) -> int:
 
 def written_giga(value: float) -> str:
     """Return the text that ``read_giga`` reads as that value."""
-    return f"{value / _GIGA:g}"
+    return repr(value / _GIGA).removesuffix(".0")
+
+
+def read_share(field: str, text: str) -> float:
+    """Return a share of a whole: ``0.05`` or ``5%``.
+
+    Raises:
+        InvalidInput: It is no number.
+    """
+    number = read_number(field, text.strip().removesuffix("%"))
+    return number / 100 if text.strip().endswith("%") else number
+
+
+def written_share(value: float) -> str:
+    """Return the text that ``read_share`` reads as that value: ``5%``."""
+    text = f"{100 * value:g}%"
+    return text if read_share("", text) == value else repr(value)
 
 
 def read_number(field: str, text: str) -> float:

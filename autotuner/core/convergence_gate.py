@@ -18,11 +18,12 @@ from enum import StrEnum
 from functools import reduce
 from typing import Annotated, Any
 
+from autotuner.core.amounts import read_share, written_share
 from autotuner.core.choices import NARROW_PRECISIONS, GradientClip, GradientSync
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.stages import steps_per_exchange
-from autotuner.core.value import Count, Flag, PositiveShare, Reported, value
+from autotuner.core.value import Count, Flag, PositiveShare, Reported, Typed, value
 
 _NOT_EQUIVALENT = {spec.name for spec in OPTIONS.values() if spec.not_equivalent}
 
@@ -94,7 +95,7 @@ class LossGate:
     to learn, since it may learn a few steps later what the reference does. With DiLoCo up to the next exchange."""
     num_seeds: Annotated[int, Flag("gate-seeds")] = 3
     """Pairs of runs, each with its own first parameters and batches."""
-    tolerance: Annotated[PositiveShare, Flag("gate-tolerance")] = 0.02
+    tolerance: Annotated[PositiveShare, Flag("gate-tolerance"), Typed(read_share, written_share)] = 0.02
     """How far the candidate's loss may lie above the reference's, as a share of it. An assumption: emulated fp8 of
     small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off."""
 

@@ -16,7 +16,7 @@ from autotuner.core.job import Job
 from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.units import format_rate
-from autotuner.core.value import Flag, Positive, Rare, Typed, value
+from autotuner.core.value import Caption, Flag, Positive, Rare, Typed, value
 
 if TYPE_CHECKING:
     from autotuner.core.trial import Trial
@@ -261,18 +261,26 @@ def _typed_front(field: str, text: str) -> Any:
 class Objective:
     """What a sweep maximises: how values come from step times, which trials count, and what people read."""
 
-    metric: Annotated[Metric, Flag("objective")] = Metric.MFU
+    metric: Annotated[Metric, Flag("objective"), Caption("Maximise")] = Metric.MFU
     """What is maximised, where there is no profile. mfu and tokens_per_s give the same ranking."""
     under_faults: Annotated[bool, Rare()] = False
     """Whether what counts is what a layout reaches under the fault trace of its sweep; so it is wherever there is one.
     Healthy steps stand beside."""
     profile: Annotated[
-        tuple[Weight, ...], Typed(_typed_profile, profile_text, "mfu=2,tokens_per_dollar=1"), Rare()
+        tuple[Weight, ...],
+        Typed(_typed_profile, profile_text, "mfu=2,tokens_per_dollar=1"),
+        Caption("Weighed against each other"),
+        Rare(),
     ] = ()
     """Metrics that count together, each with a weight. What counts is the product of their values, each to the power of
     its weight over the weights of all rates, so that twice the speed at the same footprint is twice the value. Empty:
     the metric."""
-    front: Annotated[tuple[Metric, ...], Typed(_typed_front, metrics_text, "mfu,tokens_per_dollar"), Rare()] = ()
+    front: Annotated[
+        tuple[Metric, ...],
+        Typed(_typed_front, metrics_text, "mfu,tokens_per_dollar"),
+        Caption("Without a trade between"),
+        Rare(),
+    ] = ()
     """Metrics that no trade is made between. The sweep looks for every layout that no other beats in all of them, and
     ranks by the metric or the profile meanwhile. Empty: it looks for the best alone."""
 

@@ -25,7 +25,7 @@ from autotuner.core.objective import Objective
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.value import AsJson, Flag, Rare, Topic, Typed
+from autotuner.core.value import AsJson, Caption, Flag, Rare, Topic, Typed
 from autotuner.core.workload import Workload
 
 MAX_MEASURED = 64
@@ -106,7 +106,9 @@ class BareJob:
 class JobRequest(BareJob):
     """A job, with what of its cluster is otherwise than described."""
 
-    link_health: Annotated[tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Rare()] = ()
+    link_health: Annotated[
+        tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Caption("Links that are not healthy"), Rare()
+    ] = ()
     """Links of the cluster that are not as it says; of several of one link the last counts."""
     price_per_accelerator_hour: Annotated[Annotated[float, Ge(0)] | None, Flag("price"), Rare()] = None
     """US dollars per accelerator and hour, where it is not the cluster's price."""
@@ -133,7 +135,7 @@ class PredictedJobRequest(JobRequest):
 
     measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Rare()] = ()
     """Runs that were measured on this cluster with this software, which shifts and narrows every prediction."""
-    uses_history: Annotated[bool, Flag("history"), Rare()] = True
+    uses_history: Annotated[bool, Flag("history"), Caption("Learn from earlier trials"), Rare()] = True
     """Whether stored trials of earlier sweeps on such hardware and software say how fast it is, too."""
 
 

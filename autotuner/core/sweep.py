@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
-from autotuner.core.amounts import read_minutes, written_minutes
+from autotuner.core.amounts import read_minutes, read_share, written_minutes, written_share
 from autotuner.core.choices import GradientClip
 from autotuner.core.cluster import SIMULATED, Cluster
 from autotuner.core.codec import content_key, without_defaults
@@ -22,7 +22,19 @@ from autotuner.core.run import Lease, Run, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import ScaledTrial, Trial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
-from autotuner.core.value import Count, CountFromZero, Flag, NonNegative, Positive, Share, Typed, derived, value
+from autotuner.core.value import (
+    Caption,
+    Count,
+    CountFromZero,
+    Flag,
+    Hint,
+    NonNegative,
+    Positive,
+    Share,
+    Typed,
+    derived,
+    value,
+)
 
 
 @value
@@ -99,21 +111,26 @@ def _hardware(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+_NO_LIMIT, _AS_SHARE = Hint("no limit"), Typed(read_share, written_share)
+
+
 @value
 class Budget:
     """When to stop; the first limit ends the sweep, time and accelerator-hours also in the middle of a trial."""
 
     num_trials: Count = 20
     """Largest number of trials, however they end."""
-    wall_clock_s: Annotated[Positive | None, Flag("minutes"), Typed(read_minutes, written_minutes, "in minutes")] = None
+    wall_clock_s: Annotated[
+        Positive | None, Flag("minutes"), Typed(read_minutes, written_minutes, "in minutes"), Caption("Time"), _NO_LIMIT
+    ] = None
     """Wall clock, from the first trial's start."""
-    accelerator_hours: Positive | None = None
+    accelerator_hours: Annotated[Positive | None, _NO_LIMIT] = None
     """Accelerator-hours of trials and convergence gates together."""
-    patience: Count | None = None
+    patience: Annotated[Count | None, Caption("Trials without a better one"), _NO_LIMIT] = None
     """Stop after so many trials in a row that did not beat the best by 1 %; None: never."""
-    prune_below: Share = 0.5
+    prune_below: Annotated[Share, _AS_SHARE, Caption("End trials below")] = 0.5
     """End a trial early whose measured steps stay below this fraction of the best value so far (0: never)."""
-    min_gain: Share = 0.01
+    min_gain: Annotated[Share, _AS_SHARE, Caption("Stop below a gain of")] = 0.01
     """Stop when no untried layout is expected to improve the best value by this fraction (0: never)."""
 
 

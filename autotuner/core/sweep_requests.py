@@ -22,7 +22,7 @@ from autotuner.core.requests import GivenAxes, GivenLayout, JobRequest, Predicte
 from autotuner.core.study import OptimizerSpace, StudyBudget
 from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import Trainer, TrialSettings
-from autotuner.core.value import AsJson, Flag, Rare, Topic
+from autotuner.core.value import AsJson, Caption, Flag, Hint, Rare, Topic
 from autotuner.core.workload import Workload
 
 MAX_STEPS = 10_000
@@ -76,13 +76,19 @@ class SweepCreate(PredictedJobRequest):
     """Name for people; need not be unique."""
     objective: Objective = field(default_factory=Objective)
     """What is maximised."""
-    max_parallel_trials: Annotated[int, Ge(1), Flag("parallel"), Rare()] = 1
+    max_parallel_trials: Annotated[int, Ge(1), Flag("parallel"), Caption("Trials at once"), Rare()] = 1
     """Trials that run at once where there is room for them."""
     loss_gate: Annotated[LossGate, _GATED] = field(default_factory=LossGate)
     """How layouts that change the mathematics earn the first rank."""
-    trainer: OnlyNamed[Trainer] | None = None
+    trainer: Annotated[OnlyNamed[Trainer] | None, Hint("our own decoder")] = None
     """Name of a registered trainer, which then runs as the trial; empty: our own decoder does."""
-    trial_cluster: Annotated[Named[Cluster] | None, Flag("on"), Topic("Trials on a smaller cluster")] = None
+    trial_cluster: Annotated[
+        Named[Cluster] | None,
+        Flag("on"),
+        Caption("Run trials on"),
+        Hint("the cluster itself"),
+        Topic("Trials on a smaller cluster"),
+    ] = None
     """Smaller cluster where trials run, written as ``cluster``: with fewer of the same accelerators. Each trial is then
     a scaled-down one that stands for a layout of the job on ``cluster``, and ranked by what is estimated of that; null:
     trials run on ``cluster``."""

@@ -31,12 +31,19 @@ from autotuner.core.errors import InvalidDocument, InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import JobPhase
 from autotuner.core.layout import Layout
-from autotuner.core.lines import read_lengths, read_links, read_measured, read_phases
+from autotuner.core.lines import (
+    read_lengths,
+    read_links,
+    read_measured,
+    read_phases,
+    written_lengths,
+    written_links,
+)
 from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import named_within
 from autotuner.core.requests import MeasuredRun
-from autotuner.core.value import AsJson, Flag, Hint, Rare, Topic, Typed, mark_of
+from autotuner.core.value import AsJson, Caption, Flag, Hint, Rare, Topic, Typed, mark_of
 from autotuner.core.workload import LengthDistribution
 
 
@@ -75,12 +82,13 @@ class Input:
     @property
     def label(self) -> str:
         """Its name for people, with the unit of numbers that are typed without one: ``Storage, GB/s``."""
-        whole = _short(self.path[-1])
+        caption, whole = mark_of(self.hint, Caption), _short(self.path[-1])
         name = whole if whole == f"{self.name}s" else self.name
         unit = self.example.removeprefix("in ") if self.example.startswith("in ") else ""
         if not self.example and self.path[-1] != _short(self.path[-1]) and self.path[-1].endswith("_s"):
             unit = "s"
-        return ", ".join(filter(None, (_LABELS.get(name, name.replace("_", " ").capitalize()), unit)))
+        words = caption.text if caption else name.replace("_", " ").capitalize()
+        return ", ".join(filter(None, (words, unit)))
 
     @property
     def kind(self) -> Any:
@@ -105,7 +113,7 @@ class Input:
     @property
     def has_lines(self) -> bool:
         """Whether a text of several lines is usual."""
-        return _plain(self.item) in (JobPhase, LinkHealth, MeasuredRun)
+        return _plain(self.item) in (FaultTrace, JobPhase, LinkHealth, MeasuredRun)
 
     @property
     def may_repeat(self) -> bool:
@@ -118,6 +126,12 @@ class Input:
         return named_within(self.item)
 
     @property
+    def takes_name_alone(self) -> bool:
+        """Whether nothing but a name can be typed."""
+        mark = mark_of(self.item, Name)
+        return mark is not None and mark.alone
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """Words that may be typed; empty where any text may."""
         kind: Any = self.kind
@@ -128,6 +142,12 @@ class Input:
         if isinstance(kind, type) and issubclass(kind, Choice):
             return tuple(kind.labels())
         return tuple(str(one.value) for one in kind) if isinstance(kind, type) and issubclass(kind, Enum) else ()
+
+    @property
+    def nouns(self) -> Mapping[str, str]:
+        """What choices are called that are no words themselves."""
+        members: Any = self.kind if isinstance(self.kind, type) and issubclass(self.kind, Enum) else ()
+        return {str(one.value): one.noun for one in members if hasattr(one, "noun")}
 
     @property
     def default(self) -> str:
@@ -173,9 +193,6 @@ class Input:
         return given.takes_name if given else mark_of(self.hint, AsJson) is None
 
 
-_LABELS: Mapping[str, str] = {"seq_len": "Sequence length"}
-"""Of names that are no words."""
-
 _EXAMPLES: Mapping[Any, str] = {
     Cluster: "h100:64",
     Layout: "fsdp8 tp4 mb1 sp",
@@ -188,14 +205,19 @@ _EXAMPLES: Mapping[Any, str] = {
 }
 
 
-def inputs_of(request: type[Any]) -> tuple[Input, ...]:
-    """Return the inputs of a request: the usual ones in the order of its fields, by topic, then the rare ones."""
-    return _inputs_of(request)  # type: ignore[arg-type]  # a class is hashable
+def inputs_of(request: type[Any], *, has_all: bool = False) -> tuple[Input, ...]:
+    """Return the inputs of a request: the usual ones in the order of its fields, by topic, then the rare ones.
+
+    Args:
+        request: Its type.
+        has_all: Rare fields of a value have inputs of their own, too, in the place of one text for all of them.
+    """
+    return _inputs_of(request, has_all=has_all)  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache
-def _inputs_of(request: type[Any]) -> tuple[Input, ...]:
-    found = tuple(_leaves(request, (), "", is_rare=False, is_required=True))
+def _inputs_of(request: type[Any], *, has_all: bool) -> tuple[Input, ...]:
+    found = tuple(_leaves(request, (), "", is_rare=False, is_required=True, has_all=has_all))
     topics = list(dict.fromkeys(one.topic for one in found))
     return tuple(sorted(found, key=lambda one: (one.is_rare, bool(one.topic), topics.index(one.topic))))
 
@@ -207,6 +229,7 @@ def _leaves(
     *,
     is_rare: bool,
     is_required: bool,
+    has_all: bool,
     is_partial: bool = False,
 ) -> Iterator[Input]:
     """Return the inputs of a value.
@@ -217,6 +240,7 @@ def _leaves(
         topic: Of what it is a part.
         is_rare: Few people say anything of it.
         is_required: The question cannot be asked without it.
+        has_all: Rare fields of a value that people say as a whole have inputs of their own.
         is_partial: Fields of it that nobody says are not as its type has them.
     """
     hints = get_type_hints(cls, include_extras=True)
@@ -229,8 +253,8 @@ def _leaves(
         required = is_required and preset is MISSING
         if (kind := _fields_in(hint)) is not None and _is_tree(hint):
             is_part = is_partial or preset is None or mark_of(hint, GivenFields) is not None
-            leaves = _leaves(kind, here, title, is_rare=rare, is_required=required, is_partial=is_part)
-            if mark_of(hint, AsJson) is None:
+            leaves = _leaves(kind, here, title, is_rare=rare, is_required=required, has_all=has_all, is_partial=is_part)
+            if has_all or mark_of(hint, AsJson) is None:
                 yield from leaves
                 continue
             yield from (one for one in leaves if not one.is_rare)
@@ -459,6 +483,8 @@ def to_text(value: Any, one: Input) -> str:
         return ""
     if typed:
         return typed.written(value)
+    if written := _WRITTEN.get(_plain(one.item)):
+        return written(value)
     if isinstance(value, tuple):
         each = mark_of(one.item, Typed)
         return ", ".join(each.written(item) if each else _word(item) for item in value)
@@ -469,4 +495,19 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     plain = to_plain(value)
-    return f"{plain:g}" if isinstance(plain, float) else plain if isinstance(plain, str) else json.dumps(plain)
+    if isinstance(plain, float):
+        return repr(plain).removesuffix(".0")
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _trace_text(trace: FaultTrace) -> str:
+    """Return the lines of a fault trace, or JSON where it does not last as long as these say by themselves."""
+    return str(trace) if FaultTrace.parse(str(trace)) == trace else json.dumps(to_plain(trace))
+
+
+_WRITTEN: Mapping[Any, Callable[[Any], str]] = {
+    LengthDistribution: written_lengths,
+    LinkHealth: written_links,
+    FaultTrace: _trace_text,
+}
+"""What writes a kind of value as people write it."""

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Literal
 
+from autotuner.core.amounts import read_gigabytes, read_share, written_giga, written_share
 from autotuner.core.choices import ExportFormat, GradientClip, GradientSync, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import from_plain
@@ -20,7 +21,19 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
 from autotuner.core.trial import EngineJob
-from autotuner.core.value import Count, CountFromZero, Flag, NonNegative, Positive, Rare, Share, value
+from autotuner.core.value import (
+    Caption,
+    Count,
+    CountFromZero,
+    Flag,
+    Hint,
+    NonNegative,
+    Positive,
+    Rare,
+    Share,
+    Typed,
+    value,
+)
 from autotuner.core.workload import Workload
 
 
@@ -151,46 +164,54 @@ _CUSTOMARY_NORM = 1.0
 """What large language models are clipped to (arXiv 2005.14165, appendix B; arXiv 2302.13971, section 2.3)."""
 
 
+_AS_SHARE, _AS_GIGABYTES = Typed(read_share, written_share), Typed(read_gigabytes, written_giga, "in GB")
+
+
 @value
 class TrialSettings:
     """How long and how strictly each trial of a sweep runs."""
 
-    warmup_steps: CountFromZero = 2
+    warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at least")] = 2
     """Fewest steps before timing starts; more are run until the step time is stationary."""
-    max_warmup_steps: Annotated[CountFromZero, Rare()] = 20
+    max_warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at most"), Rare()] = 20
     """Most steps before timing starts, unless the fewest are more."""
-    measured_steps: Count = 5
+    measured_steps: Annotated[Count, Caption("Measured steps, at least")] = 5
     """Fewest steps whose times are kept; more are run until their median is known well enough."""
-    max_measured_steps: Annotated[CountFromZero, Rare()] = 40
+    max_measured_steps: Annotated[CountFromZero, Caption("Measured steps, at most"), Rare()] = 40
     """Most steps whose times are kept, unless the fewest are more."""
-    target_interval: NonNegative = 0.01
+    target_interval: Annotated[NonNegative, _AS_SHARE, Caption("Interval to reach")] = 0.01
     """Precision to reach: half the 95 % confidence interval of the median step time, as a share of it."""
-    measuring_budget_s: Annotated[Positive, Flag("measuring-seconds")] = 5.0
+    measuring_budget_s: Annotated[Positive, Flag("measuring-seconds"), Caption("Measure for")] = 5.0
     """Seconds of steps after which no more are run than the fewest, to warm up and to measure."""
     profiled_steps: Annotated[CountFromZero, Rare()] = 1
     """Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none."""
     timeout_s: Positive = 300.0
     """Seconds from launch to the last report after which a trial is ended, but for steps under a fault trace."""
-    faulty_step_timeout_s: Annotated[Positive, Rare()] = 10.0
+    faulty_step_timeout_s: Annotated[Positive, Caption("Timeout of a step under faults"), Rare()] = 10.0
     """What each step of the sweep's fault trace adds to that: a long trace runs to its end."""
-    memory_budget_bytes: Annotated[Count | None, Rare()] = None
+    memory_budget_bytes: Annotated[
+        Count | None, _AS_GIGABYTES, Caption("Memory of a rank"), Hint("all of it"), Rare()
+    ] = None
     """Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is."""
     learning_rate: Annotated[Positive, Rare()] = 1e-3
-    max_gradient_norm: Annotated[Positive | None, Rare()] = None
+    """Of every step of a trial."""
+    max_gradient_norm: Annotated[Positive | None, Caption("Gradient norm"), Hint("not clipped"), Rare()] = None
     """Gradients of the whole model are scaled down to this norm before each update; None: never."""
-    num_languages: Annotated[Count, Rare()] = 1
+    num_languages: Annotated[Count, Caption("Languages of sequences"), Rare()] = 1
     """Sequences are of so many languages, and each data-parallel rank reads one: what no rank tells the others, these
     do not learn. 1: all read the same."""
     num_validation_batches: Annotated[CountFromZero, Rare()] = 0
     """Batches behind the last step whose loss is taken without an update, each rank reading all languages by turns; 0:
     none."""
-    max_foreign_share: Annotated[Share, Rare()] = 0.1
+    max_foreign_share: Annotated[Share, _AS_SHARE, Caption("Disturbed above"), Rare()] = 0.1
     """A trial is disturbed where others used more of the machine's CPU time than this share."""
-    max_repeats: Annotated[CountFromZero, Rare()] = 1
+    max_repeats: Annotated[CountFromZero, Caption("Repeats of disturbed ones"), Rare()] = 1
     """How often a disturbed trial is run again before the least disturbed run is taken."""
-    num_runs: Annotated[Count, Rare()] = 1
+    num_runs: Annotated[Count, Caption("Runs of each trial"), Rare()] = 1
     """Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A)."""
-    proxy_layers_per_stage: Annotated[tuple[int, ...], Rare()] = ()
+    proxy_layers_per_stage: Annotated[
+        tuple[int, ...], Caption("Layers of proxies"), Hint("two numbers; whole model"), Rare()
+    ] = ()
     """Two numbers of layers per stage to run instead of the whole model, whose figures are then extrapolated; empty:
     the whole model runs."""
 

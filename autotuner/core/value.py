@@ -72,6 +72,13 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class Caption:
+    """The words of a form for a field whose own name does not say enough."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """What a field is about, and every field of the value in it: the title of a group of options."""
 

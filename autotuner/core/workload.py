@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from autotuner.core.amounts import read_tokens
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.core.value import Count, Flag, Rare, Typed, value
+from autotuner.core.value import Caption, Count, Flag, Rare, Typed, value
 
 
 @value
@@ -89,7 +89,7 @@ class Workload:
         InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``, or too many are to be dealt.
     """
 
-    seq_len: Annotated[Count, Typed(read_tokens, example="8192 or 8k, where k is 1,024")]
+    seq_len: Annotated[Count, Typed(read_tokens, example="8192 or 8k, where k is 1,024"), Caption("Sequence length")]
     """Tokens per sequence; where sequences differ, those that the longest may have."""
     global_batch_size: Annotated[Count, Flag("global-batch")]
     """Sequences per optimizer step, whole job."""

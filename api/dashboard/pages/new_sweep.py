@@ -6,101 +6,173 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.new_sweep.checked import Checked, Complaint, checked, complaint_of, read
-from api.dashboard.new_sweep.given import CATALOG, Given
-from api.dashboard.new_sweep.inputs import AXES, BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
-from api.dashboard.new_sweep.said import Said, said
-from api.dashboard.render import page
-from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
+from api.dashboard.elsewhere import elsewhere
+from api.dashboard.forms import Asked, errors_of, grouped, names_of
+from api.dashboard.render import page, service_of
+from api.dashboard.sweep_form import AXES, CATALOG, INPUTS, OWN, Form, group_of
 from api.dependencies import AppOf, CallerOf
 from api.edge.auth import needs
+from autotuner.catalog.hardware import accelerators
+from autotuner.core import documents
 from autotuner.core.access import Caller, Scope
-from autotuner.core.cluster import SIMULATED
-from autotuner.core.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
+from autotuner.core.cluster import LOCAL, SIMULATED
+from autotuner.core.errors import AutotunerError, Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import SweepRequest
+from autotuner.core.sweep_requests import SweepCreate
 from autotuner.launch.simulation import SCENARIOS
-from autotuner.report.link_faults import slow_links
+from autotuner.report.report import Report
+from autotuner.report.sweep_preview import sweep_preview_report
 from autotuner.search.space.trainers import trial_rules
 from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["answer", "remedies"] | None, Query()]
-"""The answer at once, or with what would help where nothing fits."""
+"""The form with the answer at once, or with what would help where nothing fits."""
 
 _STACK = Stack().name
 """Software that our own decoder runs."""
 
-_STRIP = 400
-"""Pixels of a fault trace beside the form."""
-
 _ONCE = "once"
 """Input with what a page's form has for itself, so that sending it twice starts one sweep."""
 
+_NOT_SEARCHED = frozenset({"budget", "trial", "seed", "name", "objective", "max_parallel_trials"})
+"""Fields that change nothing of what a sweep searches, but for the memory that its trials may use."""
 
-async def _given(request: Request) -> Given:
-    form = await request.form()
-    return Given.of_pairs(((name, text) for name, text in form.multi_items() if isinstance(text, str)), is_form=True)
+_REFUSALS = (InvalidInput, NotFound, TooCostly, Busy)
+
+_LABELS = {one.name: one.label for one in INPUTS} | {one.path: one.option.label for one in AXES.values()}
 
 
-_GivenOf = Annotated[Given, Depends(_given)]
+# ---------------------------------------------------------------- what comes of a form
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """What comes of a form."""
+
+    form: Form
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """Of ``POST /sweeps``; empty where a text cannot be read."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """By the name of the input; under the empty name what is about no input."""
+    request: SweepRequest | None = None
+    """None where something is wrong."""
+    shown: SweepRequest | None = None
+    """What the preview is of: the request, or it without what is wrong and changes no search."""
+    report: Report | None = None
+    """Of the preview; None where something else is wrong, or the answer would take too long."""
+    is_whole: bool = True
+    """Nothing of the report is still looked for."""
+
+    def refused(self, error: AutotunerError) -> _Checked:
+        """Return it with one more thing that is wrong."""
+        return replace(self, errors={**errors_of(INPUTS, error, others=OWN), **self.errors})
+
+
+def _read(form: Form, app: App) -> _Checked:
+    """Return the sweep that the form asks for, or what is wrong with it."""
+    found = _Checked(form=form)
+    try:
+        document = form.document()
+        found = replace(found, document=document)
+        request = app.sweep(documents.read(SweepCreate, document))
+    except _REFUSALS as error:
+        return replace(found.refused(error), shown=_searched(form, app, error))
+    return replace(found, request=request, shown=request)
+
+
+def _searched(form: Form, app: App, error: AutotunerError) -> SweepRequest | None:
+    """Return the sweep without what is wrong, where that changes nothing of what would be searched."""
+    wrong = {one.field.partition(".")[0] for one in error.complaints} if isinstance(error, InvalidInput) else {""}
+    if not wrong <= _NOT_SEARCHED:
+        return None
+    try:
+        return app.sweep(documents.read(SweepCreate, form.document(without=wrong)))
+    except _REFUSALS:
+        return None
+
+
+def _checked(form: Form, app: App, *, is_whole: bool = True) -> _Checked:
+    """Return what comes of the form, without starting anything; what would help may be left for later."""
+    found = _read(form, app)
+    if found.shown is None:
+        return found
+    try:
+        preview = app.preview(found.shown, with_remedies=is_whole)
+    except _REFUSALS as error:
+        return found.refused(error)
+    looks_on = not is_whole and preview.predicted.shortfall is not None
+    report = sweep_preview_report(found.shown, preview, looks_on=looks_on)
+    found = replace(found, report=report, is_whole=not looks_on)
+    if (refusal := preview.refusal) is None:
+        return found
+    hint = ". An engine may run its trials, or they are simulated: say what runs them"
+    rule = f"{refusal.rule}{hint if refusal.field == 'cluster' else ''}"
+    return found.refused(InvalidInput(refusal.field, refusal.value, rule, refusal.nearest))
+
+
+# ---------------------------------------------------------------- the page
+async def _given(request: Request) -> Form:
+    sent = await request.form()
+    return Form.of_pairs((name, text) for name, text in sent.multi_items() if isinstance(text, str))
+
+
+_GivenOf = Annotated[Form, Depends(_given)]
 
 
 @router.get("/new")
 def new_sweep_page(request: Request, app: AppOf, caller: CallerOf, clone: str | None = None) -> Response:
     """The form: as another sweep was asked for, as an address says, or for a job that everybody knows."""
-    notes: tuple[str, ...] = ()
     try:
-        given, notes = _first(request, app, clone)
+        form, notes = _first(request, app, clone)
     except (InvalidInput, NotFound) as error:
-        given, wrong = Given.of_query((), app), complaint_of(error)
-        return _page(request, app, caller, checked(given, app).having(wrong))
-    return _page(request, app, caller, checked(given, app), notes=notes)
+        return _page(request, app, caller, _checked(Form.of_query((), app), app).refused(error))
+    return _page(request, app, caller, _checked(form, app), notes=notes)
 
 
-def _first(request: Request, app: App, clone: str | None) -> tuple[Given, tuple[str, ...]]:
-    """What the form shows first, and what to know of it."""
+def _first(request: Request, app: App, clone: str | None) -> tuple[Form, tuple[str, ...]]:
+    """Return what the form shows first, and what to know of it."""
     if clone is not None:
         original = app.store.get_sweep(clone).request
-        return Given.of_request(original, app), _not_cloned(original)
-    given = Given.of_query(request.query_params.multi_items(), app)
+        return Form.of_request(original, app), _not_cloned(original)
+    form = Form.of_query(request.query_params.multi_items(), app)
     words, stack = request.query_params.get("layout"), request.query_params.get("stack", _STACK)
     notes: tuple[str, ...] = (
         () if stack == _STACK else (f"Trials run PyTorch itself, or a trainer that is picked here, not {stack}.",)
     )
-    given, where = _placed(given, app)
+    form, where = _placed(form, app)
     notes += where
-    found = read(given, app) if words else None
-    if words is None or found is None or found.request is None:
-        return given, notes
-    return given.holding(words, found.request.space), (*notes, _held(words, found.request))
+    asked = _read(form, app).request if words else None
+    if words is None or asked is None:
+        return form, notes
+    return form.holding(words, asked.space), (*notes, _held(words, asked))
 
 
-def _placed(given: Given, app: App) -> tuple[Given, tuple[str, ...]]:
+def _placed(form: Form, app: App) -> tuple[Form, tuple[str, ...]]:
     """Choose simulated trials where this machine cannot run them and the address says nothing of it."""
-    if given.text("cluster.from") != CATALOG or given.text("cluster.engine"):
-        return given, ()
-    found = read(given, app)
-    refusal = None if found.request is None else app.refusal(found.request)
+    if form.text("cluster.from") != CATALOG or form.text("cluster.engine"):
+        return form, ()
+    asked = _read(form, app).request
+    refusal = None if asked is None else app.refusal(asked)
     if refusal is None or refusal.field != "cluster":
-        return given, ()
+        return form, ()
     simulated = f"{SIMULATED}/{next(iter(SCENARIOS))}"
     why = refusal.rule.removeprefix("cannot be tried here: ")
     note = f"Trials are simulated, since {why}. Choose under “Trials run on” who runs real ones."
-    return Given(values={**given.values, "cluster.engine": (simulated,)}), (note,)
+    return Form(values={**form.values, "cluster.engine": (simulated,)}), (note,)
 
 
 def _held(words: str, request: SweepRequest) -> str:
-    """Whether a trial can run the layout that somebody comes from, whose values the space holds."""
+    """Return whether a trial can run the layout that somebody comes from, whose values the space holds."""
     if broken := reasons(Layout.parse(words), request.job, trial_rules(request.trainer)):
         return f"No trial can run the layout you come from, {words}: {broken[0].message}. The space holds its values."
     return f"The space holds the layout you come from, {words}."
@@ -116,101 +188,87 @@ def _not_cloned(original: SweepRequest) -> tuple[str, ...]:
 
 
 @router.post("/new/check", openapi_extra=needs(Scope.READ))
-def check_new_sweep(request: Request, app: AppOf, caller: CallerOf, given: _GivenOf, part: _Part = None) -> Response:
-    """What comes of the form as it stands; as a part, only what changes of the page."""
-    found = checked(given, app, with_remedies=part != "answer")
-    if part is None:
-        return _page(request, app, caller, found)
-    return page(request, "new/_part.html", **_answer(request, caller, found, is_whole=part == "remedies"))
+def check_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _GivenOf, part: _Part = None) -> Response:
+    """What comes of the form as it stands; as a part, the form alone."""
+    found = _checked(form, app, is_whole=part != "answer")
+    return _page(request, app, caller, found, template="new/_form.html" if part else _WHOLE)
 
 
 @router.post("/new")
-def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, given: _GivenOf) -> Response:
+def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _GivenOf) -> Response:
     """Queue the sweep and show it; or the form again, with why not."""
-    found = read(given, app)
+    found = _read(form, app)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
     if found.request is None:
-        return _refused(request, app, caller, checked(given, app))
+        return _page(request, app, caller, _checked(form, app), status)
     try:
-        run, _ = app.start(found.request, key=_key(given, found.body), caller=caller)
-    except QuotaExceeded as error:
-        answer = _refused(request, app, caller, checked(given, app), error)
-        answer.status_code = HTTPStatus.TOO_MANY_REQUESTS
-        return answer
-    except (InvalidInput, NotFound, Conflict, TooCostly, Busy) as error:
-        return _refused(request, app, caller, checked(given, app), error)
-    where = f"{request.scope.get('root_path', '')}/sweeps/{run.id}"
-    return RedirectResponse(where, HTTPStatus.SEE_OTHER)
+        run, _ = app.start(found.request, key=_key(form, found.document), caller=caller)
+    except (*_REFUSALS, Conflict, QuotaExceeded) as error:
+        status = HTTPStatus.TOO_MANY_REQUESTS if isinstance(error, QuotaExceeded) else status
+        return _page(request, app, caller, _checked(form, app).refused(error), status)
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/sweeps/{run.id}", HTTPStatus.SEE_OTHER)
 
 
-def _refused(request: Request, app: App, caller: Caller, found: Checked, error: Exception | None = None) -> Response:
-    """The form as it was sent, with what is wrong."""
-    if error is not None:
-        wrong = complaint_of(error) if isinstance(error, InvalidInput | NotFound) else Complaint(at="", text=str(error))
-        found = found if wrong in found.complaints else found.having(wrong)
-    return _page(request, app, caller, found, is_refused=True)
-
-
-def _key(given: Given, body: Mapping[str, Any]) -> str:
-    """The same for a form that is sent twice, and another once something in it changed."""
-    text = given.text(_ONCE) + json.dumps(body, sort_keys=True)
+def _key(form: Form, document: Mapping[str, Any]) -> str:
+    """Return the same for a form that is sent twice, and another once something in it changed."""
+    text = form.text(_ONCE) + json.dumps(document, sort_keys=True)
     return f"form-{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
+
+
+_WHOLE = "new/page.html"
 
 
 def _page(
     request: Request,
     app: App,
     caller: Caller,
-    found: Checked,
+    found: _Checked,
+    status: HTTPStatus = HTTPStatus.OK,
     *,
     notes: tuple[str, ...] = (),
-    is_refused: bool = False,
+    template: str = _WHOLE,
 ) -> Response:
-    status = HTTPStatus.UNPROCESSABLE_ENTITY if is_refused else HTTPStatus.OK
+    form, shown = found.form, found.shown
+    said = None
+    if found.request is not None:
+        said = elsewhere(form.said(), found.document, service_of(request), asks=bool(caller.name))
     return page(
         request,
-        "new/page.html",
+        template,
         status=status,
-        choices=Choices.of(app, found.given),
-        inputs=INPUTS,
-        groups={"workload": WORKLOAD, "budget": BUDGET, "trial": TRIAL, "loss_gate": LOSS_GATE, "general": GENERAL},
-        once=found.given.text(_ONCE) or secrets.token_urlsafe(),
+        form=form,
+        given=Asked(texts=form.texts, errors=found.errors, report=found.report),
+        labels=_LABELS,
+        groups=grouped(INPUTS, group_of),
+        names=names_of(app, INPUTS),
+        accelerators=tuple(sorted(accelerators())),
+        engines=_engines(app),
+        axes=AXES,
+        suits={} if shown is None else {name: axis.in_words(shown.space.values(name)) for name, axis in AXES.items()},
+        facts=("", "") if shown is None else _job_facts(shown),
+        is_whole=found.is_whole,
+        may_run=caller.scope.covers(Scope.RUN),
+        once=form.text(_ONCE) or secrets.token_urlsafe(),
         notes=notes,
-        is_refused=is_refused,
-        **_answer(request, caller, found),
+        is_refused=status is not HTTPStatus.OK,
+        said=said,
     )
 
 
-def _answer(request: Request, caller: Caller, found: Checked, *, is_whole: bool = True) -> dict[str, Any]:
-    """What of the page changes with the form."""
-    preview = found.preview
-    model, cluster = ("", "") if found.shown is None else job_facts(found.shown)
-    return {
-        "found": found,
-        "is_whole": is_whole,
-        "given": found.given,
-        "preview": preview,
-        "summary": summary(found.complaints, preview),
-        "outfalls": () if preview is None else outfalls(preview),
-        "limit_bytes": None if found.shown is None else found.shown.trial_job.cluster.accelerator.memory_bytes,
-        "model_facts": model,
-        "cluster_facts": cluster,
-        "links": None if found.shown is None else slow_links(found.shown, _STRIP),
-        "axes": AXES,
-        "suits": _suits(found),
-        "may_run": caller.scope.covers(Scope.RUN),
-        "said": _said(request, caller, found),
-    }
+def _engines(app: App) -> Mapping[str, str]:
+    """Return where trials of a catalog cluster may run, in words."""
+    offered = {LOCAL: "this machine"}
+    for name, registered in app.engines.items():
+        queues = registered.settings.queues or ("",)
+        offered |= {f"{name}/{queue}" if queue else name: f"{name} {queue}".strip() for queue in queues}
+    return offered | {f"{SIMULATED}/{name}": f"simulated, {name}" for name in SCENARIOS}
 
 
-def _suits(found: Checked) -> dict[str, str]:
-    """What is searched of each axis for which nobody chose values."""
-    if found.shown is None:
-        return {}
-    return {name: axis.in_words(found.shown.space.values(name)) for name, axis in AXES.items()}
-
-
-def _said(request: Request, caller: Caller, found: Checked) -> Said | None:
-    if found.request is None:
-        return None
-    service = str(request.base_url).rstrip("/")
-    return said(found.body, found.request, service, asks=bool(caller.name))
+def _job_facts(request: SweepRequest) -> tuple[str, str]:
+    """Return what model and cluster are, in a line each."""
+    model, cluster = request.job.model, request.job.cluster
+    experts = f", {model.experts.num_experts} experts" if model.experts else ""
+    shape = f"{model.num_layers} layers, hidden {model.hidden_size}, {model.num_kv_heads} kv heads{experts}"
+    nodes = "1 node" if cluster.num_nodes == 1 else f"{cluster.num_nodes} nodes"
+    links = [cluster.intra_node_link.name, *([cluster.inter_node_link.name] if cluster.num_nodes > 1 else [])]
+    return shape, f"{nodes} of {cluster.accelerators_per_node} {cluster.accelerator.name}; {', '.join(links)}"

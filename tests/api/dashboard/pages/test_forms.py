@@ -12,6 +12,7 @@ import typer
 
 from api.dashboard.forms import Question
 from api.dashboard.pages.questions import PHASES, PLAN, PREDICT
+from api.dashboard.sweep_form import INPUTS
 from api.openapi import examples
 from autotuner.cli.main import app
 from autotuner.core.cluster_check import CheckRequest
@@ -89,6 +90,14 @@ def test_every_field_of_a_request_has_an_input_on_its_page(browser: httpx.Client
     for one in inputs_of(PAGES[name].request):
         assert f'id="{one.name}" name="{one.name}"' in page, one.name
         assert f'for="{one.name}"' in page
+
+
+def test_every_field_of_a_sweep_has_an_input_on_its_page(browser: httpx.Client) -> None:
+    page = browser.get("/new?model=llama-9").text
+    for one in inputs_of(SweepCreate, has_all=True):
+        assert f'name="{one.name}' in page, one.name  # of a space there is one for each axis
+    for path in paths_of(SweepCreate):
+        assert any(one.path[: len(path)] == path or path[: len(one.path)] == one.path for one in INPUTS), path
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -11,16 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from api.dashboard.new_sweep.checked import read
-from api.dashboard.new_sweep.given import Given
-from api.dashboard.new_sweep.said import Said, said
+from api.dashboard.elsewhere import elsewhere
+from api.dashboard.sweep_form import Form
 from autotuner.cli import main
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepRequest
 from autotuner.service.build import App
 from autotuner.store.sql import memory_store
 from tests.api.access import People
-from tests.api.dashboard.new_sweep.test_body import REQUESTS, form
+from tests.api.dashboard.test_sweep_form import REQUESTS, form
 from tests.api.service import app_on, serve
 
 CONFIG = {
@@ -46,7 +45,7 @@ class Service:
     def asked(self, sweep_id: str) -> SweepRequest:
         return self.app.store.get_sweep(sweep_id).request
 
-    def by_form(self, given: Given) -> SweepRequest:
+    def by_form(self, given: Form) -> SweepRequest:
         fields = {name: list(texts) for name, texts in given.values.items()}
         answer = httpx.post(f"{self.address}/new", data=fields, headers=self.headers, timeout=60)
         assert answer.status_code == 303, answer.text
@@ -87,26 +86,28 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 FORMS: dict[str, Any] = {
-    "by name": lambda app: form(("name", "it's 30 %"), ("space.recompute", "all"), ("budget.wall_clock_s", "0.1")),
+    "by name": lambda app: form(
+        ("name", "it's 30 %"), ("space.recompute", "all"), ("minutes", "0.1"), ("min_gain", "2%"), ("runs", "2")
+    ),
     "a pasted config": lambda app: form(
         ("model.from", "described"), ("model.document", json.dumps(CONFIG)), ("cluster.engine", "simulated/plain")
     ),
     "links that fail": lambda app: form(
         ("link_health", "2_3; 0.06; 200mbit\nintra_node; 0.001"),
         ("fault_trace", "7; 2_3; 0.06\n30; 2_3; dead"),
-        ("fault_trace.num_steps", "45"),
+        ("fault_steps", "45"),
         ("cluster.engine", "simulated/plain"),
     ),
     "sequences that differ": lambda app: form(
-        ("workload.seq_len", "512"), ("workload.lengths", "1-128:6, 512:3"), ("cluster.engine", "simulated/plain")
+        ("seq_len", "512"), ("lengths", "1-128:6, 512:3"), ("cluster.engine", "simulated/plain")
     ),
     "a front": lambda app: form(
-        ("objective.metric", "tokens_per_s"),
-        ("objective.profile", "mfu=2, tokens_per_joule"),
-        ("objective.front", "mfu, simplicity"),
+        ("objective", "tokens_per_s"),
+        ("profile", "mfu=2, tokens_per_joule"),
+        ("front", "mfu, simplicity"),
         ("cluster.engine", "simulated/plain"),
     ),
-    "a clone": lambda app: Given.of_request(REQUESTS["everything said"], app),
+    "a clone": lambda app: Form.of_request(REQUESTS["everything said"], app),
 }
 
 
@@ -115,12 +116,10 @@ def test_form_curl_python_and_command_ask_for_the_same_sweep(
     service: Service, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = FORMS[name](service.app)
-    found = read(given, service.app)
-    assert found.request is not None, found.complaints
-    told: Said = said(found.body, found.request, service.address, asks=True)
+    blocks: Any = elsewhere(given.said(), given.document(), service.address, asks=True).blocks
+    curl, python, command = (block.text for block in blocks)
     monkeypatch.setenv("AUTOTUNER_TOKEN", service.environment["AUTOTUNER_TOKEN"])
     wanted = service.by_form(given)
-    assert wanted == found.request
-    assert service.by_curl(told.curl) == wanted
-    assert service.by_python(told.python, capsys) == wanted
-    assert service.by_command(told.command, capsys) == wanted
+    assert service.by_curl(curl) == wanted
+    assert service.by_python(python, capsys) == wanted
+    assert service.by_command(command, capsys) == wanted

@@ -1,0 +1,343 @@
+"""The form that asks for a sweep: an input for each field of the request, but for what several elements say together.
+
+Models and clusters come from several places, each axis of the space is set in one of three ways, and a fault trace may
+last longer than its lines say. Nothing that was typed is lost, legal or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from typing import Any, Self
+
+from api.dashboard.forms import typed
+from api.dashboard.views.address import DEFAULT
+from autotuner.catalog.hardware import load_accelerator
+from autotuner.core.amounts import read_count
+from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.codec import to_plain, without_defaults
+from autotuner.core.documents import extended
+from autotuner.core.errors import AutotunerError, InvalidInput
+from autotuner.core.fault_trace import FaultTrace, at_worst
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.option import Kind, OptionSpec
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.sweep_requests import SweepCreate
+from autotuner.core.text import Input, inputs_of, to_document, to_text
+from autotuner.report.layouts import option_value
+from autotuner.search.space.trainers import trial_space
+from autotuner.service.build import App
+
+INPUTS = inputs_of(SweepCreate, has_all=True)
+
+BY_NAME, DESCRIBED, CATALOG, STORED = "name", "described", "catalog", "stored"
+"""Where a model or a cluster comes from, beside ``local``."""
+
+STEPS = "fault_steps"
+"""The input of how long a fault trace lasts, where its lines do not say it by themselves."""
+
+_OF_SWEEP = "sweep:"
+
+_Values = Mapping[str, tuple[str, ...]]
+
+
+# ---------------------------------------------------------------- axes of the space
+SUITS, EVERY, CHOSEN = "suits", "all", "chosen"
+"""How an axis is set: nothing is said, every value is named, or those that were chosen."""
+
+_LETTERS = {
+    "tensor_parallel_degree": "tp",
+    "pipeline_parallel_degree": "pp",
+    "context_parallel_degree": "cp",
+    "expert_parallel_degree": "ep",
+    "micro_batch_size": "mb",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis."""
+
+    option: OptionSpec
+    values: Mapping[str, str]
+    """Words by value as a form sends it, of a switch or a choice; empty for a number."""
+    is_usual: bool
+    """Whether people choose it often."""
+
+    @property
+    def path(self) -> str:
+        """Of the input that says how it is set, and of its values in the request."""
+        return f"space.{self.option.name}"
+
+    @property
+    def letters(self) -> str:
+        """As columns of layouts are headed; empty for others."""
+        return _LETTERS.get(self.option.name, "")
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether a space can ask for every value."""
+        return bool(self.values) or self.option.kind == Kind.DEGREE or self.option.searched is None
+
+    def in_words(self, values: Sequence[int] | None) -> str:
+        """Return values as people say them."""
+        if values is None:
+            return "every legal value"
+        return ", ".join(option_value(self.option.name, value) for value in values)
+
+    def read(self, how: str, given: Sequence[str]) -> Any:
+        """Return the values as the request has them; a text that is none stays, to be refused by name."""
+        if how == EVERY and not self.values:
+            return None
+        texts = self.values if how == EVERY else [one for text in given for one in text.replace(",", " ").split()]
+        return [_json(text) for text in texts]
+
+    def texts(self, values: Sequence[int] | None, suiting: Sequence[int] | None) -> _Values:
+        """Return what sets it to these values, beside those that suit the job."""
+        if values == suiting:
+            return {}
+        said = tuple(_text(self.option.to_plain(self.option.value_of(value))) for value in values or ())
+        if values is None or (self.values and set(said) == set(self.values)):
+            return {self.path: (EVERY,)}
+        return {self.path: (CHOSEN,), f"{self.path}.values": said if self.values else (", ".join(said),)}
+
+
+def _text(value: int | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _json(text: str) -> Any:
+    return {"true": True, "false": False}.get(text, int(text) if text.isascii() and text.isdecimal() else text)
+
+
+_USUAL = (
+    *("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree", "expert_parallel_degree"),
+    *("data_parallel_shard_degree", "shard_level", "micro_batch_size", "recompute", "pipeline_schedule"),
+    *("sequence_parallel", "precision", "attention_kernel", "compiled"),
+)
+
+
+def _axis(name: str) -> Axis:
+    one = OPTIONS[name]
+    words = {_text(one.to_plain(value)): option_value(name, value) for value in one.values}
+    return Axis(option=one, values=words, is_usual=name in _USUAL)
+
+
+_NAMES = [each.name for each in fields(SearchSpace)]  # type: ignore[arg-type]  # a dataclass at run time
+
+AXES: Mapping[str, Axis] = {name: _axis(name) for name in (*_USUAL, *(each for each in _NAMES if each not in _USUAL))}
+"""Every axis by its field, those that people choose often first."""
+
+OWN = (STEPS, *(axis.path for axis in AXES.values()))
+"""Names of elements that say a part of a field."""
+
+
+# ---------------------------------------------------------------- the form
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The texts of the form."""
+
+    values: _Values
+    """By name of the element; checkboxes of one name have several."""
+
+    @classmethod
+    def of_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:
+        """Return what a form sent."""
+        values: dict[str, tuple[str, ...]] = {}
+        for name, value in pairs:
+            values[name] = (*values.get(name, ()), value)
+        return cls(values=values)
+
+    @classmethod
+    def of_query(cls, pairs: Iterable[tuple[str, str]], app: App) -> Self:
+        """Return what an address says: inputs by their names, and a job as pages that explore say it.
+
+        Raises:
+            NotFound: It names a sweep that is not stored.
+        """
+        given = {name: texts for name, texts in cls.of_pairs(pairs).values.items() if any(texts)}
+        said = {name: texts[-1] for name, texts in given.items()}
+        said = {"seq_len": str(DEFAULT.seq_len), "global_batch_size": str(DEFAULT.global_batch_size)} | said
+        texts = {one.name: (text,) for one in INPUTS if (text := typed(one, said))}
+        model, cluster = said.get("model", DEFAULT.model), said.get("cluster", DEFAULT.cluster)
+        if model.startswith(_OF_SWEEP):
+            model = _name_of(app.store.get_sweep(model.removeprefix(_OF_SWEEP)).request.job.model, app.model)
+        if cluster.startswith(_OF_SWEEP):
+            cluster = _name_of(app.store.get_sweep(cluster.removeprefix(_OF_SWEEP)).request.job.cluster, app.cluster)
+        return cls(values={**texts, **_model(model), **_cluster(cluster), **given_elements(given)})
+
+    @classmethod
+    def of_request(cls, request: SweepRequest, app: App) -> Self:
+        """Return what asks for such a sweep."""
+        job, trace, few = request.job, request.fault_trace, request.trial_cluster
+        cluster, links = _healthy(job.cluster, app)
+        asked = extended(
+            SweepCreate,
+            request,
+            model=job.model,
+            cluster=cluster,
+            workload=job.workload,
+            link_health=links,
+            space={},
+            objective=replace(request.objective, under_faults=False),  # as every trace has it
+            trainer=None if request.trainer is None else request.trainer.name,
+            trial_cluster=None if few is None else _name_of(few, app.cluster),
+        )
+        values: dict[str, tuple[str, ...]] = {}
+        values |= {one.name: (to_text(attrgetter(".".join(one.path))(asked), one),) for one in INPUTS}
+        values |= _model(_name_of(job.model, app.model)) | _cluster(_name_of(cluster, app.cluster))
+        if trace is not None:
+            lasts = "" if FaultTrace.parse(str(trace)) == trace else str(trace.num_steps)
+            values |= {"fault_trace": (str(trace),), STEPS: (lasts,)}
+        suiting = trial_space(at_worst(job, trace), request.trainer, {}, is_gated=request.loss_gate.enabled)
+        for name, axis in AXES.items():
+            values |= axis.texts(request.space.values(name), suiting.values(name))
+        return cls(values=values)
+
+    def holding(self, words: str, suiting: SearchSpace) -> Form:
+        """Return it with a space that holds a layout: its values beside those that suit the job.
+
+        Raises:
+            InvalidInput: A word of the layout is unknown.
+        """
+        layout: Layout = Layout.parse(words)
+        changed: dict[str, tuple[str, ...]] = {}
+        for name, axis in AXES.items():
+            values, value = suiting.values(name), getattr(layout, name)
+            if values is not None and value not in values and axis.path not in self.values:
+                changed |= axis.texts((*values, value), values)
+        return Form(values={**self.values, **changed})
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return the text of an element, without space around it."""
+        return self.values.get(name, (default,))[-1].strip()
+
+    def how(self, name: str) -> str:
+        """Return how an axis is set."""
+        return self.text(f"space.{name}", CHOSEN if f"space.{name}.values" in self.values else SUITS)
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """What each input shows."""
+        return {one.name: self.values.get(one.name, (one.default,))[-1] for one in INPUTS}
+
+    def said(self, without: Collection[str] = ()) -> Mapping[str, str]:
+        """Return the texts that ask for something else than nobody says.
+
+        Args:
+            without: Fields of the request that are left out.
+
+        Raises:
+            InvalidInput: The number of steps of a fault trace is none.
+        """
+        told = {one.name: text for one in INPUTS if (text := self.texts[one.name].strip()) != one.default}
+        told |= {"model": self._model(), "cluster": self._cluster()}
+        told |= {"space": self._space(), "fault_trace": self._trace()}
+        return {one.name: told[one.name] for one in INPUTS if told.get(one.name) and one.path[0] not in without}
+
+    def document(self, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return the body of ``POST /sweeps`` that it asks for; what is no legal value stays, to be refused by name.
+
+        Raises:
+            InvalidInput: A text is not in the notation of its input.
+        """
+        return to_document(INPUTS, self.said(without))
+
+    def _model(self) -> str:
+        return self.text("model.document" if self.text("model.from") == DESCRIBED else "model")
+
+    def _cluster(self) -> str:
+        match self.text("cluster.from", CATALOG):
+            case "local":
+                return LOCAL
+            case "stored":
+                return self.text("cluster.stored")
+            case "described":
+                return self.text("cluster.document")
+        name = f"{self.text('cluster.accelerator')}:{self.text('cluster.count')}"
+        engine, _, queue = self.text("cluster.engine", LOCAL).partition("/")
+        elsewhere = {"base": name, "name": name, "engine": engine, "queue": queue}
+        return name if engine in ("", LOCAL) else json.dumps({key: text for key, text in elsewhere.items() if text})
+
+    def _space(self) -> str:
+        asked = {name: self.how(name) for name in AXES}
+        space = {
+            name: AXES[name].read(how, self.values.get(f"space.{name}.values", ()))
+            for name, how in asked.items()
+            if how != SUITS
+        }
+        return json.dumps(space) if space else ""
+
+    def _trace(self) -> str:
+        lines, steps = self.text("fault_trace"), self.text(STEPS)
+        if not lines or not steps:
+            return lines
+        trace, num_steps = FaultTrace.parse(lines), read_count(STEPS, steps)
+        try:
+            return json.dumps(to_plain(replace(trace, num_steps=num_steps)))
+        except InvalidInput as error:
+            raise InvalidInput(STEPS, error.value, error.rule, error.nearest) from error
+
+
+def given_elements(given: _Values) -> _Values:
+    """Return the elements that an address names itself: those of axes, and of where models and clusters come from."""
+    return {name: texts for name, texts in given.items() if "." in name or name == STEPS}
+
+
+# ---------------------------------------------------------------- where models and clusters come from
+def _model(text: str) -> dict[str, tuple[str, ...]]:
+    if text.startswith("{"):
+        return {"model.from": (DESCRIBED,), "model.document": (text,), "model": ("",)}
+    return {"model.from": (BY_NAME,), "model": (text,)}
+
+
+def _cluster(text: str) -> dict[str, tuple[str, ...]]:
+    accelerator, _, count = text.partition(":")
+    if text == LOCAL:
+        return {"cluster.from": (LOCAL,)}
+    if text.startswith("{"):
+        return {"cluster.from": (DESCRIBED,), "cluster.document": (text,)}
+    if count and _is_known(load_accelerator, accelerator):
+        return {"cluster.from": (CATALOG,), "cluster.accelerator": (accelerator,), "cluster.count": (count,)}
+    return {"cluster.from": (STORED,), "cluster.stored": (text,)}
+
+
+def _is_known(find: Callable[[str], object], name: str, thing: object = None) -> bool:
+    """Return whether a name leads to something; with a thing, to that one."""
+    try:
+        return find(name) == thing or thing is None
+    except AutotunerError:
+        return False
+
+
+def _name_of(thing: TransformerSpec | Cluster, find: Callable[[str], object]) -> str:
+    """Return the name of a thing, where that still means the same; else the thing as JSON."""
+    is_this_machine = isinstance(thing, Cluster) and thing.name == LOCAL  # whatever that is now
+    is_named = is_this_machine or _is_known(find, thing.name, thing)
+    return thing.name if is_named else json.dumps(without_defaults(thing), indent=1)
+
+
+def _healthy(cluster: Cluster, app: App) -> tuple[Cluster, tuple[LinkHealth, ...]]:
+    """Return the cluster as its name says it, and what of its links that does not know."""
+    named = replace(cluster, link_health=())
+    knows = cluster.name != LOCAL and _is_known(app.cluster, cluster.name, cluster)
+    if not knows and (cluster.name == LOCAL or _is_known(app.cluster, cluster.name, named)):
+        return named, cluster.link_health
+    return cluster, ()
+
+
+# ---------------------------------------------------------------- groups of inputs
+LINKS, SELDOM = "Links that are slow, or fail", "Seldom used"
+
+_GROUPS = {"workload": "Workload", "budget": "Budget", "trial_cluster": "The sweep"}
+_GROUPS |= {"link_health": LINKS, "fault_trace": LINKS, "model": "", "cluster": "", "space": ""}
+
+
+def group_of(one: Input) -> str:
+    """Return the title of the group that an input belongs to; empty where it has elements of its own."""
+    return _GROUPS.get(one.path[0], one.topic or (SELDOM if one.is_rare else "The sweep"))
