@@ -214,7 +214,7 @@ def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[L
         raise error
     if len(found.asked) < 2:
         raise InvalidInput("of", len(found.asked), "must name two to four different layouts, flags counted", 2)
-    return LayoutComparison.of(app.asides.ask(side_by_side, found.asked), found.asked)
+    return app.asides.ask(side_by_side, found.asked)
 
 
 # Layouts in the words of trainers, and trainers' configurations as layouts.

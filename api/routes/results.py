@@ -51,9 +51,9 @@ def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
     and by how much (what runs today, the next ranks, the best without each of its choices), and why. A figure is
     `measured`, `estimated` from trials on fewer ranks, or `simulated`, and says so.
     """
-    kept, prospects = app.kept_trials.of(sweep.id), sweep.prospects
-    found = kept.once(("answer", prospects), lambda: answer(sweep.request, kept.trials, prospects))
-    return SweepAnswer(answer=found, prospects=prospects)
+    kept = app.kept_trials.of(sweep.id)
+    found = kept.once("answer", lambda: answer(sweep.request, kept.trials))
+    return SweepAnswer(answer=found, prospects=sweep.prospects)
 
 
 @results_router.get("/choices", responses=problems(404, 422))

@@ -191,10 +191,10 @@ def _rules_of_table(path: str) -> MeasuredRules:
     from pathlib import Path
 
     from autotuner.backtest.table import read_table
-    from autotuner.search.results.pairs import MeasuredRules, insights
+    from autotuner.search.results.pairs import MeasuredRules, pair_effects
 
     sheets = read_table(Path(path)).sheets
-    found = insights((sheet.layouts, sheet.step_time_s) for sheet in sheets)
+    found = pair_effects((sheet.layouts, sheet.step_time_s) for sheet in sheets)
     num_measured = sum(int((~sheet.out_of_memory).sum()) for sheet in sheets)
     return MeasuredRules(num_measured=num_measured, items=found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -202,19 +203,22 @@ def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
     from autotuner.report.terminal import render
 
     stored = client.read_sweep(sweep_id)
-    answer = client.read_answer(sweep_id).answer
+    found = client.read_answer(sweep_id)
     trials = whole(client.list_trials, sweep_id)
     front = client.read_front(sweep_id) if stored.objective.front else None
     if as_json:
-        found = {} if front is None else {"front": documents.write(front)}
-        told = None if answer is None else documents.write(answer)
         lists = {"ranking": _listed(whole(client.rank_sweep, sweep_id)), "trials": _listed(trials)}
-        return print_json({"sweep": documents.write(stored), "answer": told, **lists, **found})
-    if answer is not None:
-        console().print(render(answer_report(answer, is_finished=stored.finished_at is not None)))
+        lists |= {} if front is None else {"front": documents.write(front)}
+        return print_json({"sweep": documents.write(stored), **documents.write(found), **lists})
+    if found.answer is not None:
+        is_finished = stored.finished_at is not None
+        report = answer_report(
+            found.answer, stored.request, sweep_id=sweep_id, prospects=found.prospects, is_finished=is_finished
+        )
+        console().print(render(report))
     console().print(render(sweep_report(stored, trials, time.time())))
     if front is not None:
-        console().print(render(front_report(front)))
+        console().print(render(front_report(front, sweep_id=sweep_id)))
     return None
 
 
@@ -245,7 +249,7 @@ def front(
     def read(client: Remote) -> SweepFront:
         return client.read_front(sweep_id, metrics=metrics, profile=profile)
 
-    tell(server, read, front_report, as_json=as_json)
+    tell(server, read, partial(front_report, sweep_id=sweep_id), as_json=as_json)
 
 
 def study(

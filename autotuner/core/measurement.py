@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import fields
 from enum import StrEnum
+from typing import Literal
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
@@ -50,6 +51,22 @@ class Footprint:
     """Weighted count of what differs from plain, and of special hardware it needs (docs/objectives.md)."""
     robustness: float | None = None
     """Throughput under the sweep's fault trace over that of healthy steps; None without a trace."""
+
+    def kwh_per_million_tokens(self, tokens_per_s: float) -> float | None:
+        """Return the energy of a million tokens of a job that is so fast; None where no power is known."""
+        return None if self.power is None else _of_a_million(self.power.total_w / 1000, tokens_per_s)
+
+    def price_per_million_tokens(self, tokens_per_s: float) -> float | None:
+        """Return the US dollars of a million tokens; None where no price is known."""
+        return _of_a_million(self.price_per_hour, tokens_per_s) if self.price_per_hour else None
+
+    def co2_kg_per_million_tokens(self, tokens_per_s: float) -> float | None:
+        """Return the emissions of a million tokens; None where the energy's mix is not known."""
+        return _of_a_million(self.co2_kg_per_hour, tokens_per_s) if self.co2_kg_per_hour else None
+
+
+def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
+    return 1e6 * per_hour / (tokens_per_s * 3600.0)
 
 
 class LinkEventKind(StrEnum):
@@ -231,6 +248,21 @@ class Measurement:
         if self.step_time_interval_s is not None:
             return self.step_time_interval_s
         return 1.96 * 1.253 * self.step_time_spread_s / 1.349 / math.sqrt(max(1, self.num_steps))
+
+    @property
+    def relative_error(self) -> float:
+        """Half the 95 % interval of step time, token rate and MFU, as a share of each."""
+        return self.step_time_error_s / self.step_time_s
+
+    @property
+    def source(self) -> Literal["measured", "simulated"]:
+        """What its figures are called."""
+        return "simulated" if self.is_simulated else "measured"
+
+    @property
+    def highest_peak_bytes(self) -> float | None:
+        """Peak of the fullest rank; None where no rank told any."""
+        return max(self.peak_bytes, default=None)
 
     @property
     @derived

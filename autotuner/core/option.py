@@ -150,6 +150,12 @@ class OptionSpec:
         """Return a value as JSON and Optuna hold it: a choice by its label."""
         return value.label if isinstance(value, Choice) else value
 
+    def in_words(self, number: int) -> str:
+        """Return a number of a column as people read it: a number, the label of a choice, on or off."""
+        if self.kind is Kind.SWITCH:
+            return "on" if number else "off"
+        return str(self.to_plain(self.value_of(number))).replace("_", " ")
+
     def from_plain(self, value: int | str) -> int:
         """Return the value that ``to_plain`` made this from.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Literal
 
 from autotuner.core.measurement import Footprint
 from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, derived, value
@@ -37,6 +38,21 @@ class TrialEstimate:
     def step_time_error_s(self) -> float:
         """Half the 95 % interval of the step time beside those of its sweep's other trials: what an order rests on."""
         return self.full_size.order_error_s
+
+    @property
+    def relative_error(self) -> float:
+        """Half-width of the 80 % interval of the step time, as a share of it."""
+        return self.full_size.relative_error
+
+    @property
+    def source(self) -> Literal["estimated"]:
+        """What its figures are called."""
+        return "estimated"
+
+    @property
+    def highest_peak_bytes(self) -> float:
+        """Estimated peak of the fullest rank."""
+        return self.full_size.peak_bytes
 
     @property
     def said(self) -> str:

@@ -238,6 +238,11 @@ class Waiting:
     """Epoch seconds."""
 
 
+def trial_id(sweep_id: str, number: int) -> str:
+    """Return the sweep's id and the trial's number; up to 9999 the ids of one sweep sort by number."""
+    return f"{sweep_id}-{number:04d}"
+
+
 @value
 class Trial:
     """A trial as it is stored."""

@@ -44,7 +44,15 @@ from autotuner.report.report import (
 )
 from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
 from autotuner.report.words import plain, sentence
-from autotuner.search.results.comparison import LETTERS, Contender, Figures, SideBySide
+from autotuner.search.explain.limits import PART_WORDS
+from autotuner.search.results.comparison import (
+    LETTERS,
+    ComparedLayout,
+    Contender,
+    Figures,
+    LayoutComparison,
+    Shift,
+)
 from autotuner.search.text.sentences import value_in_words
 
 _WORTH_DRAWING = 5e-4
@@ -61,7 +69,7 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
 """How a step looks, and the fastest, by what is known of both."""
 
 
-def comparison_report(found: SideBySide, of: Sequence[Contender]) -> Report:
+def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Report:
     """Return what differs, how each layout did, where its time goes, what shifts, and its memory.
 
     Args:
@@ -73,10 +81,61 @@ def comparison_report(found: SideBySide, of: Sequence[Contender]) -> Report:
         _figures(found, of),
         _time(found),
         *_shifts(found),
-        *_memory(found),
+        *_memory(found, of),
         *(_notes(one.notes) for one in of if one.notes),
     )
-    return Report(headline=found.heading, facts=tuple(map(sentence, found.said)), sections=sections)
+    return Report(headline=_headline(found), facts=tuple(map(sentence, _said(found))), sections=sections)
+
+
+def _headline(found: LayoutComparison) -> str:
+    """Return the outcome: ``A is 8.6 % faster than B and cannot be told from C``."""
+    letter, how = found.fastest, "faster than" if found.is_one_job else "ahead of"
+    in_what = "" if found.is_one_job else " in MFU"
+    close = [one.letter for one in found.items if one.beside and not one.beside.is_beyond_noise]
+    said = []
+    for verb, is_found in (("is", True), ("is predicted", False)):
+        ahead = [
+            f"{100 * one.beside.gain:.1f} % {how} {one.letter}{in_what}"
+            for one in found.items
+            if one.beside and one.beside.is_beyond_noise and _is_found(found, one) is is_found
+        ]
+        if ahead:
+            said.append(f"{verb} {' and '.join(ahead)}")
+    if not said:
+        return f"{' and '.join((letter, *close))} cannot be told apart"
+    if close:
+        said.append(f"cannot be told from {' and '.join(close)}")
+    return f"{letter} {' and '.join(said)}"
+
+
+def _said(found: LayoutComparison) -> Iterator[str]:
+    """Yield whether differences exceed noise, and which parts make them."""
+    others = [one.beside for one in found.items if one.beside]
+    is_found = all(_is_found(found, one) for one in found.items)
+    bound = "the noise of equal runs" if is_found else "what predictions and runs may be off by"
+    beyond = sum(one.is_beyond_noise for one in others)
+    each = "The difference" if len(others) == 1 else "Each difference"
+    if 0 < beyond < len(others):
+        yield f"{beyond} of {len(others)} differences are beyond {bound}"
+    else:
+        yield f"{each} is {'beyond' if beyond == len(others) else 'within'} {bound}"
+    if found.slowest is not None and found.is_one_job:
+        least_s = _WORTH_SAYING * found.at(found.slowest).step_s
+        if moved := shifts_in_words([one for one in found.shifts if abs(one.seconds) > least_s]):
+            yield f"compared with {found.slowest}, a {found.parts_are} step of {found.fastest} spends {moved}"
+
+
+def _is_found(found: LayoutComparison, one: ComparedLayout) -> bool:
+    return "predicted" not in (found.at(found.fastest).figures.source, one.figures.source)
+
+
+def shifts_in_words(shifts: Sequence[Shift], *, num_longer: int = 1) -> str:
+    """Return the two largest savings and the largest costs, the largest first; empty where nothing shifts."""
+    shorter = [one for one in shifts if one.seconds < 0][:2]
+    longer = [one for one in shifts if one.seconds > 0][:num_longer]
+    less = [f"{format_seconds(-one.seconds)} less on {PART_WORDS.get(one.name, one.name)}" for one in shorter]
+    more = [f"{format_seconds(one.seconds)} more on {PART_WORDS.get(one.name, one.name)}" for one in longer]
+    return ", but ".join(filter(None, (" and ".join(less), " and ".join(more))))
 
 
 # ------------------------------------------------------------------ what differs
@@ -94,16 +153,16 @@ _NUM_SHOWN = 6
 """What all layouts have; the rest is folded."""
 
 
-def _differences(found: SideBySide, of: Sequence[Contender]) -> Section:
+def _differences(found: LayoutComparison, of: Sequence[Contender]) -> Section:
     layouts = [one.layout for one in of]
-    rows = [*_jobs([one.job for one in of]), *_options(found.options, layouts)]
+    rows = [*_jobs([one.job for one in of]), *_options(found.differing, layouts)]
     table = Table(
         columns=(Column("", is_number=False), *(Column(LETTERS[place], is_number=False) for place in range(len(of)))),
         rows=[(label, *_beside_first(values)) for label, values in rows],
         if_empty="Nothing: they are one layout of one job.",
         is_compact=True,
     )
-    same = tuple(_same(found.options, layouts))
+    same = tuple(_same(found.differing, layouts))
     more = f" ({len(same) - _NUM_SHOWN} more)" if len(same) > _NUM_SHOWN else ""
     summary = f"Same in all: {', '.join(same[:_NUM_SHOWN])}{more}"
     folded = Folded(summary=summary, blocks=(Lines(items=((", ".join(same),),), is_quiet=True),), id="same")
@@ -156,12 +215,13 @@ def _same(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------ how they did
-def _figures(found: SideBySide, of: Sequence[Contender]) -> Section:
-    reached = [None if one.source == "predicted" else Spread.within(one.mfu, _half(one)) for one in found.figures]
+def _figures(found: LayoutComparison, of: Sequence[Contender]) -> Section:
+    every = [one.figures for one in found.items]
+    reached = [None if one.source == "predicted" else Spread.within(one.mfu, _half(one)) for one in every]
     expected = [Spread.within_factor(one.prediction.mfu, one.prediction.relative_error) for one in of]
-    axis = RangeAxis.around([*filter(None, reached), *expected], found.figures[found.fastest].mfu)
+    axis = RangeAxis.around([*filter(None, reached), *expected], found.at(found.fastest).figures.mfu)
     rows = []
-    for place, (one, figures) in enumerate(zip(of, found.figures, strict=True)):
+    for place, (one, figures) in enumerate(zip(of, every, strict=True)):
         mfu = RangeCell(
             axis=axis,
             predicted=expected[place],
@@ -169,20 +229,21 @@ def _figures(found: SideBySide, of: Sequence[Contender]) -> Section:
             is_simulated=figures.source == "simulated",
         )
         memory = MemoryCell(
-            limit_bytes=max(found.limit_bytes),
+            limit_bytes=max(map(_limit_bytes, of)),
             predicted_bytes=one.prediction.memory.total_bytes,
             reached_bytes=None if figures.source == "predicted" else figures.peak_bytes,
         )
-        note = _why_not(one) or _too_large(figures, found.limit_bytes[place])
+        note = _why_not(one) or _too_large(figures, _limit_bytes(one))
         called = _called(one)
-        rows.append((LETTERS[place], called, *_reached(figures), mfu, *_rest(found, place), memory, note))
-    is_robust = all(one.is_robust for one in found.figures)
+        rest = _rest(found, found.items[place])
+        rows.append((LETTERS[place], called, *_reached(figures), mfu, *rest, memory, note))
+    is_robust = all(one.is_robust for one in every)
     columns = (
         Column("", is_number=False),
         Column("layout", is_number=False),
         Column("robust MFU" if is_robust else "MFU"),
         Column("MFU, drawn", is_drawn=True, axis=axis),
-        Column(f"against {LETTERS[found.fastest]}"),
+        Column(f"against {found.fastest}"),
         Column("step"),
         Column("throughput"),
         Column("peak memory"),
@@ -198,6 +259,11 @@ def _called(one: Contender) -> Cells:
     return link if one.rank is None else (link, Quiet(f"rank {one.rank}"))
 
 
+def _limit_bytes(one: Contender) -> float:
+    """Return what a rank may allocate."""
+    return float(one.job.cluster.accelerator.memory_bytes)
+
+
 def _half(figures: Figures) -> float | None:
     return None if figures.relative_error is None else figures.mfu * figures.relative_error
 
@@ -210,20 +276,19 @@ def _reached(figures: Figures) -> Iterator[Cells]:
     yield replace(mfu, beside=figures.source) if figures.source in ("predicted", "estimated") else mfu
 
 
-def _rest(found: SideBySide, place: int) -> Iterator[Cells]:
+def _rest(found: LayoutComparison, one: ComparedLayout) -> Iterator[Cells]:
     """Yield a layout beside the fastest: by how much it is slower, which is the gain seen from the other side."""
-    figures, beside = found.figures[place], found.beside[place]
+    figures, beside = one.figures, one.beside
     if beside is None:
         yield "the fastest"
     else:
         lost, error = beside.gain / (1 + beside.gain), beside.gain_error / (1 + beside.gain) ** 2
-        is_found = "predicted" not in (figures.source, found.figures[found.fastest].source)
         behind = Quantity(
             value=-lost,
             unit="signed_share",
             low=-lost - error,
             high=-lost + error,
-            source=figures.source if is_found else "predicted",
+            source=figures.source if _is_found(found, one) else "predicted",
         )
         yield behind, Quiet(f"{'beyond' if beside.is_beyond_noise else 'within'} the noise")
     yield Quantity(value=figures.step_time_s, unit="s", source=figures.source)
@@ -255,24 +320,24 @@ def _notes(notes: Sequence[Note]) -> Section:
 
 
 # ------------------------------------------------------------------ where the time goes
-def _time(found: SideBySide) -> Section:
-    source = _source(found)
+def _time(found: LayoutComparison) -> Section:
+    source = found.parts_are
     stacks = [
         Stack(
-            name=LETTERS[place],
-            blocks=[Part(name=one.name, look=one.kind, value=one.seconds) for one in parts],
+            name=one.letter,
+            blocks=[Part(name=part.name, look=part.kind, value=part.seconds) for part in one.parts],
             is_predicted=source == "predicted",
-            told=format_seconds(found.steps_s[place]),
-            is_strong=place == found.fastest,
+            told=format_seconds(one.step_s),
+            is_strong=one.letter == found.fastest,
         )
-        for place, parts in enumerate(found.parts)
+        for one in found.items
     ]
     steps = ", ".join(f"{stack.name} {stack.told}" for stack in stacks)
     table = Table(
         columns=(Column("part", is_number=False), *(Column(stack.name) for stack in stacks)),
         rows=[
             (row[0].name, *(Quantity(value=one.seconds, unit="s", source=source) for one in row))
-            for row in zip(*found.parts, strict=True)
+            for row in zip(*(one.parts for one in found.items), strict=True)
             if any(one.seconds for one in row)
         ],
         name="Parts of a step",
@@ -290,23 +355,19 @@ def _time(found: SideBySide) -> Section:
     )
 
 
-def _source(found: SideBySide) -> Source:
-    return next(one for one in _ENDS if one == found.parts_are)
-
-
-def _shifts(found: SideBySide) -> Iterator[Section]:
+def _shifts(found: LayoutComparison) -> Iterator[Section]:
     """Yield the parts that shift, each beginning where the last ended; nothing where none does."""
     if found.slowest is None or not found.is_one_job or not any(one.seconds for one in found.shifts):
         return
-    before, after = found.steps_s[found.slowest], found.steps_s[found.fastest]
+    before, after = found.at(found.slowest).step_s, found.at(found.fastest).step_s
     shown = [one for one in found.shifts if abs(one.seconds) >= _WORTH_DRAWING * before][:_MOST_FALLS]
     moved = [(one.name, one.seconds) for one in shown]
     rest = after - before - sum(seconds for _, seconds in moved)
     if abs(rest) >= _WORTH_DRAWING * before:
         moved.append(("everything else", rest))
     levels = list(accumulate((seconds for _, seconds in moved), initial=before))
-    looks = _ENDS[_source(found)]
-    first, last = LETTERS[found.slowest], LETTERS[found.fastest]
+    looks = _ENDS[found.parts_are]
+    first, last = found.slowest, found.fastest
     rows = [
         _end(first, before, looks[0]),
         *(
@@ -344,29 +405,32 @@ def _signed(seconds: float) -> str:
     return f"{'−' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"
 
 
-def _memory(found: SideBySide) -> Iterator[Section]:
+def _memory(found: LayoutComparison, of: Sequence[Contender]) -> Iterator[Section]:
     """Yield what the fullest stage of each holds; nothing where limits differ."""
-    if len(set(found.limit_bytes)) > 1:
+    limit_bytes, *others = {_limit_bytes(one) for one in of}
+    if others:
         return
-    shown = [part for part in MEMORY_PARTS if any(size_of(memory, part) for memory in found.memory)]
-    measured = [None if one.source == "predicted" else one.peak_bytes for one in found.figures]
-    peaks = [memory.total_bytes if peak is None else peak for memory, peak in zip(found.memory, measured, strict=True)]
+    memories = [one.prediction.memory for one in of]
+    shown = [part for part in MEMORY_PARTS if any(size_of(memory, part) for memory in memories)]
+    every = [one.figures for one in found.items]
+    measured = [None if one.source == "predicted" else one.peak_bytes for one in every]
+    peaks = [memory.total_bytes if peak is None else peak for memory, peak in zip(memories, measured, strict=True)]
     stacks = [
         Stack(
             name=LETTERS[place],
             blocks=memory_blocks(memory, shown),
             mark=measured[place],
-            told=free_in_words(found.limit_bytes[0] - peaks[place]),
+            told=free_in_words(limit_bytes - peaks[place]),
             is_strong=peaks[place] == max(peaks),
         )
-        for place, memory in enumerate(found.memory)
+        for place, memory in enumerate(memories)
     ]
-    fullest, limit = format_bytes(max(peaks)), format_bytes(found.limit_bytes[0])
+    fullest, limit = format_bytes(max(peaks)), format_bytes(limit_bytes)
     picture = Stacks(
         says=f"Memory of the fullest stage of {len(stacks)} layouts by part, at most {fullest} of {limit}",
         unit="bytes",
         rows=stacks,
-        limit=found.limit_bytes[0],
+        limit=limit_bytes,
         wide=896,
     )
     note = "Bars are predicted; a rule marks the peak that was measured."

@@ -34,15 +34,16 @@ from autotuner.report.report import (
     measured,
     predicted,
 )
+from autotuner.report.sweep_charts import change_of
 from autotuner.report.words import model_in_words, sentence
 from autotuner.search.explain.bandwidth import BandwidthCurve, BandwidthWay
 from autotuner.search.explain.communication import CrossedLink, NcclWays
 from autotuner.search.explain.explanation import Alternative, Explanation, moved_in_words
 from autotuner.search.explain.limits import PART_WORDS
-from autotuner.search.results.pairs import MeasuredRules
+from autotuner.search.results.pairs import MeasuredRules, PairEffect
 from autotuner.search.space.moves import BatchWay
 from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import fit_in_words, likely, listed, percent
+from autotuner.search.text.sentences import fit_in_words, likely, listed, percent, signed
 from autotuner.search.text.trials import certainty, facts, phases
 
 _BESIDE_PANEL = 896
@@ -99,14 +100,29 @@ def explanation_report(
 
 def rules_report(rules: MeasuredRules) -> Report:
     """Return what measured layouts say of one choice at a time, a statement each."""
-    said = Lines(items=tuple(one.statement for one in rules.items))
+    said = Lines(items=tuple(map(effect_in_words, rules.items)))
     head = f"From {rules.num_measured} measured trials, in pairs that differ in one choice alone"
     return Report(headline=head, sections=(Section(blocks=(said,)),))
 
 
+def effect_in_words(found: PairEffect) -> str:
+    """Return what one change did: ``recompute full → none: +30.0 % throughput, one pair``."""
+    return f"{change_of(found)}: {_gained(found)}"
+
+
+def _gained(found: PairEffect) -> str:
+    if found.median_gain is None or found.least_gain is None or found.greatest_gain is None:
+        return "no pairs; no two measured layouts differ in it alone"
+    median = f"{signed(found.median_gain)} throughput"
+    if found.num_pairs == 1:
+        return f"{median}, one pair"
+    spread = f"{signed(found.least_gain)} to {signed(found.greatest_gain)}"
+    return f"{median} in the median of {found.num_pairs} pairs ({spread}), faster in {found.num_faster} of them"
+
+
 # ------------------------------------------------------------------ what a trial measured
 def _measured(ran: Measurement) -> Section:
-    word: Source = "simulated" if ran.is_simulated else "measured"
+    word: Source = ran.source
     step = measured(ran.step_time_s, "s", ran.step_time_interval_s, source=word)
     if ran.step_time_interval_s is None:
         step = replace(step, beside=certainty(ran))

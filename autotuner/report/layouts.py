@@ -11,7 +11,7 @@ from autotuner.core.option import Topic
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.report.words import plain
-from autotuner.search.results.axis import SHARDING_WORDS
+from autotuner.search.results.axis import AXES, SHARDING_WORDS, Value
 from autotuner.search.text.sentences import value_in_words
 
 
@@ -124,3 +124,18 @@ def option_value(field: str, value: int) -> str:
 def in_short(layout: Layout) -> str:
     """Return the degrees above 1 and the micro-batch size: ``tp4 pp4 dp2 mb1``."""
     return " ".join(f"{one.letters}{one.value}" for one in degrees(layout) if one.value > 1 or one.letters == "mb")
+
+
+_AT_ZERO = {
+    "first_stage_less_layers": "a first stage like the others",
+    "last_stage_less_layers": "a last stage like the others",
+}
+"""Choices at 0, where a phrase of nothing would read oddly."""
+
+
+def choice_in_words(name: str, value: Value) -> str:
+    """Return a choice, by the name of its axis, with its value: ``tp 4``, ``1 layers fewer on the last stage``."""
+    axis, phrase = AXES[name], PHRASES.get(name, "")
+    if value == 0 and name in _AT_ZERO:
+        return _AT_ZERO[name]
+    return phrase.format(value) if phrase.startswith("{} ") and not axis.words else f"{axis.label} {value}"

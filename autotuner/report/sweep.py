@@ -41,7 +41,7 @@ from autotuner.report.sweep_charts import (
 )
 from autotuner.report.words import counted, number, sentence
 from autotuner.search.results.accuracy import Accuracy
-from autotuner.search.results.pairs import Insight
+from autotuner.search.results.pairs import PairEffect
 from autotuner.search.results.sensitivity import Choices
 from autotuner.search.text.sentences import percent
 
@@ -180,7 +180,7 @@ def _mattered(choices: Choices, source: Source, sweep_id: str) -> Section:
     )
 
 
-def _effects(found: Sequence[Insight], source: Source, sweep_id: str) -> Iterator[Block]:
+def _effects(found: Sequence[PairEffect], source: Source, sweep_id: str) -> Iterator[Block]:
     shown = found[:_MOST_EFFECTS]
     chart = effects(shown)
     if chart is None:
@@ -229,6 +229,19 @@ def _calibration(points: Sequence[TrialPoint], source: Source, accuracy: Accurac
     return Section(
         title="Were the predictions right?",
         id="calibration",
-        note=" ".join([*map(sentence, accuracy.sentences), meant]),
+        note=" ".join([*map(sentence, _errors(accuracy)), meant]),
         blocks=(chart,) if chart else (),
     )
+
+
+def _errors(found: Accuracy) -> Iterator[str]:
+    """Yield how many intervals held, and by how much predictions were off; nothing before the first trial."""
+    if found.median_error is None or found.bias is None:
+        return
+    if found.num_intervals:
+        yield f"{found.num_within} of {found.num_intervals} step times lie within the 80 % interval of their prediction"
+    side = "longer" if found.bias >= 0 else "shorter"
+    bias = f"in the median they are {100 * abs(found.bias):.1f} % {side} than predicted"
+    yield f"half of the step times are off by less than {percent(found.median_error)}; {bias}"
+    if found.memory_error is not None:
+        yield f"half of the peaks are off by less than {percent(found.memory_error)}"

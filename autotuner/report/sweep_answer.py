@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from autotuner.core.field_change import difference
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Weight
+from autotuner.core.sweep import Prospects, SweepRequest
+from autotuner.core.trial import trial_id
+from autotuner.core.units import format_rate, format_seconds
 from autotuner.report.charts import Shares, Unit
+from autotuner.report.comparison import shifts_in_words
 from autotuner.report.layouts import in_short
 from autotuner.report.report import (
     Block,
@@ -26,39 +32,74 @@ from autotuner.report.report import (
     measured,
     predicted,
 )
-from autotuner.report.words import counted, number, sentence
+from autotuner.report.words import changes_in_words, counted, number, sentence
+from autotuner.search.explain.limits import PART_WORDS, limit_of
+from autotuner.search.results.axis import AXES
 from autotuner.search.results.reached import Reached
-from autotuner.search.results.sweep_answer import Answer, Beaten, Certainty, Why
-from autotuner.search.results.sweep_front import FrontPoint, SweepFront
+from autotuner.search.results.sweep_answer import Answer, Rival, Role, Why
+from autotuner.search.results.sweep_front import Change, FrontPoint, SweepFront
 from autotuner.search.results.trial_table import TableRow
-from autotuner.search.text.sentences import gate_in_words, listed, signed
+from autotuner.search.text.links import under_trace
+from autotuner.search.text.sentences import gain_in_words, gate_in_words, likely, listed, ranges, signed
 
-_NUM_BEATEN = 4
+_NUM_RIVALS = 4
 _NUM_BEHIND = 5
 """Trials behind the front that a report names; the JSON has all."""
+
+_NUM_NAMED = 3
+"""Choices that a sentence names before it counts them."""
 
 _LONGEST_CHANGE = 60
 """Letters of a change between two layouts; instead of a longer one, the other layout is named in short."""
 
+_APART = 0.03
+"""Prediction and measurement of a gain are said side by side where they differ by more: 3 points of throughput."""
+
 
 # ------------------------------------------------------------------ the layout to train with
-def answer_report(found: Answer, *, is_finished: bool = True) -> Report:
+def answer_report(
+    found: Answer,
+    request: SweepRequest,
+    *,
+    sweep_id: str,
+    prospects: Prospects | None = None,
+    is_finished: bool = True,
+) -> Report:
     """Return the layout to train with, how sure that is, which layouts it beats, and why.
 
     Args:
         found: The answer of a sweep.
-        is_finished: The sweep has ended.
+        request: What was asked of it.
+        sweep_id: Of the sweep.
+        prospects: What its search expects of going on; None: not known.
+        is_finished: It has ended.
     """
     remarks = Lines(items=tuple(map(sentence, _remarks(found))), is_quiet=True)
+    figures = tuple(_figures(found.best, request))
     return Report(
-        headline=f"Best layout: {found.sentence}",
+        headline=f"Best layout: {_headline(found, request)}",
         sections=(
-            Section(title=_advice(found, is_finished=is_finished), id="answer", blocks=(remarks, _figures(found.best))),
-            Section(title="How sure", blocks=tuple(_certainty(found.certainty))),
-            Section(title="What it beats", blocks=(_beaten(found.beaten, found.best.source),)),
-            Section(title="Why", blocks=(_why(found.why),)),
+            Section(title=_advice(found, is_finished=is_finished), id="answer", blocks=(remarks, figures)),
+            Section(title="How sure", blocks=(_chances(found), _certainty(found, request, prospects))),
+            Section(title="What it beats", blocks=(_rivals(found, sweep_id),)),
+            Section(title="Why", blocks=(_why(found.why, request, sweep_id),)),
         ),
     )
+
+
+def _headline(found: Answer, request: SweepRequest) -> str:
+    """Return the layout, its speed, and the first layout that it beats or is tied with."""
+    best, trace = found.best, request.fault_trace
+    noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
+    source = best.estimate.said if best.estimate else best.source
+    reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {source}"
+    against = ""
+    if found.rivals and not found.rivals[0].is_tie:
+        first = found.rivals[0]
+        against = f"; {signed(first.gain, first.gain_error)} over {_name(first)}"
+    elif found.ties:
+        against = f"; tied with rank{'s' if len(found.ties) > 1 else ''} {ranges(tie.rank for tie in found.ties)}"
+    return f"{best.layout}: {reached}, {format_rate(best.tokens_per_s, 'token/s')}{against}"
 
 
 def foreseen_report(best: TableRow, limit_bytes: float, *, is_finished: bool) -> Report:
@@ -98,26 +139,24 @@ def _advice(found: Answer, *, is_finished: bool) -> str:
 
 
 def _remarks(found: Answer) -> Iterator[str]:
-    if found.best.said:
-        yield f"{sentence(found.best.said)} Never measured at this size."
+    if found.best.estimate:
+        yield f"{sentence(found.best.estimate.said)} Never measured at this size."
     elif found.best.source == "simulated":
         yield "Simulated: nothing ran."
     if found.gate is not None:
         yield gate_in_words(found.gate)
 
 
-def _figures(best: Reached) -> tuple[Figure, ...]:
+def _figures(best: Reached, request: SweepRequest) -> Iterator[Figure]:
     error, source = best.relative_error, best.source
     noun = "MFU" if best.healthy_mfu is None else "robust MFU"
-    mfu = Figure(f"{noun}, {source}", measured(best.mfu, "share", best.mfu * error, source), is_first=True)
-    healthy = Figure("healthy MFU", Quantity(value=best.healthy_mfu, unit="share", source=source))
-    return (
-        mfu,
-        *([] if best.healthy_mfu is None else [healthy]),
-        Figure("throughput", Quantity(value=best.tokens_per_s, unit="tokens/s", source=source)),
-        Figure("step", measured(best.step_time_s, "s", best.step_time_s * error, source)),
-        *_beside_speed(best.peak_bytes, best.limit_bytes, best.price_per_million_tokens, source),
-    )
+    yield Figure(f"{noun}, {source}", measured(best.mfu, "share", best.mfu * error, source), is_first=True)
+    if best.healthy_mfu is not None:
+        yield Figure("healthy MFU", Quantity(value=best.healthy_mfu, unit="share", source=source))
+    yield Figure("throughput", Quantity(value=best.tokens_per_s, unit="tokens/s", source=source))
+    yield Figure("step", measured(best.step_time_s, "s", best.step_time_s * error, source))
+    limit_bytes = float(request.trial_job.cluster.accelerator.memory_bytes)
+    yield from _beside_speed(best.peak_bytes, limit_bytes, best.price_per_million_tokens, source)
 
 
 def _beside_speed(
@@ -130,40 +169,128 @@ def _beside_speed(
         yield Figure("price", Quantity(value=price, unit="$", source=source, beside="per M tokens"))
 
 
-def _certainty(sure: Certainty) -> Iterator[Block]:
-    ties = sure.ties[:2]
-    rest = max(0.0, 1 - sure.probability_best - sum(tie.probability_best for tie in ties))
-    told = [f"rank 1 {100 * sure.probability_best:.0f} %"]
+def _chances(found: Answer) -> Shares:
+    """Return how likely the best, the first of those that are tied with it, and all others are the best."""
+    ties = found.ties[:2]
+    rest = max(0.0, 1 - found.probability_best - sum(tie.probability_best for tie in ties))
+    told = [f"rank 1 {100 * found.probability_best:.0f} %"]
     told += [f"rank {tie.rank} {100 * tie.probability_best:.0f} %" for tie in ties]
-    yield Shares(
+    return Shares(
         says=f"Likely the best: {', '.join(told)}, any other {100 * rest:.0f} %",
-        parts=((sure.probability_best, "best"), *((tie.probability_best, "tie") for tie in ties), (rest, "rest")),
+        parts=((found.probability_best, "best"), *((tie.probability_best, "tie") for tie in ties), (rest, "rest")),
     )
-    yield Lines(items=tuple(map(sentence, sure.sentences)), is_list=False)
 
 
-def _beaten(rivals: Sequence[Beaten], source: Source) -> Table:
+def _certainty(found: Answer, request: SweepRequest, prospects: Prospects | None) -> Lines:
+    said = [*_of_ranked(found), *(_of_space(found, request, prospects) if prospects else ())]
+    return Lines(items=tuple(map(sentence, said)), is_list=False)
+
+
+def _of_ranked(found: Answer) -> Iterator[str]:
+    if found.num_ranked == 1:
+        yield "it is the only layout with a rank so far"
+        return
+    sure = likely(found.probability_best)
+    yield f"the chance that it is the best of the {found.num_ranked:,} ranked layouts is {sure}"
+    match found.ties:
+        case ():
+            yield "no other layout is as fast within the noise of equal runs"
+        case (one,):
+            yield f"it is tied with {_tie(one, found.best.layout)}"
+        case (one, *_):
+            ranks = ranges(tie.rank for tie in found.ties)
+            yield f"it is tied with ranks {ranks}; the closest is {_tie(one, found.best.layout)}"
+
+
+def _tie(tie: Rival, best: Layout) -> str:
+    """Return its rank and what differs; of much only how many choices."""
+    change = changes_in_words(difference(best, tie.layout))
+    num_changes = change.count(" → ")
+    change = change if num_changes <= _NUM_NAMED else f"{num_changes} choices differ"
+    return f"rank {tie.rank} ({change}; its chance is {likely(tie.probability_best)})"
+
+
+def _of_space(found: Answer, request: SweepRequest, prospects: Prospects) -> Iterator[str]:
+    legal, fitting = prospects.num_candidates, prospects.num_fitting
+    yield f"{fitting:,} of {legal:,} legal layouts are predicted to fit in memory, and {found.num_tried:,} were tried"
+    if prospects.expected_gain is not None:
+        raised = "the front's hypervolume" if request.objective.front else "the best value"
+        yield gain_in_words(prospects.expected_gain, raised)
+
+
+# ------------------------------------------------------------------ what it beats, and why
+def _rivals(found: Answer, sweep_id: str) -> Table:
     columns = (Column("gain"), Column("over", is_number=False, may_wrap=True))
-    rows = [(_gain(one, source), _rival(one)) for one in rivals[:_NUM_BEATEN]]
+    rows = [(_gain(one, found.best.source), _rival(one, found.best, sweep_id)) for one in found.rivals[:_NUM_RIVALS]]
     return Table(columns=columns, rows=rows, is_compact=True, if_empty="Nothing else has a rank yet.")
 
 
-def _gain(one: Beaten, source: Source) -> Quantity:
+def _gain(one: Rival, source: Source) -> Quantity:
     beside = f"± {100 * one.gain_error:.1f} %"
     return Quantity(value=one.gain, unit="signed_share", source=source, beside=beside)
 
 
-def _rival(one: Beaten) -> Cells:
-    change = one.change if one.change and len(one.change) < _LONGEST_CHANGE else in_short(one.layout)
-    return (Link(one.said, "trials", one.trial_id), Quiet(f"{change}; a tie" if one.is_tie else change))
+def _rival(one: Rival, best: Reached, sweep_id: str) -> Cells:
+    change = changes_in_words(difference(one.layout, best.layout))
+    change = change if change and len(change) < _LONGEST_CHANGE else in_short(one.layout)
+    return (_link(_name(one), sweep_id, one.trial), Quiet(f"{change}; a tie" if one.is_tie else change))
 
 
-def _why(why: Why | None) -> Lines:
+def _name(one: Rival) -> str:
+    """Return what a rival is: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp or pp``."""
+    if one.role is Role.IN_USE or not one.lacks:
+        return "what runs today" if one.role is Role.IN_USE else f"rank {one.rank}"
+    choices = [AXES[name].label for name in one.lacks]
+    if len(choices) > _NUM_NAMED:
+        choices = [", ".join(choices[: _NUM_NAMED - 1]), f"{len(choices) - _NUM_NAMED + 1} other choices"]
+    return f"rank {one.rank}, the best with a different {' or '.join(choices)}"
+
+
+def _why(why: Why | None, request: SweepRequest, sweep_id: str) -> Lines:
     if why is None:
         return Lines(items=("With one layout measured there is nothing to compare yet.",), is_list=False)
-    tie = ", a tie:" if why.is_tie else ":"
-    against: Cells = (Quiet("Compared with"), Link(why.than, "trials", why.trial_id), tie)
-    return Lines(items=(against, *map(sentence, why.sentences)), is_list=False)
+    than = _name(replace(why.rival, lacks={}))
+    tie = ", a tie:" if why.rival.is_tie else ":"
+    against: Cells = (Quiet("Compared with"), _link(than, sweep_id, why.rival.trial), tie)
+    return Lines(items=(against, *map(sentence, _reasons(why, request, than))), is_list=False)
+
+
+def _reasons(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
+    """Yield what the gain comes from, and what the predictions of both say where it is something else."""
+    gain = why.rival.gain
+    if why.faulty_step_s is not None:
+        mine, theirs = map(format_seconds, why.faulty_step_s)
+        yield f"under the fault trace a step is predicted to take {mine} in the mean, that of {than} {theirs}"
+    yield from _parts(why, request, than)
+    if _is_another(why.predicted_gain, gain):
+        yield f"predicted was a gain of {signed(why.predicted_gain)}; {signed(gain)} was found"
+
+
+def _parts(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
+    where, gain, told = "" if why.faulty_step_s is None else "on healthy links ", why.rival.gain, why.parts_gain
+    if told is not None and _is_another(told, gain) and (told * gain <= 0 or abs(told) < abs(gain) / 2):
+        found = f"by their sum the gain is {signed(told)}, by the whole step {signed(gain)}"
+        yield f"the {why.parts_are} parts of their steps do not explain it: {found}"
+        return
+    is_predicted = why.parts_are == "predicted"
+    moved = shifts_in_words(why.shifts, num_longer=2 if is_predicted else 1)
+    if moved:
+        yield f"{where}its {'step is predicted to spend' if is_predicted else f'{why.parts_are} step spends'} {moved}"
+    elif is_predicted:
+        yield f"{where}no part of the step is predicted to differ by 1 % of it"
+    else:
+        yield f"{where}no {why.parts_are} part of the step differs by 1 % of it"
+    saved = next((one.name for one in why.shifts if one.seconds < 0), "")
+    if is_predicted and saved:
+        yield f"{PART_WORDS[saved]} of {than}: {limit_of(saved, why.rival.layout, request.trial_job)}"
+
+
+def _is_another(told: float, gain: float) -> bool:
+    return abs(told - gain) >= _APART or (told < 0) != (gain < 0)
+
+
+def _link(words: str, sweep_id: str, trial: int) -> Link:
+    return Link(words, "trials", trial_id(sweep_id, trial))
 
 
 # ------------------------------------------------------------------ the front
@@ -178,11 +305,12 @@ METRIC_UNITS: Mapping[Metric, Unit] = {
 """Units of metrics; simplicity has none."""
 
 
-def front_report(found: SweepFront, source: Source | None = None) -> Report:
+def front_report(found: SweepFront, source: Source | None = None, *, sweep_id: str) -> Report:
     """Return the layouts that no other beats in everything, why each is among them, and which are behind.
 
     Args:
         found: The front of a sweep.
+        sweep_id: Of the sweep.
         source: What the figures of its trials are called; None: they are not named.
     """
     columns = (
@@ -193,7 +321,7 @@ def front_report(found: SweepFront, source: Source | None = None) -> Report:
     )
     table = Table(
         columns=columns,
-        rows=[tuple(_cells_of(one, found.metrics, source)) for one in found.points],
+        rows=[tuple(_cells_of(one, found, source, sweep_id)) for one in found.points],
         if_empty=f"No trial has a result that tells {listed([metric.noun for metric in found.metrics])} yet.",
         name="The front",
     )
@@ -208,14 +336,35 @@ def front_report(found: SweepFront, source: Source | None = None) -> Report:
     )
 
 
-def _cells_of(point: FrontPoint, metrics: Sequence[Metric], source: Source | None) -> Iterator[Cells]:
-    link = Link(str(point.number), "trials", point.trial_id)
+def _cells_of(point: FrontPoint, found: SweepFront, source: Source | None, sweep_id: str) -> Iterator[Cells]:
+    link = _link(str(point.trial), sweep_id, point.trial)
     marks = [Chip("first", "yours")] * point.is_first + [Chip("knee")] * point.is_knee
     yield (link, *marks)
-    yield (Layout.parse(point.label), Quiet(sentence("; ".join(point.why))))
-    for metric, value in zip(metrics, point.values, strict=True):
+    reasons = _why_on_front(point, len(found.points) + len(found.behind))
+    yield (point.layout, Quiet(sentence("; ".join(reasons))))
+    for metric, value in zip(found.metrics, point.values, strict=True):
         yield Quantity(value=value, unit=METRIC_UNITS.get(metric, ""), source=source)
     yield Quantity(value=point.volume_share, unit="share")
+
+
+def _why_on_front(point: FrontPoint, num_trials: int) -> Iterator[str]:
+    if num_trials == 1:
+        yield "the only trial so far that tells all of these"
+        return
+    if point.best_in:
+        is_all = len(point.best_in) == len(point.values)
+        what = "everything" if is_all else listed([metric.noun for metric in point.best_in])
+        yield f"the best of {num_trials} in {what}"
+    if point.is_knee:
+        yield "the nearest to the best of everything"
+    for trade in point.trades:
+        yield f"trial {trade.trial} has {_listed(trade.gains)} for {_listed(trade.costs)}"
+    if point.num_beaten:
+        yield f"{point.num_beaten} other{'s are' if point.num_beaten > 1 else ' is'} better in nothing"
+
+
+def _listed(changes: Sequence[Change]) -> str:
+    return listed([f"{signed(one.share)} {one.metric.noun}" for one in changes])
 
 
 def _notes(found: SweepFront) -> Iterator[str]:
@@ -229,9 +378,8 @@ def _notes(found: SweepFront) -> Iterator[str]:
 
 def _behind(found: SweepFront) -> Iterator[str]:
     for one in found.behind[:_NUM_BEHIND]:
-        more = listed([f"{signed(change.share)} {change.metric.noun}" for change in one.changes])
         unsure = "; within the intervals of both it may belong to the front" if one.may_belong else ""
-        yield f"trial {one.number} is behind trial {one.by}, which has {more}{unsure}"
+        yield f"trial {one.trial} is behind trial {one.by}, which has {_listed(one.changes)}{unsure}"
     if (left := len(found.behind) - _NUM_BEHIND) > 0:
         yield f"{left} more are behind the front"
 

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Figures, Metric, Objective
-from autotuner.core.prediction import TrialEstimate
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import GIGA, KILO, MEGA, format_bytes
 from autotuner.report.charts import (
@@ -38,7 +36,7 @@ from autotuner.report.charts import (
 )
 from autotuner.report.layouts import in_short
 from autotuner.search.results.axis import varied
-from autotuner.search.results.pairs import Insight
+from autotuner.search.results.pairs import PairEffect
 from autotuner.search.results.sensitivity import Choices
 from autotuner.search.results.sweep_front import Behind, FrontPoint, SweepFront
 
@@ -154,7 +152,7 @@ def _point(
         predicted_bytes=prediction.memory.total_bytes,
         reached=None if counted is None else Spread.within(counted.mfu, half_of(counted)),
         is_simulated=is_simulated,
-        peak_bytes=None if reached is None else _peak_of(reached),
+        peak_bytes=None if reached is None else reached.highest_peak_bytes,
         failure=_failure(trial),
         is_out_of_memory=trial.failure is not None and trial.failure.kind is FailureKind.OOM,
         expected_gain=None if objective.front else trial.expected_gain,  # of a front it is no height of the chart
@@ -165,12 +163,6 @@ def _point(
 def half_of(reached: Figures) -> float:
     """Return half the 95 % interval of an MFU, from that of the step time."""
     return reached.mfu * reached.step_time_error_s / reached.step_time_s
-
-
-def _peak_of(reached: Measurement | TrialEstimate) -> float | None:
-    if isinstance(reached, TrialEstimate):
-        return reached.full_size.peak_bytes
-    return max(reached.peak_bytes, default=None)
 
 
 def _failure(trial: Trial) -> str:
@@ -370,16 +362,16 @@ def _metric_front(trials: Mapping[int, TrialPoint], found: SweepFront, column: i
     upward, across = found.metrics[0], found.metrics[column]
     y, up = _metric_axis(upward, [one.values[0] for one in every])
     x, right = _metric_axis(across, [one.values[column] for one in every])
-    first = next((one.number for one in found.points if one.is_first), None)
+    first = next((one.trial for one in found.points if one.is_first), None)
 
     def dot(one: Behind | FrontPoint, look: Look) -> Dot:
-        trial, values = trials[one.number], one.values
+        trial, values = trials[one.trial], one.values
         said = f"{upward.in_words(values[0])}, {across.in_words(values[column])}"
         name = "" if look == "soft" else trial.name
         return replace(_dot(trial, values[column] / right, values[0] / up, said, look), name=name)
 
     behind = [dot(one, "soft") for one in found.behind]
-    shown = [dot(one, "best" if one.number == first else "front") for one in found.points]
+    shown = [dot(one, "best" if one.trial == first else "front") for one in found.points]
     steps = front([*behind, *shown], least_x=False)  # the others are on the front for a third metric
     return Plot(
         says=(
@@ -468,7 +460,7 @@ def _within(axis: Axis, factor: float) -> Band:
     )
 
 
-def effects(found: Sequence[Insight]) -> Intervals | None:
+def effects(found: Sequence[PairEffect]) -> Intervals | None:
     """Return what single changes gained: the median and the range over pairs that differ in nothing else."""
     if not found:
         return None
@@ -488,12 +480,12 @@ def effects(found: Sequence[Insight]) -> Intervals | None:
     return Intervals(says="Throughput gained by one change, from pairs of trials: median and range.", x=axis, rows=rows)
 
 
-def change_of(found: Insight) -> str:
+def change_of(found: PairEffect) -> str:
     """Return the change of an effect: `recompute full → none`."""
     return f"{found.subject} {found.before} → {found.after}" if found.before else found.subject
 
 
-def _look(found: Insight) -> Look:
+def _look(found: PairEffect) -> Look:
     """Return a look that marks effects on which all pairs agree, if they are more than a chance."""
     if found.num_pairs < _FEWEST_PAIRS:
         return "soft"

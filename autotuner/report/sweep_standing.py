@@ -16,7 +16,6 @@ from autotuner.report.report import Lines, Report, Section, predicted
 from autotuner.report.sweep_trials import compared, stands, trials_table
 from autotuner.report.words import model_in_words, plain, quantity
 from autotuner.search.caveats import caveats_of_job
-from autotuner.search.results.reached import source_of
 from autotuner.search.results.trial_table import ranked_rows
 from autotuner.search.text.trials import engine_in_words, unranked_in_words, waiting_in_words
 
@@ -111,7 +110,7 @@ def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
     found = quantity(predicted(objective.value(reached), unit, half))
     expected = quantity(predicted(objective.value_of(rates, reached.footprint), unit, error, highest))
     is_simulated = trial.ran_measurement is not None and trial.ran_measurement.is_simulated
-    how: str = source_of(reached)
+    how: str = reached.source
     if estimate:
         how = f"{estimate.said}{', simulated' if is_simulated else ''}"
     return f"{objective.noun} {found} {how}, {expected} predicted"

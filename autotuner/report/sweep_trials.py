@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from autotuner.core.comparison import ChallengeFindings, RunGroup
+from autotuner.core.field_change import difference
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import FailureKind, Trial, TrialState, trial_id
+from autotuner.core.units import format_bytes, format_duration
+from autotuner.report.layouts import choice_in_words
 from autotuner.report.report import (
     Block,
     Cells,
@@ -25,8 +28,8 @@ from autotuner.report.report import (
     Words,
     predicted,
 )
-from autotuner.report.words import counted, sentence
-from autotuner.search.results.failures import FailureGroup
+from autotuner.report.words import changes_in_words, counted, sentence
+from autotuner.search.results.failures import FailureGroup, WayOut
 from autotuner.search.text.trials import (
     findings_in_words,
     job_in_words,
@@ -39,6 +42,17 @@ _MOST_FAILURES = 20
 """Trials of a cause that are listed with their logs."""
 
 _MOST_UNRANKED = 50
+
+FAILURE_WORDS: Mapping[FailureKind, str] = {
+    FailureKind.OOM: "out of memory",
+    FailureKind.TIMEOUT: "timed out",
+    FailureKind.COMMUNICATION: "communication failed",
+    FailureKind.NUMERICS: "the loss is no number",
+    FailureKind.CRASH: "crashed",
+    FailureKind.INTERRUPTED: "the service died around it",
+    FailureKind.INFRASTRUCTURE: "its nodes were lost, or its machine had no room",
+}
+"""What people call each kind of death."""
 
 
 # ---------------------------------------------------------------- under way
@@ -104,7 +118,7 @@ def ended(groups: Sequence[FailureGroup], trials: Sequence[Trial], sweep_id: str
     others = [one for one in trials if _ended_otherwise(one)]
     if not groups and not others:
         return None
-    blocks = [*_failed(groups, trials), *(_others(others, sweep_id, is_open=not groups) if others else [])]
+    blocks = [*_failed(groups, trials, sweep_id), *(_others(others, sweep_id, is_open=not groups) if others else [])]
     return Section(title="Ended without a rank", id="ended", blocks=blocks)
 
 
@@ -118,7 +132,7 @@ def is_repeat(trial: Trial) -> bool:
     return trial.repeats is not None and trial.ran_measurement is not None
 
 
-def _failed(groups: Sequence[FailureGroup], trials: Sequence[Trial]) -> Iterator[Block]:
+def _failed(groups: Sequence[FailureGroup], trials: Sequence[Trial], sweep_id: str) -> Iterator[Block]:
     if not groups:
         return
     columns = (
@@ -128,47 +142,107 @@ def _failed(groups: Sequence[FailureGroup], trials: Sequence[Trial]) -> Iterator
         Column("to do", is_number=False, may_wrap=True),
     )
     rows: list[Sequence[Cells]] = [
-        (State(group.cause, "failed"), str(len(group.trials)), _shared(group), _way_out(group)) for group in groups
+        (State(FAILURE_WORDS[group.kind], "failed"), str(len(group.trials)), _shared(group), _to_do(group, sweep_id))
+        for group in groups
     ]
     yield Table(columns=columns, rows=rows)
     logs = {one.id: one.failure.log_tail for one in trials if one.failure is not None}
     for place, group in enumerate(groups, 1):
-        yield _logs(group, logs, place)
+        yield _logs(group, logs, place, sweep_id)
 
 
 def _shared(group: FailureGroup) -> str:
     num = len(group.trials)
     said = [
-        f"{one.num_failed} of {num} have {one.said}, {one.num_ran} of the {group.num_ran} that ran"
+        f"{one.num_failed} of {num} have {choice_in_words(one.choice, one.value)}, {one.num_ran} of the "
+        f"{group.num_ran} that ran"
         for one in group.shared
     ]
-    said = [*([group.deciding] if group.deciding else []), *said] or [group.trials[0].message]
+    said = [*decisive(group), *said] or [group.trials[0].message]
     return " ".join(map(sentence, said))
 
 
-def _way_out(group: FailureGroup) -> Cells:
-    words, trial_id = sentence(group.way_out.sentence), group.way_out.trial_id
-    return (words, Link(f"Trial {group.way_out.number}", "trials", trial_id)) if trial_id else words
+def _to_do(group: FailureGroup, sweep_id: str) -> Cells:
+    words, trial = sentence(way_out(group)), group.way_out.trial
+    return words if trial is None else (words, Link(f"Trial {trial}", "trials", trial_id(sweep_id, trial)))
 
 
-def _logs(group: FailureGroup, logs: Mapping[str, str], place: int) -> Folded:
+def decisive(group: FailureGroup) -> Iterator[str]:
+    """Yield the number that decided why trials died, as a statement; nothing where there is none."""
+    if (found := group.decisive) is None:
+        return
+    limit = found.limit or 0.0
+    match found.unit:
+        case "bytes":
+            ends = dict.fromkeys(format_bytes(peak) for peak in (found.least, found.most) if peak is not None)
+            fitting = f"; {group.num_fitting} of {len(group.trials)} were predicted to fit" if group.num_fitting else ""
+            yield f"predicted to need {' to '.join(ends)} of {format_bytes(limit)}{fitting}"
+        case "s":
+            steps = "the fewest steps of the slowest of them are predicted to take"
+            needed = "" if found.most is None else f"; {steps} {format_duration(found.most)}"
+            yield f"no end after {format_duration(limit)}{needed}"
+        case "attempts":
+            yield f"started up to {found.most or 1:.0f} times"
+
+
+def way_out(group: FailureGroup) -> str:
+    """Return what to do about trials that died of one cause, as a statement."""
+    match group.kind:
+        case FailureKind.OOM:
+            return _that_ran(group.way_out) or _more_memory(group)
+        case FailureKind.TIMEOUT:
+            return _more_time(group)
+        case FailureKind.INTERRUPTED | FailureKind.INFRASTRUCTURE:
+            return "run them again once the machines are back; nothing is held against their layouts"
+        case _:
+            said = ("read the log of the rank that died first", _that_ran(group.way_out))
+            return "; ".join(filter(None, said))
+
+
+def _that_ran(out: WayOut) -> str:
+    if out.layout is None:
+        return ""
+    if out.layout == out.died:
+        return f"trial {out.trial} ran the same layout: it may be run again"
+    peak = "" if out.peak_bytes is None else f", in {format_bytes(out.peak_bytes)}"
+    return f"trial {out.trial} ran with {changes_in_words(difference(out.died, out.layout))}{peak}"
+
+
+def _more_memory(group: FailureGroup) -> str:
+    """Return what to do where nothing ran, with what the layout lacks that needs least."""
+    found, most = group.decisive, "let more be recomputed or sharded, or use more ranks"
+    lacks = (found.least or 0.0) - (found.limit or 0.0) if found else 0.0
+    if lacks <= 0:
+        return f"nothing of the sweep ran; {most}"
+    return f"nothing of the sweep ran; the least of them, {group.way_out.died}, lacks {format_bytes(lacks)}: {most}"
+
+
+def _more_time(group: FailureGroup) -> str:
+    """Return a longer limit where the steps need it; else something hangs."""
+    if group.way_out.timeout_s is not None:
+        return f"set the timeout_s of trials to {group.way_out.timeout_s:,.0f}, or take fewer steps"
+    if group.decisive is None or group.decisive.most is None:
+        return "give trials more time, or take fewer steps"
+    return "their steps need less: something hangs, which the log of the rank that was heard of last may tell"
+
+
+def _logs(group: FailureGroup, logs: Mapping[str, str], place: int, sweep_id: str) -> Folded:
     num, head = len(group.trials), group.trials[:_MOST_FAILURES]
     which = "the trial with its log" if num == 1 else f"the {num} trials with their logs"
     inside: list[Block] = []
     for one in head:
-        log = logs.get(one.trial_id, "")
-        link = Link(f"trial {one.number}", "trials", one.trial_id, part="log" if log else "")
+        id_of = trial_id(sweep_id, one.trial)
+        log = logs.get(id_of, "")
+        link = Link(f"trial {one.trial}", "trials", id_of, part="log" if log else "")
         inside.append(Lines(items=((link, one.message),), is_list=False))
         if log:
             of_rank = "" if one.rank is None else f" of rank {one.rank}"
-            inside.append(
-                Folded(
-                    summary=f"Log{of_rank}", id=f"log-{one.trial_id}", blocks=(Code(log, id=f"lines-{one.trial_id}"),)
-                )
-            )
+            code = Code(log, id=f"lines-{id_of}")
+            inside.append(Folded(summary=f"Log{of_rank}", id=f"log-{id_of}", blocks=(code,)))
     if rest := group.trials[_MOST_FAILURES:]:
-        inside.append(Lines(items=(("And", *(Link(str(one.number), "trials", one.trial_id) for one in rest)),)))
-    return Folded(summary=f"{group.cause}: {which}", id=f"failed-{place}", blocks=inside)
+        links = (Link(str(one.trial), "trials", trial_id(sweep_id, one.trial)) for one in rest)
+        inside.append(Lines(items=(("And", *links),)))
+    return Folded(summary=f"{FAILURE_WORDS[group.kind]}: {which}", id=f"failed-{place}", blocks=inside)
 
 
 def _others(trials: Sequence[Trial], sweep_id: str, *, is_open: bool) -> Iterator[Block]:

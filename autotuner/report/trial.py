@@ -10,7 +10,7 @@ from autotuner.core.cluster import SIMULATED
 from autotuner.core.measurement import Measurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.sweep import Sweep
-from autotuner.core.trial import RankedTime, Trial
+from autotuner.core.trial import RankedTime, Trial, trial_id
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import BarCell, Unit
@@ -38,6 +38,7 @@ from autotuner.report.report import (
     measured,
     predicted,
 )
+from autotuner.report.sweep_trials import FAILURE_WORDS, decisive, way_out
 from autotuner.report.trial_parts import (
     Ran,
     highest_mfu,
@@ -165,12 +166,12 @@ def _failure(result: TrialResult) -> Iterator[Block]:
         return
     more: list[Cells] = []
     if group is not None:
-        out = group.way_out
-        link = (Link(f"Open trial {out.number}", "trials", out.trial_id),) if out.trial_id else ()
-        more += [sentence(group.deciding)] if group.deciding else []
-        more.append((Strong("What to do:"), sentence(out.sentence), *link))
+        ran = group.way_out.trial
+        link = () if ran is None else (Link(f"Open trial {ran}", "trials", trial_id(result.sweep.id, ran)),)
+        more += map(sentence, decisive(group))
+        more.append((Strong("What to do:"), sentence(way_out(group)), *link))
         more += [f"{len(group.trials)} trials of this sweep died of it."] if len(group.trials) > 1 else []
-    cause = group.cause if group else plain(failure.kind)
+    cause = FAILURE_WORDS[failure.kind] if group else plain(failure.kind)
     yield Notice(words=(failure.message,), look="bad", title=cause.capitalize(), more=more)
     if failure.log_tail:
         summary = "Log" if failure.rank is None else f"Log of rank {failure.rank}"

@@ -209,11 +209,6 @@ def new_id(prefix: str) -> str:
     return f"{prefix}-" + "".join(secrets.choice(_BASE32) for _ in range(10))
 
 
-def trial_id(sweep_id: str, number: int) -> str:
-    """Return the sweep's id and the trial's number; up to 9999 the ids of one sweep sort by number."""
-    return f"{sweep_id}-{number:04d}"
-
-
 def check_name(field: str, name: str) -> None:
     """Return if ``name`` can be stored by every database and typed by a person.
 

@@ -20,8 +20,8 @@ from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.run import Lease
 from autotuner.core.sweep import Event, Prospects
 from autotuner.core.trial import EngineJob, Outcome, RankedTime, ScaledTrial, Stopped, Trial, TrialState, TrialsVersion
+from autotuner.core.trial import trial_id as id_of
 from autotuner.store import events, trial_changes
-from autotuner.store.descriptions import trial_id as id_of
 from autotuner.store.engine import AnySelect, one_row, reading, window, writing
 from autotuner.store.events import trial_facts, write_event
 from autotuner.store.options import Page, TrialFilter

@@ -48,8 +48,10 @@ def test_a_sweep_without_a_rank_has_no_answer(client: httpx.Client, driver: Stor
 def test_choices_show_the_two_that_were_asked_for(client: httpx.Client, sweep: Sweep) -> None:
     answer = client.get(f"/sweeps/{sweep.id}/choices", params={"rows": "mb", "columns": "recompute"}).json()
     assert answer["grid"]["columns"] == ["full", "none"]
-    assert [[cell["number"] for cell in row] for row in answer["grid"]["cells"]] == [[0, 1], [None, 2]]
-    assert answer["choices"]["effects"][0]["statement"].startswith("recompute full → none: +50.0 %")
+    assert [[cell["trial"] for cell in row] for row in answer["grid"]["cells"]] == [[0, 1], [None, 2]]
+    effect = answer["choices"]["effects"][0]
+    assert (effect["subject"], effect["before"], effect["after"]) == ("recompute", "full", "none")
+    assert effect["median_gain"] == pytest.approx(0.5)
 
 
 def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, sweep: Sweep) -> None:
@@ -111,7 +113,7 @@ def test_an_address_that_explores_a_layout_is_compared_in_its_own_job(client: ht
     address = "/explore?model=llama-3-8b&cluster=h100:8&seq_len=8192&global_batch_size=64&layout=fsdp8 mb1 flash bf16"
     found = client.post("/comparisons", json={"of": [ids[1], address]}).json()
     assert found["is_one_job"] is False
-    assert "in MFU" in found["heading"] or "cannot be told apart" in found["heading"]
+    assert [item["letter"] for item in found["items"] if item["beside"] is None] == [found["fastest"]]
 
 
 def test_no_more_than_four_are_compared_and_equal_words_are_one(client: httpx.Client, ids: list[str]) -> None:

@@ -10,8 +10,7 @@ from sqlalchemy import insert, select
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
-from autotuner.core.trial import Outcome, Stopped
-from autotuner.store.descriptions import trial_id
+from autotuner.core.trial import Outcome, Stopped, trial_id
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.retention import Thinned
 from autotuner.store.sql import Store

@@ -48,6 +48,7 @@ from autotuner.report.words import changes_in_words
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route
 from autotuner.search.explain.layers import LayerGain
 from autotuner.search.explain.links import SlowHop
+from autotuner.search.results.sweep_answer import Rival
 from autotuner.search.space.moves import BatchWay
 from autotuner.search.text.links import link_in_words
 from autotuner.store.sql import Store, memory_store
@@ -356,9 +357,8 @@ def abbreviate(value: Any) -> Any:
             return [None if figure is None else few_digits(figure, 10) for figure in figures]
         case Caveat():
             return caveat_in_words(value)
-        case LayerGain():
-            gained = (few_digits(value.value, 10), few_digits(value.gain))
-            return [value.label, value.num_layouts, *gained, changes_in_words(value.changes)]
+        case LayerGain() | Rival():
+            return _short(value)
         case float():
             return few_digits(value, 10)
         case Mapping():
@@ -390,6 +390,16 @@ _IN_WORDS: Mapping[type[Any], Callable[[Any], str]] = {
     SlowHop: lambda hop: "; ".join(map(link_in_words, hop.links)),
 }
 """What people read of a value, which is recorded beside it."""
+
+
+def _short(value: LayerGain | Rival) -> list[Any]:
+    if isinstance(value, LayerGain):
+        gained = (few_digits(value.value, 10), few_digits(value.gain))
+        return [value.label, value.num_layouts, *gained, changes_in_words(value.changes)]
+    known = [value.role.value, value.rank, value.trial, str(value.layout), value.is_tie]
+    figures = (value.gain, value.gain_error, value.probability_best)
+    return [*known, *(few_digits(one, 10) for one in figures), *(f"{key} {one}" for key, one in value.lacks.items())]
+
 
 _SAID_TWICE = {"trial_id": "number", "layout": "label"}
 """Fields that are left out beside others which say as much."""

@@ -32,6 +32,12 @@ from autotuner.core.trial import FailureKind, Trial, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.report.comparison import comparison_report
+from autotuner.report.markdown import markdown
+from autotuner.report.report import Report
+from autotuner.report.sweep import charts_report
+from autotuner.report.sweep_answer import answer_report, front_report
+from autotuner.report.sweep_trials import decisive, way_out
 from autotuner.report.timelines import cost_in_words
 from autotuner.report.trial_parts import time_to_loss_in_words
 from autotuner.search.explain.explanation import trial_parts
@@ -302,13 +308,21 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
     yield "trials", [_trial_row(trial) for trial in trials]
     yield "notes", found.notes[:6]
     yield "prospects", abbreviate(sweep.prospects)
-    yield "answer", abbreviate(answer(request, trials, sweep.prospects))
-    yield "failures", abbreviate(failures(request, trials))
-    right = accuracy(request, trials)
-    yield "accuracy", [right.sentences, [[one.error, one.is_within, one.reached_bytes] for one in right.trials]]
+    found_best, groups, right = answer(request, trials), failures(request, trials), accuracy(request, trials)
+    yield "answer", abbreviate(found_best)
+    if found_best is not None:
+        prospects = sweep.prospects
+        yield "answer said", _said(answer_report(found_best, request, sweep_id=sweep.id, prospects=prospects))
+    yield "failures", abbreviate(groups)
+    yield "failures said", [[*decisive(group), way_out(group)] for group in groups]
+    yield "accuracy", [[one.error, one.is_within, one.reached_bytes] for one in right.trials]
+    told = mattered(request, trials)
+    charts = charts_report(request, trials, source="measured", choices=told.choices, accuracy=right)
+    yield "accuracy said", [one.note for one in charts.sections if one.key == "calibration"]
     if is_whole or request.objective.front:
-        yield "front", abbreviate(sweep_front(request, trials))
-        told = mattered(request, trials)
+        front = sweep_front(request, trials)
+        yield "front", abbreviate(front)
+        yield "front said", _said(front_report(front, sweep_id=sweep.id))
         yield "mattered", abbreviate((told.choices, told.grid))
         yield "layers", abbreviate(measured_layers(request.objective, trials))
     if request.challenge:
@@ -324,7 +338,8 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
     ]
     if len(ranked) > 1:
         beside = side_by_side(rivals)
-        yield "side by side", [beside.heading, *beside.said, *([abbreviate(beside)] if is_whole else [])]
+        report = comparison_report(beside, rivals)
+        yield "side by side", [report.headline, *report.facts, *([abbreviate(beside)] if is_whole else [])]
     if ranked and ranked[0].ran_measurement:
         best = ranked[0].ran_measurement
         divided = [] if best.breakdown is None else abbreviate(phases(best.breakdown))
@@ -332,6 +347,11 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
         parts = trial_parts(ranked[0], request)
         yield "parts", abbreviate(parts) if is_whole else parts.largest_loss
         yield "links", " ".join(cost_in_words(trial_link_timelines(ranked[0], request)))
+
+
+def _said(report: Report) -> list[str]:
+    """Return the lines of a report in Markdown."""
+    return [line for line in markdown(report).splitlines() if line]
 
 
 def _trial_row(trial: Trial) -> list[Any]:

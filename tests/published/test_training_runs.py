@@ -39,11 +39,12 @@ from autotuner.core.choices import Precision
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
+from autotuner.report.explanation import effect_in_words
 from autotuner.search.planning.clusters import Offer
 from autotuner.search.planning.layouts import Outcome, job_on, outcome_of, searched_cluster
 from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.ranking import PredictedLayout
-from autotuner.search.results.pairs import Insight, insights
+from autotuner.search.results.pairs import PairEffect, pair_effects
 from bench.unread_rows import OTHER_RUNS, left_out, tables_of_runs
 from tests.builders import present
 from tests.published.tables import judged, rows, sheets
@@ -257,7 +258,7 @@ def test_a_sheet_of_aleph_alpha_is_ranked(words: str, floor: float) -> None:
     assert present(search.spearman) > floor
 
 
-# ---------------------------------------------------------------- insight
+# ---------------------------------------------------------------- pairs
 
 TABLE = Path(__file__).parent / "aleph_alpha_layouts_sweep.csv"
 
@@ -266,10 +267,10 @@ ROUNDING = 0.0005
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[tuple[str, str, str], Insight]:
+def found() -> dict[tuple[str, str, str], PairEffect]:
     sheets = read_table(TABLE).sheets
-    statements = insights((sheet.layouts, sheet.step_time_s) for sheet in sheets)
-    return {(i.subject, i.before, i.after): i for i in statements}
+    effects = pair_effects((sheet.layouts, sheet.step_time_s) for sheet in sheets)
+    return {(i.subject, i.before, i.after): i for i in effects}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +287,7 @@ def found() -> dict[tuple[str, str, str], Insight]:
     ],
 )
 def test_a_rule_of_the_paper_has_its_count_and_size(
-    found: dict[tuple[str, str, str], Insight],
+    found: dict[tuple[str, str, str], PairEffect],
     subject: str,
     before: str,
     after: str,
@@ -294,13 +295,13 @@ def test_a_rule_of_the_paper_has_its_count_and_size(
     num_faster: int,
     median_gain: float,
 ) -> None:
-    insight = found[subject, before, after]
-    assert (insight.num_pairs, insight.num_faster) == (num_pairs, num_faster)
-    assert insight.median_gain == pytest.approx(median_gain, abs=ROUNDING)
+    effect = found[subject, before, after]
+    assert (effect.num_pairs, effect.num_faster) == (num_pairs, num_faster)
+    assert effect.median_gain == pytest.approx(median_gain, abs=ROUNDING)
 
 
-def test_recomputation_costs_between_five_and_forty_percent(found: dict[tuple[str, str, str], Insight]) -> None:
-    assert found["recompute", "full", "none"].statement == (
+def test_recomputation_costs_between_five_and_forty_percent(found: dict[tuple[str, str, str], PairEffect]) -> None:
+    assert effect_in_words(found["recompute", "full", "none"]) == (
         "recompute full → none: +30.8 % throughput in the median of 34 pairs (+5.3 % to +39.9 %), faster in 34 of them"
     )
 

@@ -147,7 +147,7 @@ def _failure(app: App, trial: Trial, sweep: Sweep) -> FailureGroup | None:
         return None
     others = app.kept_trials.of(sweep.id).trials
     groups = failures(sweep.request, [trial, *(one for one in others if one.id != trial.id)])
-    return next((group for group in groups if any(died.trial_id == trial.id for died in group.trials)), None)
+    return next((group for group in groups if any(died.trial == trial.number for died in group.trials)), None)
 
 
 def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export | None:

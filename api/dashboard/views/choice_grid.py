@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from autotuner.core.trial import trial_id
 from autotuner.search.results.sensitivity import Cell, Grid
 
 # Two choices at a time.
@@ -34,17 +35,17 @@ class HeatView:
     cells: tuple[tuple[HeatCell, ...], ...]
 
     @classmethod
-    def of(cls, found: Grid, *, root: str = "") -> Self:
+    def of(cls, found: Grid, sweep_id: str, *, root: str = "") -> Self:
         """Shades between the worst and the best cell."""
         shares = [cell.mfu for row in found.cells for cell in row if cell.mfu is not None]
         ends = (min(shares), max(shares)) if shares else (0.0, 0.0)
-        cells = tuple(tuple(_heat_cell(cell, found, ends, root) for cell in row) for row in found.cells)
+        cells = tuple(tuple(_heat_cell(cell, found, ends, sweep_id, root) for cell in row) for row in found.cells)
         return cls(grid=found, cells=cells)
 
 
-def _heat_cell(cell: Cell, grid: Grid, ends: tuple[float, float], root: str) -> HeatCell:
+def _heat_cell(cell: Cell, grid: Grid, ends: tuple[float, float], sweep_id: str, root: str) -> HeatCell:
     pair = f"{grid.row_label} {cell.row}, {grid.column_label} {cell.column}"
-    href = f"{root}/trials/{cell.trial_id}" if cell.trial_id else ""
+    href = "" if cell.trial is None else f"{root}/trials/{trial_id(sweep_id, cell.trial)}"
     if cell.mfu is None:
         said = "failed" if cell.num_failed else "–"
         return HeatCell(class_="hx", said=said, href=href, words=f"{pair}: {'failed' if href else 'not tried'}")

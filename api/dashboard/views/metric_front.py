@@ -14,7 +14,7 @@ from api.dashboard.words import plain
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput
 from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
-from autotuner.core.sweep import SweepRequest
+from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.report.drawing import draw
 from autotuner.report.report import Report, Source
@@ -54,9 +54,10 @@ class MetricFrontView:
 
     @classmethod
     def of(
-        cls, request: SweepRequest, trials: Sequence[Trial], address: Address, *, source: Source, root: str = ""
+        cls, sweep: Sweep, trials: Sequence[Trial], address: Address, *, source: Source, root: str = ""
     ) -> Self | None:
         """None where neither the sweep nor the address asks for one."""
+        request = sweep.request
         if not request.objective.front and not address.get("metrics"):
             return None
         try:
@@ -71,7 +72,7 @@ class MetricFrontView:
             choices=_choices(request, front.metrics, asked.profile),
             front=front,
             pictures=tuple(map(draw, metric_fronts(shown, front))),
-            report=front_report(front, source),
+            report=front_report(front, source, sweep_id=sweep.id),
         )
 
 

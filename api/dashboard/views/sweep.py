@@ -97,7 +97,7 @@ class SweepLook:
         asked = (self.address.get("down"), self.address.get("across"))
         down, across = (name if name in AXES else "" for name in asked)  # whatever is asked, few are kept
         found = self._kept.once(("grid", down, across), lambda: self._grid(down, across))
-        heat = HeatView.of(found, root=self.root)
+        heat = HeatView.of(found, self.sweep.id, root=self.root)
         return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
 
     def of_front(self) -> Mapping[str, Any]:
@@ -116,7 +116,7 @@ class SweepLook:
         }
 
     def _front(self) -> MetricFrontView | None:
-        return MetricFrontView.of(self.sweep.request, self._trials, self.address, source=self._kind, root=self.root)
+        return MetricFrontView.of(self.sweep, self._trials, self.address, source=self._kind, root=self.root)
 
     def of_all(self, *, with_predicted: bool) -> Mapping[str, Any]:
         """For the whole page.
@@ -203,20 +203,26 @@ class SweepLook:
 
     # ---------------------------------------------------------------- results
     def _of_answer(self) -> Mapping[str, Any]:
-        found = self._answer
+        found, prospects = self._answer, self.sweep.prospects
         ids = [row.trial.id for row in self._ranked[:2] if row.trial]
         foreseen = None if found or not self._is_untried else next(iter(self._untried()), None)
         limit_bytes = float(self.sweep.request.trial_job.cluster.accelerator.memory_bytes)
         is_finished = self.sweep.state.is_finished
         card: Report | None = None
         if found is not None:
-            card = answer_report(found, is_finished=is_finished)
+            card = answer_report(
+                found,
+                self.sweep.request,
+                sweep_id=self.sweep.id,
+                prospects=self.sweep.prospects,
+                is_finished=is_finished,
+            )
         elif foreseen is not None:
             card = foreseen_report(foreseen, limit_bytes, is_finished=is_finished)
         return {
             "card": card,
             "card_layout": found.best.layout if found else foreseen.layout if foreseen else None,
-            "certainty": found.certainty if found else None,
+            "expected_gain": prospects.expected_gain if found and prospects else None,
             "html": Html(self.root),
             "best_id": ids[0] if ids else "",
             "second_id": ids[1] if len(ids) > 1 else "",
@@ -224,8 +230,7 @@ class SweepLook:
 
     @property
     def _answer(self) -> Answer | None:
-        prospects = self.sweep.prospects
-        return self._kept.once(("answer", prospects), lambda: answer(self.sweep.request, self._trials, prospects))
+        return self._kept.once("answer", lambda: answer(self.sweep.request, self._trials))
 
     @property
     def _failures(self) -> tuple[FailureGroup, ...]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.results.reached import OfTrial, Source, named, source_of
-from autotuner.search.text.sentences import percent
+from autotuner.search.results.reached import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedTrial(OfTrial):
+class ComparedTrial:
     """A trial's prediction, made before it ran, beside what it reached."""
 
+    trial: int
+    """Its number in its sweep."""
     source: Source
+    """What its figures have to be called."""
     predicted_step_s: float
     """Of the layout at full size."""
     reached_step_s: float
@@ -55,8 +57,6 @@ class Accuracy:
     """Median error with signs: above 0 layouts are slower than predicted."""
     memory_error: float | None
     """Median error of peaks, without signs; None where nobody told them."""
-    sentences: tuple[str, ...]
-    """All this, without full stops; empty before the first."""
 
 
 def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
@@ -67,16 +67,14 @@ def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
     errors = [one.error for one in compared]
     memory = [one.reached_bytes / one.predicted_bytes - 1 for one in compared if one.reached_bytes]
     with_interval = [one for one in compared if one.is_within is not None]
-    found = Accuracy(
+    return Accuracy(
         trials=compared,
         num_intervals=len(with_interval),
         num_within=sum(bool(one.is_within) for one in with_interval),
         median_error=statistics.median(map(abs, errors)) if errors else None,
         bias=statistics.median(errors) if errors else None,
         memory_error=statistics.median(map(abs, memory)) if memory else None,
-        sentences=(),
     )
-    return replace(found, sentences=tuple(_sentences(found)))
 
 
 def _compared(trial: Trial, *, tells_peaks: bool) -> ComparedTrial:
@@ -87,8 +85,8 @@ def _compared(trial: Trial, *, tells_peaks: bool) -> ComparedTrial:
     is_within = None if half_width is None else 1 / (1 + half_width) <= reached_s / predicted_s <= 1 + half_width
     measured = trial.measurement if tells_peaks else None
     return ComparedTrial(
-        **named(trial),
-        source=source_of(trial.reached),
+        trial=trial.number,
+        source=trial.reached.source,
         predicted_step_s=predicted_s,
         reached_step_s=reached_s,
         predicted_mfu=prediction.mfu,
@@ -98,17 +96,5 @@ def _compared(trial: Trial, *, tells_peaks: bool) -> ComparedTrial:
         error=reached_s / predicted_s - 1,
         is_within=is_within,
         predicted_bytes=memory.total_bytes - memory.allowance_bytes,
-        reached_bytes=max(measured.peak_bytes, default=None) if measured else None,
+        reached_bytes=measured.highest_peak_bytes if measured else None,
     )
-
-
-def _sentences(found: Accuracy) -> Iterator[str]:
-    if found.median_error is None or found.bias is None:
-        return
-    if found.num_intervals:
-        yield f"{found.num_within} of {found.num_intervals} step times lie within the 80 % interval of their prediction"
-    side = "longer" if found.bias >= 0 else "shorter"
-    bias = f"in the median they are {100 * abs(found.bias):.1f} % {side} than predicted"
-    yield f"half of the step times are off by less than {percent(found.median_error)}; {bias}"
-    if found.memory_error is not None:
-        yield f"half of the peaks are off by less than {percent(found.memory_error)}"

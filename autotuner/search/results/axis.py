@@ -9,8 +9,6 @@ from functools import partial
 from autotuner.core.choices import ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.costmodel.evidence import PHRASES
-from autotuner.search.text.sentences import value_in_words
 
 Value = int | str
 """A number, or a choice in words."""
@@ -33,22 +31,12 @@ class Axis:
     """Values in their order, the plainest first; empty for a number."""
     read: Callable[[Layout], Value]
     """The value of a layout."""
-    phrase: str = ""
-    """The choice with its value, ``{}`` standing for it; empty where the value stands behind the label."""
-    zero: str = ""
-    """The choice at 0, where a phrase of nothing would read oddly."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
         """Each value once, the least or plainest first."""
         if self.words:
             return tuple(sorted(set(values), key=lambda value: self.words.index(str(value))))
         return tuple(sorted(set(values), key=int))
-
-    def said(self, value: Value) -> str:
-        """The choice with its value: ``tp 4``, ``recompute none``, ``1 layers fewer on the last stage``."""
-        if self.zero and value == 0:
-            return self.zero
-        return self.phrase.format(value) if self.phrase else f"{self.label} {value}"
 
 
 def axis_named(name: str) -> Axis:
@@ -83,12 +71,9 @@ def _axes() -> Iterable[Axis]:
         if name in (*_LETTERS.values(), *_TOLD_ELSEWHERE):
             continue
         if one.is_number:
-            phrase = PHRASES.get(name, "")
-            phrase = phrase if phrase.startswith("{} ") else ""
-            zero = _AT_ZERO.get(name, "")
-            yield Axis(name=name, label=one.label, words=(), read=partial(_number, name), phrase=phrase, zero=zero)
+            yield Axis(name=name, label=one.label, words=(), read=partial(_number, name))
         else:
-            words = {value: value_in_words(one.value_of(value)) for value in one.plainest_first or one.values}
+            words = {value: one.in_words(value) for value in one.plainest_first or one.values}
             yield Axis(name=name, label=one.label, words=tuple(words.values()), read=partial(_word, name, words))
 
 
@@ -109,11 +94,6 @@ _LETTERS = {
     "mb": "micro_batch_size",
 }
 """Degrees by the letters that head their columns; dp counts replicas, sharded or not."""
-
-_AT_ZERO = {
-    "first_stage_less_layers": "a first stage like the others",
-    "last_stage_less_layers": "a last stage like the others",
-}
 
 _TOLD_ELSEWHERE = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level")
 """Fields that ``dp`` and ``sharding`` tell."""

@@ -5,27 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Literal
 
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.objective import Objective
-from autotuner.core.prediction import Memory, Prediction
+from autotuner.core.prediction import Prediction
 from autotuner.core.trial import Trial
-from autotuner.core.units import format_seconds
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict_one
 from autotuner.export.target import Note
 from autotuner.search.explain.step_parts import PartKind, step_parts
-from autotuner.search.results.reached import Standing, known, source_of
+from autotuner.search.results.reached import Standing
 
 LETTERS = "ABCD"
 
 FiguresSource = Literal["measured", "estimated", "simulated", "predicted"]
 
-_WORTH_SAYING = 0.005
-"""Share of a step below which a part's change is not said in a sentence."""
+PartsAre = Literal["measured", "simulated", "predicted"]
 
 _MEASURED_PARTS: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
     "forward": ("forward", ("forward_s",)),
@@ -124,106 +122,89 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide:
-    """The comparison."""
+class ComparedLayout:
+    """One of the layouts."""
 
-    figures: tuple[Figures, ...]
-    """Of each layout, in their order."""
-    fastest: int
-    """Index of the one with the highest rate."""
+    letter: str
+    """As sentences call it."""
+    of: str
+    """What names it again."""
+    layout: Layout
+    trial_id: str | None
+    """Of the trial that ran it; null of one that only is predicted."""
+    figures: Figures
+    """What it reaches, measured where ``source`` says so."""
+    beside: Beside | None
+    """How far it lies behind the fastest; null of the fastest."""
+    parts: tuple[Part, ...]
+    """Where its step goes, every part in one order, those of no time too; ``parts_are`` of the comparison says whether
+    that was measured."""
+    notes: tuple[Note, ...] = ()
+    """What was assumed, changed and ignored of flags."""
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout in short."""
+        return str(self.layout)
+
+    @property
+    def step_s(self) -> float:
+        """The step that the parts sum to."""
+        return sum(part.seconds for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutComparison:
+    """What differs between layouts, which is faster and whether by more than noise, and through which parts."""
+
+    fastest: str
+    """Letter of the one with the highest rate."""
+    slowest: str | None
+    """Letter of the one that the shifts begin at; null where all are equally fast."""
     is_one_job: bool
     """All are of one model, workload and cluster: then rates are tokens per second, else MFU."""
-    beside: tuple[Beside | None, ...]
-    """Each beside the fastest; None in its own place."""
-    options: tuple[str, ...]
-    """Fields of a layout in which they differ, the parts of the data degree as one."""
-    parts: tuple[tuple[Part, ...], ...]
-    """The step of each, every part in one order; those of no time too."""
-    parts_are: str
+    differing: tuple[str, ...]
+    """Fields of a layout in which they differ; ``data_parallel_degree`` for both of its parts."""
+    parts_are: PartsAre
     """Whether the parts were measured, in kinds that all have, or are predicted by group of ranks."""
-    slowest: int | None
-    """Index of the one that the shifts begin at; None where all are equally fast."""
     shifts: tuple[Shift, ...]
     """From the parts of the slowest to those of the fastest, the largest first."""
-    predicted_s: tuple[float, ...]
-    """The predicted step of each."""
-    memory: tuple[Memory, ...]
-    """Predicted, of the fullest pipeline rank of each."""
-    limit_bytes: tuple[float, ...]
-    """What a rank of each may allocate."""
+    items: tuple[ComparedLayout, ...]
 
-    @property
-    def steps_s(self) -> tuple[float, ...]:
-        """The step of each that its parts sum to."""
-        return tuple(sum(part.seconds for part in parts) for parts in self.parts)
-
-    @property
-    def heading(self) -> str:
-        """What the comparison says first: ``A is 8.6 % faster than B and cannot be told from C``."""
-        letter, how = LETTERS[self.fastest], "faster than" if self.is_one_job else "ahead of"
-        in_what = "" if self.is_one_job else " in MFU"
-        close = [LETTERS[i] for i, one in enumerate(self.beside) if one and not one.is_beyond_noise]
-        said = []
-        for verb, is_found in (("is", True), ("is predicted", False)):
-            ahead = [
-                f"{100 * one.gain:.1f} % {how} {LETTERS[i]}{in_what}"
-                for i, one in enumerate(self.beside)
-                if one and one.is_beyond_noise and self._is_found(i) is is_found
-            ]
-            if ahead:
-                said.append(f"{verb} {' and '.join(ahead)}")
-        if not said:
-            return f"{' and '.join((letter, *close))} cannot be told apart"
-        if close:
-            said.append(f"cannot be told from {' and '.join(close)}")
-        return f"{letter} {' and '.join(said)}"
-
-    @property
-    def said(self) -> tuple[str, ...]:
-        """Return sentences that say whether differences exceed noise and which parts make them, without full stops."""
-        if self.slowest is None or not self.is_one_job:
-            return (self._noise,)
-        moved = shifts_in_words(self.shifts, _WORTH_SAYING * self.steps_s[self.slowest])
-        step = f"a {self.parts_are} step of {LETTERS[self.fastest]}"
-        why = (f"compared with {LETTERS[self.slowest]}, {step} spends {moved}",) if moved else ()
-        return (self._noise, *why)
-
-    def _is_found(self, other: int) -> bool:
-        return "predicted" not in (self.figures[self.fastest].source, self.figures[other].source)
-
-    @property
-    def _noise(self) -> str:
-        others = [one for one in self.beside if one]
-        is_found = all(self._is_found(i) for i in range(len(self.figures)))
-        bound = "the noise of equal runs" if is_found else "what predictions and runs may be off by"
-        beyond = sum(one.is_beyond_noise for one in others)
-        if 0 < beyond < len(others):
-            return f"{beyond} of {len(others)} differences are beyond {bound}"
-        each = "The difference" if len(others) == 1 else "Each difference"
-        return f"{each} is {'beyond' if beyond == len(others) else 'within'} {bound}"
+    def at(self, letter: str) -> ComparedLayout:
+        """Return the layout of a letter."""
+        return self.items[LETTERS.index(letter)]
 
 
-def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
-    """Two to four legal layouts, each in a job of its own or all in one."""
+def side_by_side(contenders: Sequence[Contender]) -> LayoutComparison:
+    """Compare two to four legal layouts, each in a job of its own or all in one."""
     figures = tuple(_figures(one) for one in contenders)
     is_one_job = len({(one.job.model, one.job.workload, one.job.cluster) for one in contenders}) == 1
     rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]
     fastest = max(range(len(rates)), key=rates.__getitem__)
     slowest = min(range(len(rates)), key=rates.__getitem__)
     parts_are, parts = _parts(contenders)
-    return SideBySide(
-        figures=figures,
-        fastest=fastest,
+    return LayoutComparison(
+        fastest=LETTERS[fastest],
+        slowest=None if slowest == fastest else LETTERS[slowest],
         is_one_job=is_one_job,
-        beside=tuple(None if i == fastest else _beside(figures, rates, fastest, i) for i in range(len(rates))),
-        options=_options([one.layout for one in contenders]),
-        parts=parts,
+        differing=_options([one.layout for one in contenders]),
         parts_are=parts_are,
-        slowest=None if slowest == fastest else slowest,
         shifts=shifts_between(parts[slowest], parts[fastest]) if slowest != fastest else (),
-        predicted_s=tuple(one.prediction.step_time.total_s for one in contenders),
-        memory=tuple(one.prediction.memory for one in contenders),
-        limit_bytes=tuple(float(one.job.cluster.accelerator.memory_bytes) for one in contenders),
+        items=tuple(
+            ComparedLayout(
+                letter=LETTERS[place],
+                of=one.of,
+                layout=one.layout,
+                trial_id=one.trial.id if one.trial else None,
+                figures=figures[place],
+                beside=None if place == fastest else _beside(figures, rates, fastest, place),
+                parts=parts[place],
+                notes=one.notes,
+            )
+            for place, one in enumerate(contenders)
+        ),
     )
 
 
@@ -245,16 +226,16 @@ def _figures(one: Contender) -> Figures:
             peak_bytes=one.prediction.memory.total_bytes,
         )
     counted = _RANKED_BY.counted(reached)
-    error, peak = known(reached, counted)
+    error = counted.relative_error
     return Figures(
-        source=source_of(reached),
+        source=reached.source,
         is_robust=counted is not reached,
         step_time_s=counted.step_time_s,
         tokens_per_s=counted.tokens_per_s,
         mfu=counted.mfu,
         relative_error=error,
         error_beside=one.standing.relative_error if one.standing else error,
-        peak_bytes=peak,
+        peak_bytes=reached.highest_peak_bytes,
     )
 
 
@@ -288,7 +269,7 @@ def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- where the time goes
-def _parts(contenders: Sequence[Contender]) -> tuple[str, tuple[tuple[Part, ...], ...]]:
+def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]]:
     """Measured where a step of every layout was divided, else predicted."""
     trials = [one.trial for one in contenders if one.trial is not None]
     if len(trials) == len(contenders) and (measured := measured_parts(trials)):
@@ -303,7 +284,9 @@ def _parts(contenders: Sequence[Contender]) -> tuple[str, tuple[tuple[Part, ...]
     )
 
 
-def measured_parts(trials: Sequence[Trial]) -> tuple[str, tuple[tuple[Part, ...], ...]] | None:
+def measured_parts(
+    trials: Sequence[Trial],
+) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]] | None:
     """Return the measured parts of every trial in one order, and whether they were ``measured`` or ``simulated``.
 
     Parts of profiled steps where each trial has one, else the phases of the timed steps; None where some trial has
@@ -312,7 +295,7 @@ def measured_parts(trials: Sequence[Trial]) -> tuple[str, tuple[tuple[Part, ...]
     measured = [one.measurement for one in trials if one.measurement]
     if len(measured) < len(trials):
         return None
-    source = "simulated" if any(one.is_simulated for one in measured) else "measured"
+    source: PartsAre = "simulated" if any(one.is_simulated for one in measured) else "measured"
     profiled = [one.breakdown for one in measured if one.breakdown]
     if len(profiled) == len(measured):
         return source, tuple(_by_kind(found, _MEASURED_PARTS) for found in profiled)
@@ -350,88 +333,3 @@ def shifts_between(old: Sequence[Part], new: Sequence[Part]) -> tuple[Shift, ...
     pairs = zip(old, new, strict=True)
     shifts = (Shift(name=after.name, seconds=after.seconds - before.seconds) for before, after in pairs)
     return tuple(sorted(shifts, key=lambda shift: -abs(shift.seconds)))
-
-
-def shifts_in_words(shifts: Sequence[Shift], least_s: float) -> str:
-    """Return the two largest savings and the largest cost; empty where all shifts are smaller than ``least_s``."""
-    shorter = [one for one in shifts if one.seconds < -least_s][:2]
-    longer = [one for one in shifts if one.seconds > least_s][:1]
-    less = " and ".join(f"{format_seconds(-one.seconds)} less on {one.name}" for one in shorter)
-    more = "".join(f"{format_seconds(one.seconds)} more on {one.name}" for one in longer)
-    return ", but ".join(filter(None, (less, more)))
-
-
-# ---------------------------------------------------------------------- what is answered
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedLayout:
-    """One of the layouts."""
-
-    letter: str
-    """As sentences call it."""
-    of: str
-    """What names it again."""
-    layout: Layout
-    trial_id: str | None
-    """Of the trial that ran it; null of one that only is predicted."""
-    figures: Figures
-    """What it reaches, measured where ``source`` says so."""
-    beside: Beside | None
-    """How far it lies behind the fastest; null of the fastest."""
-    parts: tuple[Part, ...]
-    """Where its step goes; ``parts_are`` of the comparison says whether that was measured."""
-    notes: tuple[Note, ...] = ()
-    """What was assumed, changed and ignored of flags."""
-
-    @property
-    @derived
-    def label(self) -> str:
-        """The layout in short."""
-        return str(self.layout)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutComparison:
-    """What differs between layouts, which is faster and whether by more than noise, and through which parts."""
-
-    heading: str
-    """The outcome in one sentence without a full stop."""
-    said: tuple[str, ...]
-    """Whether differences exceed noise, and why they are: sentences without full stops."""
-    fastest: str
-    """Letter of the fastest."""
-    is_one_job: bool
-    """All are of one model, workload and cluster: then rates are tokens per second, else MFU."""
-    differing: tuple[str, ...]
-    """Fields of a layout in which they differ; ``data_parallel_degree`` for both of its parts."""
-    parts_are: str
-    """What the parts are: ``measured``, ``simulated`` or ``predicted``."""
-    shifts: tuple[Shift, ...]
-    """From the parts of the slowest to those of the fastest, the largest first."""
-    items: tuple[ComparedLayout, ...]
-
-    @classmethod
-    def of(cls, found: SideBySide, contenders: Sequence[Contender]) -> Self:
-        """Return what was found of these."""
-        return cls(
-            heading=found.heading,
-            said=found.said,
-            fastest=LETTERS[found.fastest],
-            is_one_job=found.is_one_job,
-            differing=found.options,
-            parts_are=found.parts_are,
-            shifts=found.shifts,
-            items=tuple(_item(number, found, one) for number, one in enumerate(contenders)),
-        )
-
-
-def _item(number: int, found: SideBySide, one: Contender) -> ComparedLayout:
-    return ComparedLayout(
-        letter=LETTERS[number],
-        of=one.of,
-        layout=one.layout,
-        trial_id=one.trial.id if one.trial else None,
-        figures=found.figures[number],
-        beside=found.beside[number],
-        parts=found.parts[number],
-        notes=one.notes,
-    )

@@ -6,18 +6,16 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import comb
+from typing import Literal
 
 import numpy as np
 
+from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
-from autotuner.core.units import format_bytes, format_duration
 from autotuner.search.results.axis import AXES, Value, varied
-from autotuner.search.results.reached import OfTrial, named
-from autotuner.search.text.sentences import change_in_words
-from autotuner.search.text.trials import FAILURE_WORDS
 
 _SLACK = 2.0
 """Times what the fewest steps need, so that a limit leaves room for the start and for steps that settle slowly."""
@@ -25,49 +23,40 @@ _SLACK = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """What to do about trials that died of one cause."""
+    """What would have helped trials that died, as far as those that were measured tell."""
 
-    sentence: str
-    """Without a full stop."""
-    change: str = ""
-    """From a layout that died to the layout that ran and differs least; empty where none did or it says nothing."""
-    trial_id: str | None = None
-    """The trial of the layout that ran; None without one."""
-    number: int | None = None
-    """Of that trial, inside its sweep."""
-    label: str = ""
-    """The layout that ran, in short."""
-
-
-def way_out(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> WayOut:
-    """What would have helped trials that died of one cause, as far as those that were measured tell."""
-    match kind:
-        case FailureKind.OOM:
-            return _that_ran(died, ran) or WayOut(sentence=_more_memory(died, request))
-        case FailureKind.TIMEOUT:
-            return WayOut(sentence=_more_time(died, request))
-        case FailureKind.INTERRUPTED | FailureKind.INFRASTRUCTURE:
-            return WayOut(sentence="run them again once the machines are back; nothing is held against their layouts")
-        case _:
-            near = _that_ran(died, ran)
-            read = "read the log of the rank that died first"
-            return WayOut(sentence=read) if near is None else replace(near, sentence=f"{read}; {near.sentence}")
+    died: Layout
+    """The layout that died and differs least; where none ran, the one that is predicted to need the least memory."""
+    trial: int | None = None
+    """Number of the trial that ran; None: none did, or no layout helps."""
+    layout: Layout | None = None
+    """Its layout, which may be the one that died."""
+    peak_bytes: float | None = None
+    """Its peak; None where no rank told any."""
+    timeout_s: float | None = None
+    """A limit that leaves room for the steps of trials that timed out; None where a longer one does not help, or it is
+    not known."""
 
 
-def _that_ran(died: Sequence[Trial], ran: Sequence[Trial]) -> WayOut | None:
-    """The pair of a layout that died and one that ran which differ in the fewest choices, the fastest first."""
-    if not died or not ran:
-        return None
+def _way_out(
+    kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], needed_s: float | None, request: SweepRequest
+) -> WayOut:
+    least = min(died, key=lambda trial: trial.prediction.memory.total_bytes)
+    if kind is FailureKind.TIMEOUT and needed_s is not None and needed_s >= request.trial_timeout_s:
+        return WayOut(died=least.layout, timeout_s=_SLACK * needed_s)
+    if not ran or kind in _WITHOUT_LAYOUT:
+        return WayOut(died=least.layout)
     one, other = _nearest(died, ran)
-    change = change_in_words(one.layout, other.layout)
-    peaks = other.measurement.peak_bytes if other.measurement else ()
-    with_it = f"with {change}, in {format_bytes(max(peaks))}" if peaks else f"with {change}"
-    is_same = one.layout == other.layout
-    said = "the same layout: it may be run again" if is_same else with_it
-    return WayOut(**named(other), sentence=f"trial {other.number} ran {said}", change="" if is_same else change)
+    peak_bytes = other.measurement.highest_peak_bytes if other.measurement else None
+    return WayOut(died=one.layout, trial=other.number, layout=other.layout, peak_bytes=peak_bytes)
+
+
+_WITHOUT_LAYOUT = (FailureKind.TIMEOUT, FailureKind.INTERRUPTED, FailureKind.INFRASTRUCTURE)
+"""Deaths that no other layout helps."""
 
 
 def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]:
+    """Return the pair of one that died and one that ran which differ in the fewest choices, the fastest first."""
     fastest_first = sorted(ran, key=lambda trial: trial.reached.step_time_s if trial.reached else math.inf)
     every = [*fastest_first, *died]
     num_apart = np.zeros((len(ran), len(died)), dtype=np.int64)
@@ -79,18 +68,7 @@ def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]
     return died[row], fastest_first[column]
 
 
-def _more_memory(died: Sequence[Trial], request: SweepRequest) -> str:
-    """Where nothing ran: what the layout that needs least lacks."""
-    limit = request.trial_job.cluster.accelerator.memory_bytes
-    least = min(died, key=lambda trial: trial.prediction.memory.total_bytes)
-    lacks = least.prediction.memory.total_bytes - limit
-    most = "let more be recomputed or sharded, or use more ranks"
-    if lacks <= 0:
-        return f"nothing of the sweep ran; {most}"
-    return f"nothing of the sweep ran; the least of them, {least.layout}, lacks {format_bytes(lacks)}: {most}"
-
-
-def fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None:
+def _fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None:
     """What the fewest steps that a trial runs are predicted to take, of the slowest of them.
 
     None of trials on fewer ranks than their job has: what is predicted is the layout that they stand for.
@@ -106,21 +84,13 @@ def fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None
     )
 
 
-def _more_time(died: Sequence[Trial], request: SweepRequest) -> str:
-    """A longer limit where the steps need it; else something hangs."""
-    needed_s = fewest_steps_s(died, request)
-    if needed_s is None:
-        return "give trials more time, or take fewer steps"
-    if needed_s < request.trial_timeout_s:
-        return "their steps need less: something hangs, which the log of the rank that was heard of last may tell"
-    return f"set the timeout_s of trials to {_SLACK * needed_s:,.0f}, or take fewer steps"
-
-
 # ---------------------------------------------------------------- groups
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedTrial(OfTrial):
+class FailedTrial:
     """A trial that died."""
 
+    trial: int
+    """Its number in its sweep."""
     message: str
     """One line."""
     rank: int | None
@@ -133,8 +103,10 @@ class FailedTrial(OfTrial):
 class Shared:
     """A value that most trials of a group have, and more of them than chance would give it."""
 
-    said: str
-    """The choice with its value: ``recompute none``."""
+    choice: str
+    """Name of the choice: ``recompute``."""
+    value: Value
+    """Its value: ``none``."""
     num_failed: int
     """Trials of the group that have it."""
     num_ran: int
@@ -142,22 +114,38 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decisive:
+    """The number that decided, beside its limit."""
+
+    unit: Literal["bytes", "s", "attempts"]
+    """Predicted peaks of trials that ran out of memory, the time that the fewest steps of trials that timed out are
+    predicted to take, or how often trials were started whose machines were lost."""
+    least: float | None
+    """Of the trial with the least; of steps that of the slowest trial. None where it is not known."""
+    most: float | None
+    """Of the trial with the most; None like the one before."""
+    limit: float | None
+    """What they had; None of attempts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
     """Trials that died of one cause."""
 
     kind: FailureKind
-    cause: str
-    """In words: ``out of memory``; groups of one kind differ in what their trials said."""
+    """Groups of one kind differ in what their trials said."""
     trials: tuple[FailedTrial, ...]
     """By number."""
     num_ran: int
     """Trials of the sweep that were measured, without repeats."""
     shared: tuple[Shared, ...]
     """What sets them apart from these, what says most first; empty where nothing does."""
-    deciding: str
-    """The number that decided, as a sentence without a full stop; empty where there is none."""
+    num_fitting: int
+    """Trials of the group that were predicted to fit in memory."""
+    decisive: Decisive | None
+    """The number that decided; None where there is none."""
     way_out: WayOut
-    """What to do."""
+    """What would have helped."""
 
 
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:
@@ -170,7 +158,7 @@ def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGro
             gist = "" if why.kind in _ONE_CAUSE else re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?", "#", why.message)
             groups.setdefault((why.kind, gist), []).append(trial)
     found = [_group(kind, died, ran, request) for (kind, _), died in groups.items()]
-    return tuple(sorted(found, key=lambda group: (-len(group.trials), group.trials[0].number)))
+    return tuple(sorted(found, key=lambda group: (-len(group.trials), group.trials[0].trial)))
 
 
 _ONE_CAUSE = (FailureKind.OOM, FailureKind.TIMEOUT, FailureKind.INFRASTRUCTURE, FailureKind.INTERRUPTED)
@@ -178,19 +166,37 @@ _ONE_CAUSE = (FailureKind.OOM, FailureKind.TIMEOUT, FailureKind.INFRASTRUCTURE, 
 
 
 def _group(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> FailureGroup:
+    needed_s = _fewest_steps_s(died, request) if kind is FailureKind.TIMEOUT else None
     return FailureGroup(
         kind=kind,
-        cause=FAILURE_WORDS[kind],
         trials=tuple(
-            FailedTrial(**named(trial), message=why.message, rank=why.rank, has_log=bool(why.log_tail))
+            FailedTrial(trial=trial.number, message=why.message, rank=why.rank, has_log=bool(why.log_tail))
             for trial in died
             if (why := trial.failure)
         ),
         num_ran=len(ran),
         shared=_shared(died, ran),
-        deciding=_deciding(kind, died, request),
-        way_out=way_out(kind, died, ran, request),
+        num_fitting=sum(trial.prediction.fits for trial in died),
+        decisive=_decisive(kind, died, needed_s, request),
+        way_out=_way_out(kind, died, ran, needed_s, request),
     )
+
+
+def _decisive(
+    kind: FailureKind, died: Sequence[Trial], needed_s: float | None, request: SweepRequest
+) -> Decisive | None:
+    match kind:
+        case FailureKind.OOM:
+            peaks = [trial.prediction.memory.total_bytes for trial in died]
+            limit_bytes = float(request.trial_job.cluster.accelerator.memory_bytes)
+            return Decisive(unit="bytes", least=min(peaks), most=max(peaks), limit=limit_bytes)
+        case FailureKind.TIMEOUT:
+            return Decisive(unit="s", least=needed_s, most=needed_s, limit=request.trial_timeout_s)
+        case FailureKind.INFRASTRUCTURE | FailureKind.INTERRUPTED:
+            attempts = [trial.attempts for trial in died]
+            return Decisive(unit="attempts", least=min(attempts), most=max(attempts), limit=None)
+        case _:
+            return None
 
 
 # ---------------------------------------------------------------- what they share
@@ -216,7 +222,7 @@ def _shared(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Shared, ...]:
             is_rarer = elsewhere[value] * len(died) <= _MOST_ELSEWHERE * num_failed * len(ran)
             chance = _chance(num_failed, len(died), num_failed + elsewhere[value], len(died) + len(ran))
             if num_failed >= _LEAST_SHARE * len(died) and is_rarer and chance <= _CHANCE:
-                one = Shared(said=axis.said(value), num_failed=num_failed, num_ran=elsewhere[value])
+                one = Shared(choice=axis.name, value=value, num_failed=num_failed, num_ran=elsewhere[value])
                 found.append((chance, one))
     return tuple(one for _, one in sorted(found, key=lambda pair: pair[0])[:_NUM_SHARED])
 
@@ -226,29 +232,3 @@ def _chance(num_had: int, num_drawn: int, num_having: int, num_all: int) -> floa
     highest = min(num_drawn, num_having)
     ways = sum(comb(num_having, k) * comb(num_all - num_having, num_drawn - k) for k in range(num_had, highest + 1))
     return ways / comb(num_all, num_drawn)
-
-
-# ---------------------------------------------------------------- what decided
-def _deciding(kind: FailureKind, died: Sequence[Trial], request: SweepRequest) -> str:
-    match kind:
-        case FailureKind.OOM:
-            return _too_little_memory(died, request)
-        case FailureKind.TIMEOUT:
-            limit, needed_s = format_duration(request.trial_timeout_s), fewest_steps_s(died, request)
-            needed = "" if needed_s is None else format_duration(needed_s)
-            steps = "the fewest steps of the slowest of them are predicted to take"
-            return f"no end after {limit}" + (f"; {steps} {needed}" if needed else "")
-        case FailureKind.INFRASTRUCTURE | FailureKind.INTERRUPTED:
-            return f"started up to {max(trial.attempts for trial in died)} times"
-        case _:
-            return ""
-
-
-def _too_little_memory(died: Sequence[Trial], request: SweepRequest) -> str:
-    limit = request.trial_job.cluster.accelerator.memory_bytes
-    peaks = sorted(trial.prediction.memory.total_bytes for trial in died)
-    ends = [format_bytes(peaks[0]), format_bytes(peaks[-1])]
-    need = ends[0] if ends[0] == ends[1] else " to ".join(ends)
-    fitting = sum(trial.prediction.fits for trial in died)
-    surprise = f"; {fitting} of {len(died)} were predicted to fit" if fitting else ""
-    return f"predicted to need {need} of {format_bytes(limit)}{surprise}"

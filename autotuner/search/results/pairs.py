@@ -1,7 +1,7 @@
 """What measured runs say about one choice at a time: pairs of layouts that differ in nothing else.
 
 The method of arXiv 2311.05610, on any sweep: whoever tried two layouts that differ in recomputation alone has measured
-what recomputation costs there. All such pairs together are a statement with a count and a size.
+what recomputation costs there. All such pairs together are an effect with a count and a size.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import numpy.typing as npt
 from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
 from autotuner.core.trial import Trial
-from autotuner.search.text.sentences import signed, value_in_words
 
 MeasuredLayouts = tuple[LayoutColumns, Floats]
 """Layouts of one job, and the measured step time of each in seconds; NaN where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Insight:
+class PairEffect:
     """What one change did to the throughput of otherwise equal layouts. Every number was measured."""
 
     subject: str
@@ -46,8 +45,6 @@ class Insight:
     """What the pair that gained least gained."""
     greatest_gain: float | None
     """What the pair that gained most gained."""
-    statement: str
-    """All this as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +53,15 @@ class MeasuredRules:
 
     num_measured: int
     """Layouts with a measured step time."""
-    items: tuple[Insight, ...]
-    """One statement per choice and change; those without pairs say so."""
+    items: tuple[PairEffect, ...]
+    """One for each choice and change; those of arXiv 2311.05610 also where there are no pairs."""
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:
         """What the measured ones among the trials of a sweep say; not small ones, nor repeats."""
         whole = [trial for trial in trials if trial.repeats is None]
         measured = tuple((trial.layout, trial.measurement.step_time_s) for trial in whole if trial.measurement)
-        return cls(num_measured=len(measured), items=_insights_of(measured))
+        return cls(num_measured=len(measured), items=_effects_of(measured))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +81,7 @@ class Axis:
         if len(self.fields) == 2:
             return "", ""
         one = OPTIONS[self.fields[0]]
-        return value_in_words(one.value_of(before)), value_in_words(one.value_of(after))
+        return one.in_words(before), one.in_words(after)
 
 
 _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipeline", "sequence parallel")
@@ -92,14 +89,14 @@ _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipel
 
 
 @lru_cache(maxsize=32)
-def _insights_of(measured: tuple[tuple[Layout, float], ...]) -> tuple[Insight, ...]:
+def _effects_of(measured: tuple[tuple[Layout, float], ...]) -> tuple[PairEffect, ...]:
     """What measured step times say; kept, because a page asks again each time that anything happens to its sweep."""
     layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
-    return insights([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
+    return pair_effects([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
 
 
-def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:
-    """Every statement that pairs of measured layouts support, the six of arXiv 2311.05610 first.
+def pair_effects(measured: Iterable[MeasuredLayouts]) -> tuple[PairEffect, ...]:
+    """Return every effect that pairs of measured layouts show, the six of arXiv 2311.05610 first.
 
     A layout measured more than once counts once, by its median. Pairs are made inside each job that was ``measured``
     and pooled over all; times that are no number are left out.
@@ -112,8 +109,8 @@ def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:
                 first = _COLUMN[axis.fields[0]]
                 values = axis.values(int(codes[before, first]), int(codes[after, first]))
                 gains[axis.subject, *values].append(float(seconds[before] / seconds[after] - 1))
-    found = [_insight(*key, values) for key, values in gains.items()]
-    missing = [_insight(subject, "", "", []) for subject in _SIX if subject not in {one.subject for one in found}]
+    found = [_effect(*key, values) for key, values in gains.items()]
+    missing = [_effect(subject, "", "", []) for subject in _SIX if subject not in {one.subject for one in found}]
     places = {subject: place for place, subject in enumerate(_SIX)}
     every = (*found, *missing)
     return tuple(sorted(every, key=lambda one: (places.get(one.subject, len(_SIX)), one.subject, -one.num_pairs)))
@@ -162,27 +159,14 @@ _COLUMN = {name: column for column, name in enumerate(OPTIONS)}
 """Columns of the codes by the options' names."""
 
 
-# ---------------------------------------------------------------- statements
-def _insight(subject: str, before: str, after: str, gains: list[float]) -> Insight:
-    change = f"{subject} {before} → {after}" if before else subject
-    num_faster, median = sum(gain > 0 for gain in gains), float(np.median(gains)) if gains else None
-    match gains:
-        case []:
-            size = "no pairs; no two measured layouts differ in it alone"
-        case [gain]:
-            size = f"{signed(gain)} throughput, one pair"
-        case _:
-            spread = f"{signed(min(gains))} to {signed(max(gains))}"
-            whole = f"{signed(median or 0.0)} throughput in the median of {len(gains)} pairs ({spread})"
-            size = f"{whole}, faster in {num_faster} of them"
-    return Insight(
+def _effect(subject: str, before: str, after: str, gains: list[float]) -> PairEffect:
+    return PairEffect(
         subject=subject,
         before=before,
         after=after,
         num_pairs=len(gains),
-        num_faster=num_faster,
-        median_gain=median,
+        num_faster=sum(gain > 0 for gain in gains),
+        median_gain=float(np.median(gains)) if gains else None,
         least_gain=min(gains, default=None),
         greatest_gain=max(gains, default=None),
-        statement=f"{change}: {size}",
     )

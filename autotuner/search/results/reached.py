@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, TypedDict
+from typing import Literal, Self
 
 import numpy as np
 
 from autotuner.core.columns import Floats
 from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Measurement
-from autotuner.core.objective import Figures, Objective
+from autotuner.core.objective import Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import RankedTime, Trial, TrialState, time_to_loss_s
@@ -28,38 +27,16 @@ TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfTrial:
-    """Something that is told of a trial, by the names that people have for it."""
-
-    trial_id: str
-    number: int
-    """Of the trial, inside its sweep."""
-    label: str
-    """Its layout in short."""
-
-
-class Names(TypedDict):
-    """The fields of ``OfTrial``."""
-
-    trial_id: str
-    number: int
-    label: str
-
-
-def named(trial: Trial) -> Names:
-    """What people call it."""
-    return Names(trial_id=trial.id, number=trial.number, label=str(trial.layout))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached(OfTrial):
+class Reached:
     """A trial with what it reached."""
 
+    trial: int
+    """Its number in its sweep."""
     layout: Layout
     source: Source
     """What its figures have to be called."""
-    said: str
-    """Where an estimate comes from; empty of anything else."""
+    estimate: TrialEstimate | None
+    """What the figures are taken from where the layout itself never ran; else None."""
     value: float
     """What the sweep maximises."""
     mfu: float
@@ -73,8 +50,6 @@ class Reached(OfTrial):
     """How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate."""
     peak_bytes: float | None
     """Of the fullest rank; None where nobody told."""
-    limit_bytes: float
-    """What a rank may allocate."""
     price_per_million_tokens: float | None
     """In US dollars; None where the cluster's price is not known."""
     healthy_mfu: float | None = None
@@ -86,37 +61,22 @@ class Reached(OfTrial):
         reached = trial.reached
         assert reached is not None, "it was measured, and estimated where less of it ran"
         counted = request.objective.counted(reached)
-        error, peak_bytes = known(reached, counted)
+        estimate = reached if isinstance(reached, TrialEstimate) else None
         return cls(
-            **named(trial),
+            trial=trial.number,
             layout=trial.layout,
-            source=source_of(reached),
-            said=reached.said if isinstance(reached, TrialEstimate) else "",
+            source=reached.source,
+            estimate=estimate,
             value=request.objective.value(reached),
             mfu=counted.mfu,
             tokens_per_s=counted.tokens_per_s,
             step_time_s=counted.step_time_s,
-            relative_error=error,
-            confidence=0.8 if isinstance(reached, TrialEstimate) else 0.95,
-            peak_bytes=peak_bytes,
-            limit_bytes=float(request.trial_job.cluster.accelerator.memory_bytes),
+            relative_error=counted.relative_error,
+            confidence=0.8 if estimate else 0.95,
+            peak_bytes=reached.highest_peak_bytes,
             price_per_million_tokens=_price(request, counted.tokens_per_s),
             healthy_mfu=None if counted is reached else reached.mfu,
         )
-
-
-def source_of(reached: Measurement | TrialEstimate) -> Source:
-    """What the figures have to be called; an estimate says by itself whether it rests on simulated trials."""
-    if isinstance(reached, TrialEstimate):
-        return "estimated"
-    return "simulated" if reached.is_simulated else "measured"
-
-
-def known(reached: Measurement | TrialEstimate, counted: Figures) -> tuple[float, float | None]:
-    """Half-width of the interval of the figures that count, as a share of them, and the peak of the fullest rank."""
-    if isinstance(reached, TrialEstimate):
-        return reached.full_size.relative_error, reached.full_size.peak_bytes
-    return counted.step_time_error_s / counted.step_time_s, max(reached.peak_bytes, default=None)
 
 
 def _price(request: SweepRequest, tokens_per_s: float) -> float | None:

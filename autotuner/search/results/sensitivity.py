@@ -12,7 +12,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied
-from autotuner.search.results.pairs import Insight, insights
+from autotuner.search.results.pairs import PairEffect, pair_effects
 from autotuner.search.results.reached import TRIED
 
 _NOTHING = 1e-9
@@ -110,8 +110,8 @@ class Level:
     """Ranked layouts that have it."""
     best_value: float
     """What the best of them reached, by the objective of the sweep."""
-    best_trial_id: str
-    """The trial of that one."""
+    best_trial: int
+    """Number of its trial in the sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Choices:
     what choices do to one another, and noise. None of too few layouts to tell."""
     importance: tuple[Importance, ...]
     """What explains most first; with shares of 0 of too few layouts."""
-    effects: tuple[Insight, ...]
+    effects: tuple[PairEffect, ...]
     """What changes of one choice did to otherwise equal layouts that ran whole, the largest median first."""
 
 
@@ -189,19 +189,19 @@ def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple
     for trial in ranked:
         by_value.setdefault(axis.read(trial.layout), []).append(trial)
     return tuple(
-        Level(value=value, num_ranked=len(having), best_value=request.objective.value(reached), best_trial_id=best.id)
+        Level(value=value, num_ranked=len(having), best_value=request.objective.value(reached), best_trial=best.number)
         for value in axis.in_order(by_value)
         if (having := by_value[value]) and (best := having[0]) and (reached := best.reached)
     )
 
 
-def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[Insight, ...]:
+def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[PairEffect, ...]:
     """Of pairs of layouts that were measured themselves: estimates of two layouts share what they were made of."""
     whole = [trial for trial in trials if trial.repeats is None]
     counted = request.objective.counted
     measured = [(trial.layout, counted(trial.measurement).step_time_s) for trial in whole if trial.measurement]
     layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
-    found = insights([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
+    found = pair_effects([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
     return tuple(sorted((one for one in found if one.num_pairs), key=lambda one: -abs(one.median_gain or 0.0)))
 
 
@@ -216,10 +216,8 @@ class Cell:
     """What the best of them reached, by the objective of the sweep; None where none has a rank."""
     mfu: float | None
     """MFU of that one."""
-    trial_id: str | None
-    """The trial of that one; of the first that was tried where none has a rank, None where none was."""
-    number: int | None
-    """Of that trial, inside its sweep."""
+    trial: int | None
+    """Number of its trial in the sweep; of the first that was tried where none has a rank, None where none was."""
     num_ranked: int
     """Trials with a rank."""
     num_failed: int
@@ -314,8 +312,7 @@ def _cell(row: Value, column: Value, trials: Sequence[Trial], request: SweepRequ
         column=column,
         value=request.objective.value(reached) if reached else None,
         mfu=request.objective.counted(reached).mfu if reached else None,
-        trial_id=shown.id if shown else None,
-        number=shown.number if shown else None,
+        trial=shown.number if shown else None,
         num_ranked=len(ranked),
         num_failed=sum(trial.failure is not None for trial in trials),
     )

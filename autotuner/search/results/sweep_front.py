@@ -9,12 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from autotuner.core.columns import Booleans, Floats
+from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Weight
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.search.pareto import Frontier, Valued, dominators, log_values, non_dominated, reference_below, valued
-from autotuner.search.results.reached import OfTrial, Reached, named
-from autotuner.search.text.sentences import listed, signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +28,8 @@ class Change:
 class Trade:
     """The nearest step along the front to more of something."""
 
-    number: int
-    """Of the trial that has more."""
-    trial_id: str
+    trial: int
+    """Number of the trial that has more."""
     gains: tuple[Change, ...]
     """What it has more of."""
     costs: tuple[Change, ...]
@@ -39,9 +37,12 @@ class Trade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontPoint(OfTrial):
+class FrontPoint:
     """A trial on the front."""
 
+    trial: int
+    """Its number in its sweep."""
+    layout: Layout
     values: tuple[float, ...]
     """By each metric of the front."""
     relative_error: float
@@ -58,14 +59,14 @@ class FrontPoint(OfTrial):
     """Nearest to the best of everything; of three trials or more."""
     is_first: bool
     """First by the metric or the profile."""
-    why: tuple[str, ...]
-    """The same in sentences without full stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind(OfTrial):
+class Behind:
     """A ranked trial that another one beats."""
 
+    trial: int
+    """Its number in its sweep."""
     values: tuple[float, ...]
     by: int
     """Number of a trial on the front that is as good in everything and better in something."""
@@ -79,7 +80,7 @@ class Behind(OfTrial):
 class Reach:
     """How much of the present hypervolume was dominated when a trial had ended, of those up to its number."""
 
-    number: int
+    trial: int
     volume_share: float
 
 
@@ -135,15 +136,17 @@ class _Drawn:
 
     metrics: tuple[Metric, ...]
     every: Sequence[Valued]
-    reached: Sequence[Reached]
+    errors: Floats
+    """Half-width of the interval of each step time, as a share of it."""
     logs: Floats
     stays: Booleans
 
     @classmethod
     def of(cls, request: SweepRequest, metrics: tuple[Metric, ...], every: Sequence[Valued]) -> _Drawn:
         logs = log_values(every).reshape(-1, len(metrics))
-        reached = [Reached.of(one.trial, request) for one in every]
-        return cls(metrics=metrics, every=every, reached=reached, logs=logs, stays=non_dominated(logs))
+        reached = [one.trial.reached for one in every if one.trial.reached is not None]
+        errors = np.array([request.objective.counted(one).relative_error for one in reached], dtype=np.float64)
+        return cls(metrics=metrics, every=every, errors=errors, logs=logs, stays=non_dominated(logs))
 
     def points(self, first: int | None) -> tuple[FrontPoint, ...]:
         """The front, by falling first metric."""
@@ -153,22 +156,21 @@ class _Drawn:
         return tuple(self._point(row, first, is_knee=row == knee, volume_share=volume_shares[row]) for row in ordered)
 
     def _point(self, row: int, first: int | None, *, is_knee: bool, volume_share: float) -> FrontPoint:
-        one, best = self.reached[row], self.logs.max(axis=0)
+        one, best = self.every[row], self.logs.max(axis=0)
         best_in = tuple(m for m, own, most in zip(self.metrics, self.logs[row], best, strict=True) if own == most)
         beaten = (self.logs <= self.logs[row]).all(axis=1) & (self.logs < self.logs[row]).any(axis=1)
-        point = FrontPoint(
-            **named(self.every[row].trial),
-            values=self.every[row].values,
-            relative_error=one.relative_error,
+        return FrontPoint(
+            trial=one.trial.number,
+            layout=one.trial.layout,
+            values=one.values,
+            relative_error=float(self.errors[row]),
             best_in=best_in,
             trades=self._trades(row),
             num_beaten=int(beaten.sum()),
             volume_share=volume_share,
             is_knee=is_knee,
-            is_first=one.number == first,
-            why=(),
+            is_first=one.trial.number == first,
         )
-        return replace(point, why=tuple(_why(point, len(self.every))))
 
     def _trades(self, row: int) -> tuple[Trade, ...]:
         others = [self._nearest(row, column) for column in range(len(self.metrics))]
@@ -183,10 +185,9 @@ class _Drawn:
         return int(more[np.lexsort((-self.logs[more].sum(axis=1), self.logs[more, column]))[0]])
 
     def _trade(self, row: int, other: int) -> Trade:
-        changes, found = self._changes(row, other), self.reached[other]
+        changes = self._changes(row, other)
         return Trade(
-            number=found.number,
-            trial_id=found.trial_id,
+            trial=self.every[other].trial.number,
             gains=tuple(one for one in changes if one.share > 0),
             costs=tuple(one for one in changes if one.share < 0),
         )
@@ -226,9 +227,9 @@ class _Drawn:
         beaten = (low >= high[row]).all(axis=1) & (low > high[row]).any(axis=1)
         beaten[row] = False
         return Behind(
-            **named(self.every[row].trial),
+            trial=self.every[row].trial.number,
             values=self.every[row].values,
-            by=self.reached[by].number,
+            by=self.every[by].trial.number,
             changes=tuple(one for one in self._changes(row, by) if one.share > 0),
             may_belong=not beaten.any(),
         )
@@ -236,7 +237,7 @@ class _Drawn:
     @cached_property
     def _reach(self) -> tuple[Floats, Floats]:
         """Log values where every step time is as long, and as short, as its interval allows."""
-        errors = np.log1p([one.relative_error for one in self.reached])[:, None]
+        errors = np.log1p(self.errors)[:, None]
         is_rate = np.array([metric.is_rate for metric in self.metrics])
         return self.logs - np.where(is_rate, errors, 0.0), self.logs + np.where(is_rate, errors, 0.0)
 
@@ -252,25 +253,4 @@ class _Drawn:
             if added:
                 frontier = Frontier.of(np.vstack([frontier.points, self.logs[row]]), frontier.reference)
         shares = [volume / volumes[-1] for volume in volumes[1:]]
-        return tuple(Reach(number=one.number, volume_share=at) for one, at in zip(self.reached, shares, strict=True))
-
-
-def _why(point: FrontPoint, num_trials: int) -> list[str]:
-    if num_trials == 1:
-        return ["the only trial so far that tells all of these"]
-    said = []
-    if point.best_in:
-        is_all = len(point.best_in) == len(point.values)
-        what = "everything" if is_all else listed([metric.noun for metric in point.best_in])
-        said.append(f"the best of {num_trials} in {what}")
-    if point.is_knee:
-        said.append("the nearest to the best of everything")
-    for trade in point.trades:
-        said.append(f"trial {trade.number} has {_listed(trade.gains)} for {_listed(trade.costs)}")
-    if point.num_beaten:
-        said.append(f"{point.num_beaten} other{'s are' if point.num_beaten > 1 else ' is'} better in nothing")
-    return said
-
-
-def _listed(changes: Sequence[Change]) -> str:
-    return listed([f"{signed(one.share)} {one.metric.noun}" for one in changes])
+        return tuple(Reach(trial=one.trial.number, volume_share=at) for one, at in zip(self.every, shares, strict=True))

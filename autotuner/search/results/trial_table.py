@@ -18,8 +18,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial, time_to_loss_s
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.axis import AXES, Axis
-from autotuner.search.results.reached import Source, Standing, known, ranked_times, source_of, standings
-from autotuner.search.text.trials import co2_kg_per_million_tokens, kwh_per_million_tokens, price_per_million_tokens
+from autotuner.search.results.reached import Source, Standing, ranked_times, standings
 
 _SECONDS_PER_HOUR = 3600
 
@@ -58,7 +57,7 @@ class TableRow:
     @property
     def source(self) -> Source | Literal["predicted"]:
         """What its figures have to be called."""
-        return "predicted" if self.reached is None else source_of(self.reached)
+        return "predicted" if self.reached is None else self.reached.source
 
     @property
     def step_time_s(self) -> float:
@@ -68,7 +67,7 @@ class TableRow:
     @property
     def step_error(self) -> float | None:
         """Half the 95 % interval of what was measured, or the 80 % interval of an estimate, as a share; else None."""
-        return None if self.reached is None else known(self.reached, self.reached)[0]
+        return None if self.reached is None else self.reached.relative_error
 
     @property
     def tokens_per_s(self) -> float:
@@ -78,7 +77,7 @@ class TableRow:
     @property
     def peak_bytes(self) -> float | None:
         """Of the fullest rank, measured or estimated; None where nobody measured it."""
-        peak = None if self.reached is None else known(self.reached, self.reached)[1]
+        peak = None if self.reached is None else self.reached.highest_peak_bytes
         return None if peak is None else float(peak)
 
     @property
@@ -92,7 +91,7 @@ class TableRow:
         if not self.tokens_per_s:
             return None
         if self.footprint is not None:
-            return price_per_million_tokens(self.footprint, self.tokens_per_s)
+            return self.footprint.price_per_million_tokens(self.tokens_per_s)
         return 1e6 * self.price_per_s / self.tokens_per_s if self.price_per_s else None
 
 
@@ -354,7 +353,7 @@ _FIGURES = (
         label="energy / M tokens",
         meaning="energy of a million tokens: accelerators as measured, else as modelled, hosts, network, building",
         unit="kwh",
-        value=lambda row: kwh_per_million_tokens(row.footprint, row.tokens_per_s),
+        value=lambda row: None if row.footprint is None else row.footprint.kwh_per_million_tokens(row.tokens_per_s),
         short=("energy", "kwh"),
         best_is_high=False,
     ),
@@ -363,7 +362,7 @@ _FIGURES = (
         label="CO2 / M tokens",
         meaning="emissions of that energy, where its mix is known",
         unit="kg",
-        value=lambda row: co2_kg_per_million_tokens(row.footprint, row.tokens_per_s),
+        value=lambda row: None if row.footprint is None else row.footprint.co2_kg_per_million_tokens(row.tokens_per_s),
         short=("co2",),
         best_is_high=False,
     ),

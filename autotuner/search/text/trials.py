@@ -12,42 +12,19 @@ from autotuner.core.complexity import burdens_of
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Breakdown, Footprint, Measurement, Power
-from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Trial, Waiting
+from autotuner.core.trial import EngineJob, EngineJobPhase, Trial, Waiting
 from autotuner.core.units import format_bytes, format_duration, format_seconds
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import EMULATED, gate_in_words, percent
-
-_S_PER_HOUR = 3600.0
-
-
-def kwh_per_million_tokens(footprint: Footprint | None, tokens_per_s: float) -> float | None:
-    """Energy of a million tokens; None where no power is known."""
-    if footprint is None or footprint.power is None:
-        return None
-    return _of_a_million(footprint.power.total_w / 1000, tokens_per_s)
-
-
-def price_per_million_tokens(footprint: Footprint | None, tokens_per_s: float) -> float | None:
-    """US dollars of a million tokens; None where no price is known."""
-    return _of_a_million(footprint.price_per_hour, tokens_per_s) if footprint and footprint.price_per_hour else None
-
-
-def co2_kg_per_million_tokens(footprint: Footprint | None, tokens_per_s: float) -> float | None:
-    """Emissions of a million tokens; None where the energy's mix is not known."""
-    return _of_a_million(footprint.co2_kg_per_hour, tokens_per_s) if footprint and footprint.co2_kg_per_hour else None
-
-
-def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
-    return 1e6 * per_hour / (tokens_per_s * _S_PER_HOUR)
 
 
 def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
     """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
     if footprint is None:
         return "–"
-    kwh = kwh_per_million_tokens(footprint, tokens_per_s)
-    price = price_per_million_tokens(footprint, tokens_per_s)
-    kg = co2_kg_per_million_tokens(footprint, tokens_per_s)
+    kwh = footprint.kwh_per_million_tokens(tokens_per_s)
+    price = footprint.price_per_million_tokens(tokens_per_s)
+    kg = footprint.co2_kg_per_million_tokens(tokens_per_s)
     known = [
         "" if kwh is None else f"{kwh:.3g} kWh",
         "" if price is None else f"${price:.3g}",
@@ -60,11 +37,11 @@ def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple
     """What is known, by its name, of a whole job that trains so many tokens per second."""
     if footprint.power is not None:
         yield "power", power_in_words(footprint.power)
-    if (kwh := kwh_per_million_tokens(footprint, tokens_per_s)) is not None:
+    if (kwh := footprint.kwh_per_million_tokens(tokens_per_s)) is not None:
         yield "energy", f"{kwh:.3g} kWh per million tokens"
-    if (price := price_per_million_tokens(footprint, tokens_per_s)) is not None:
+    if (price := footprint.price_per_million_tokens(tokens_per_s)) is not None:
         yield "price", f"${price:.3g} per million tokens, ${footprint.price_per_hour:,.2f} per hour"
-    if (kg := co2_kg_per_million_tokens(footprint, tokens_per_s)) is not None:
+    if (kg := footprint.co2_kg_per_million_tokens(tokens_per_s)) is not None:
         yield "CO2", f"{kg:.3g} kg per million tokens"
     yield "complexity", f"{footprint.complexity:g}, where plain replicas have 0"
     if footprint.robustness is not None:
@@ -199,18 +176,6 @@ def _memory(measured: Measurement) -> str:
     if not measured.reserved_bytes:
         return allocated
     return f"{allocated}, {format_bytes(max(measured.reserved_bytes))} reserved"
-
-
-FAILURE_WORDS: Mapping[FailureKind, str] = {
-    FailureKind.OOM: "out of memory",
-    FailureKind.TIMEOUT: "timed out",
-    FailureKind.COMMUNICATION: "communication failed",
-    FailureKind.NUMERICS: "the loss is no number",
-    FailureKind.CRASH: "crashed",
-    FailureKind.INTERRUPTED: "the service died around it",
-    FailureKind.INFRASTRUCTURE: "its nodes were lost, or its machine had no room",
-}
-"""What people call each kind of death."""
 
 
 _LEAST_S = 1.0

@@ -16,7 +16,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.report.charts import Intervals
 from autotuner.report.comparison import comparison_report
 from autotuner.report.report import Quantity, Report, Table
-from autotuner.search.results.comparison import Contender, LayoutComparison, side_by_side
+from autotuner.search.results.comparison import Contender, side_by_side
 from tests.builders import failure, trial
 from tests.unit.report.surfaces import surfaces
 
@@ -48,9 +48,9 @@ def test_a_comparison_shows_figures_differences_and_parts_on_every_surface() -> 
     found = side_by_side(of)
     report = comparison_report(found, of)
     for shown in surfaces(report):
-        assert found.heading in shown
-        assert all(format_seconds(part.seconds) in shown for parts in found.parts for part in parts if part.seconds)
-        for one in found.figures:
+        assert report.headline in shown
+        assert all(format_seconds(part.seconds) in shown for one in found.items for part in one.parts if part.seconds)
+        for one in (item.figures for item in found.items):
             assert format_rate(one.tokens_per_s, "tokens/s") in shown
             assert format_seconds(one.step_time_s) in shown
             assert format_bytes(one.peak_bytes or 0.0) in shown
@@ -61,7 +61,7 @@ def test_a_comparison_shows_figures_differences_and_parts_on_every_surface() -> 
 def test_json_carries_the_figures_of_the_report() -> None:
     of = contenders(FIRST, SECOND)
     found = side_by_side(of)
-    written = documents.write(LayoutComparison.of(found, of))
+    written = documents.write(found)
     shown = comparison_report(found, of)["figures"]
     assert shown is not None
     (table,) = shown.blocks
@@ -95,6 +95,6 @@ def test_what_shifts_begins_at_the_slowest_and_ends_at_the_fastest() -> None:
     (picture,) = section.blocks
     assert isinstance(picture, Intervals)
     first, *falls, last = picture.rows
-    assert first.value == found.steps_s[found.slowest or 0]
+    assert first.value == found.at(found.slowest or "").step_s
     assert abs(falls[-1].value - last.value) < 1e-3 * last.value
     assert all(row.look == ("gain" if row.told.startswith("−") else "loss") for row in falls)

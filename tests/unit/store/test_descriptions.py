@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from autotuner.store.descriptions import new_id, trial_id
+from autotuner.core.trial import trial_id
+from autotuner.store.descriptions import new_id
 
 
 def test_a_sweep_id_is_ten_random_base_32_characters() -> None:

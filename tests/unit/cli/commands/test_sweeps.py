@@ -136,7 +136,7 @@ def test_the_front_says_why_each_is_on_it_a_profile_marks_its_first_and_what_no_
         cli.run_json("front", stored, "--metrics", "mfu,simplicity", "--profile", f"mfu=1,simplicity={weight}")
         for weight in (0.01, 1)
     ]
-    first = [next(point["number"] for point in answer["points"] if point["is_first"]) for answer in answers]
+    first = [next(point["trial"] for point in answer["points"] if point["is_first"]) for answer in answers]
     assert first == [0, 1]
     assert "power_w" in cli.error_of("front", stored, "--metrics", "mfu,tokens_per_joule")
     assert "mfu=1" in cli.error_of("front", stored, "--profile", "mfu=much")

@@ -24,9 +24,10 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.rules.legality import IDLE_RULES, reasons
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
+from autotuner.report.explanation import effect_in_words
 from autotuner.search.explain.choosable import Choosable, choices_of, what_if
 from autotuner.search.explain.communication import rank_groups
-from autotuner.search.results.pairs import Insight, MeasuredLayouts, insights
+from autotuner.search.results.pairs import MeasuredLayouts, PairEffect, pair_effects
 from autotuner.search.space.moves import arranged, neighbours
 from autotuner.search.text.sentences import change_in_words
 from tests.builders import big_job, cpu_layout, present, tiny_job
@@ -232,24 +233,26 @@ def measured(*runs: tuple[Layout, float]) -> MeasuredLayouts:
     return LayoutColumns.from_layouts(layout for layout, _ in runs), np.array([seconds for _, seconds in runs])
 
 
-def statement(found: tuple[Insight, ...], subject: str, before: str = "", after: str = "") -> Insight:
+def effect(found: tuple[PairEffect, ...], subject: str, before: str = "", after: str = "") -> PairEffect:
     (one,) = [i for i in found if (i.subject, i.before, i.after) == (subject, before, after)]
     return one
 
 
 def test_a_pair_of_one_choice_states_the_throughput_gained_by_the_medians_of_its_layouts() -> None:
     full = replace(BASE, recompute=Recompute.FULL)
-    one = statement(insights([measured((full, 1.3), (BASE, 1.0))]), "recompute", "full", "none")
+    one = effect(pair_effects([measured((full, 1.3), (BASE, 1.0))]), "recompute", "full", "none")
     assert (one.num_pairs, one.num_faster) == (1, 1)
     assert one.median_gain == one.least_gain == one.greatest_gain == pytest.approx(0.3)  # 1.3 / 1.0 in binary
-    assert one.statement == "recompute full → none: +30.0 % throughput, one pair"
-    one = statement(insights([measured((full, 1.4), (BASE, 1.0), (full, 1.2))]), "recompute", "full", "none")
+    assert effect_in_words(one) == "recompute full → none: +30.0 % throughput, one pair"
+    one = effect(pair_effects([measured((full, 1.4), (BASE, 1.0), (full, 1.2))]), "recompute", "full", "none")
     assert one.num_pairs == 1
     assert one.median_gain == pytest.approx(0.3)  # the mean of 1.2 and 1.4 in binary
     sharded = replace(
         BASE, data_parallel_replicate_degree=1, data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS
     )
-    assert statement(insights([measured((BASE, 1.0), (sharded, 2.0))]), "sharding", "none", "parameters").num_pairs == 1
+    assert (
+        effect(pair_effects([measured((BASE, 1.0), (sharded, 2.0))]), "sharding", "none", "parameters").num_pairs == 1
+    )
 
 
 def test_many_pairs_state_count_median_and_range_and_ranks_that_move_are_one_subject() -> None:
@@ -257,35 +260,35 @@ def test_many_pairs_state_count_median_and_range_and_ranks_that_move_are_one_sub
     for size, gain in ((1, 1.1), (2, 1.2), (4, 0.9)):
         plain = replace(BASE, micro_batch_size=size, fused_norm=False)
         runs += [(plain, gain), (replace(plain, fused_norm=True), 1.0)]
-    one = statement(insights([measured(*runs)]), "fused norm", "off", "on")
-    assert one.statement == (
+    one = effect(pair_effects([measured(*runs)]), "fused norm", "off", "on")
+    assert effect_in_words(one) == (
         "fused norm off → on: +10.0 % throughput in the median of 3 pairs (−10.0 % to +20.0 %), faster in 2 of them"
     )
     runs = [
         (replace(BASE, tensor_parallel_degree=tensor, pipeline_parallel_degree=8 // tensor), seconds)
         for tensor, seconds in ((8, 1.44), (4, 1.2), (2, 1.0))
     ]
-    one = statement(insights([measured(*runs)]), "tensor → pipeline")
+    one = effect(pair_effects([measured(*runs)]), "tensor → pipeline")
     assert (one.num_pairs, one.num_faster) == (2, 2)  # each split against the next, not 8 against 2
     assert one.median_gain == pytest.approx(0.2)  # 1.44 / 1.2 and 1.2 / 1.0 in binary
 
 
 def test_layouts_of_two_changes_or_without_a_time_make_no_pair_and_pairs_are_of_one_job() -> None:
     other = replace(BASE, recompute=Recompute.FULL, micro_batch_size=2)
-    assert not [i for i in insights([measured((BASE, 1.0), (other, 2.0))]) if i.num_pairs]
+    assert not [i for i in pair_effects([measured((BASE, 1.0), (other, 2.0))]) if i.num_pairs]
     full = replace(BASE, recompute=Recompute.FULL)
-    assert not [i for i in insights([measured((full, float("nan")), (BASE, 1.0))]) if i.num_pairs]
-    apart = insights([measured((full, 1.3)), measured((BASE, 1.0))])
+    assert not [i for i in pair_effects([measured((full, float("nan")), (BASE, 1.0))]) if i.num_pairs]
+    apart = pair_effects([measured((full, 1.3)), measured((BASE, 1.0))])
     assert not [i for i in apart if i.num_pairs]
-    together = insights([measured((full, 1.3), (BASE, 1.0)), measured((full, 12.0), (BASE, 10.0))])
-    assert statement(together, "recompute", "full", "none").num_pairs == 2
+    together = pair_effects([measured((full, 1.3), (BASE, 1.0)), measured((full, 12.0), (BASE, 10.0))])
+    assert effect(together, "recompute", "full", "none").num_pairs == 2
 
 
 def test_numbers_are_compared_with_the_next_and_kernels_two_by_two_the_older_first() -> None:
-    sizes = insights([measured(*((replace(BASE, micro_batch_size=size), 1.0 / size) for size in (4, 1, 2)))])
+    sizes = pair_effects([measured(*((replace(BASE, micro_batch_size=size), 1.0 / size) for size in (4, 1, 2)))])
     assert {(i.before, i.after) for i in sizes if i.subject == "micro-batch"} == {("1", "2"), ("2", "4")}
     kernels = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.MATH)
-    found = insights([measured(*((replace(BASE, attention_kernel=kernel), 1.0) for kernel in kernels))])
+    found = pair_effects([measured(*((replace(BASE, attention_kernel=kernel), 1.0) for kernel in kernels))])
     assert {(i.before, i.after) for i in found if i.subject == "attention"} == {
         ("math", "flash"),
         ("math", "flash 1"),
@@ -294,7 +297,7 @@ def test_numbers_are_compared_with_the_next_and_kernels_two_by_two_the_older_fir
 
 
 def test_the_six_subjects_of_the_paper_are_answered_even_without_a_measurement() -> None:
-    found = insights([])
+    found = pair_effects([])
     assert [i.subject for i in found] == [
         "recompute",
         "fused norm",
@@ -304,8 +307,8 @@ def test_the_six_subjects_of_the_paper_are_answered_even_without_a_measurement()
         "sequence parallel",
     ]
     assert {i.num_pairs for i in found} == {0}
-    assert all(i.median_gain is None and "no pairs" in i.statement for i in found)
-    assert insights([measured()]) == found
+    assert all(i.median_gain is None and "no pairs" in effect_in_words(i) for i in found)
+    assert pair_effects([measured()]) == found
 
 
 # ---------------------------------------------------------------- what if

@@ -9,6 +9,7 @@ from autotuner.core.job import Calibration
 from autotuner.core.layout import Layout
 from autotuner.core.trial import TrialState
 from autotuner.costmodel.predict import predict_one
+from autotuner.report.comparison import comparison_report
 from autotuner.search.results.comparison import Contender, side_by_side
 from autotuner.search.results.reached import Standing
 from tests.builders import big_job, breakdown, cpu_layout, failure, measurement, prediction, present, tiny_job, trial
@@ -28,74 +29,90 @@ def predicted(layout: Layout) -> Contender:
     return Contender(layout=layout, job=JOB, prediction=predict_one(layout, JOB))
 
 
+def told(*of: Contender) -> tuple[str, ...]:
+    """The headline of their report, and what it says of noise and parts."""
+    report = comparison_report(side_by_side(of), of)
+    return (report.headline, *map(str, report.facts))
+
+
 def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_on() -> None:
-    found = side_by_side([ran(1.0), ran(1.1), ran(1.2)])
-    assert found.heading == "A is 10.0 % faster than B and 20.0 % faster than C"
-    assert found.said[0] == "Each difference is beyond the noise of equal runs"
-    assert (found.fastest, found.slowest, found.beside[0]) == (0, 2, None)
-    assert side_by_side([ran(1.1), ran(1.0)]).heading == "B is 10.0 % faster than A"
-    found = side_by_side([ran(1.0, 0.02), ran(1.01, 0.02)])
-    assert found.heading == "A and B cannot be told apart"
-    assert found.said[0] == "The difference is within the noise of equal runs"
-    found = side_by_side([ran(1.0, 0.02), ran(1.01, 0.02), ran(1.3, 0.02)])
-    assert found.heading == "A is 30.0 % faster than C and cannot be told from B"
-    assert found.said[0] == "1 of 2 differences are beyond the noise of equal runs"
+    three = [ran(1.0), ran(1.1), ran(1.2)]
+    assert told(*three)[:2] == (
+        "A is 10.0 % faster than B and 20.0 % faster than C",
+        "Each difference is beyond the noise of equal runs.",
+    )
+    found = side_by_side(three)
+    assert (found.fastest, found.slowest, found.items[0].beside) == ("A", "C", None)
+    assert told(ran(1.1), ran(1.0))[0] == "B is 10.0 % faster than A"
+    assert told(ran(1.0, 0.02), ran(1.01, 0.02))[:2] == (
+        "A and B cannot be told apart",
+        "The difference is within the noise of equal runs.",
+    )
+    assert told(ran(1.0, 0.02), ran(1.01, 0.02), ran(1.3, 0.02))[:2] == (
+        "A is 30.0 % faster than C and cannot be told from B",
+        "1 of 2 differences are beyond the noise of equal runs.",
+    )
 
 
 def test_what_was_not_measured_stands_there_with_its_prediction_and_its_noise() -> None:
     known = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.0, value=1.0, relative_error=0.1)
     slower = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.1, value=1 / 1.1, relative_error=0.1)
     found = side_by_side([replace(ran(1.0), standing=known), replace(ran(1.1), standing=slower)])
-    assert not present(found.beside[1]).is_beyond_noise
-    assert found.figures[0].relative_error == pytest.approx(0.01)
+    assert not present(found.items[1].beside).is_beyond_noise
+    assert found.items[0].figures.relative_error == pytest.approx(0.01)
     died = ran()
     trial = replace(present(died.trial), state=TrialState.FAILED, measurement=None, failure=failure())
     found = side_by_side([ran(), replace(died, trial=trial)])
-    assert found.figures[1].source == "predicted"
+    assert found.items[1].figures.source == "predicted"
 
 
 def test_a_layout_that_is_only_predicted_is_said_to_be() -> None:
     expected = replace(ran(), trial=None, prediction=prediction(relative_error=0.1))
     step_s = expected.prediction.step_time.total_s
     found = side_by_side([ran(step_s / 2, step_s / 200), expected])
-    assert found.heading == "A is predicted 100.0 % faster than B"
-    assert found.said[0].endswith("what predictions and runs may be off by")
-    assert [one.source for one in found.figures] == ["measured", "predicted"]
-    found = side_by_side([ran(step_s / 2, step_s / 200), ran(step_s, step_s / 100), expected])
-    assert found.heading == "A is 100.0 % faster than B and is predicted 100.0 % faster than C"
+    heading, noise, *_ = told(ran(step_s / 2, step_s / 200), expected)
+    assert heading == "A is predicted 100.0 % faster than B"
+    assert noise.endswith("what predictions and runs may be off by.")
+    assert [one.figures.source for one in found.items] == ["measured", "predicted"]
+    heading, *_ = told(ran(step_s / 2, step_s / 200), ran(step_s, step_s / 100), expected)
+    assert heading == "A is 100.0 % faster than B and is predicted 100.0 % faster than C"
 
 
 def test_options_that_differ_are_named_and_predicted_parts_shift_to_the_fastest() -> None:
     by_tensor, by_data = cpu_layout(tensor_parallel_degree=2), cpu_layout(data_parallel_replicate_degree=2)
-    assert side_by_side([predicted(by_tensor), predicted(by_data)]).options == (
+    assert side_by_side([predicted(by_tensor), predicted(by_data)]).differing == (
         "data_parallel_degree",
         "tensor_parallel_degree",
     )
-    assert side_by_side([predicted(by_data), predicted(by_data)]).options == ()
-    found = side_by_side(
-        [predicted(cpu_layout(tensor_parallel_degree=2)), predicted(cpu_layout(data_parallel_replicate_degree=2))]
-    )
-    names = [[part.name for part in parts] for parts in found.parts]
+    assert side_by_side([predicted(by_data), predicted(by_data)]).differing == ()
+    of = [predicted(by_tensor), predicted(by_data)]
+    found = side_by_side(of)
+    names = [[part.name for part in one.parts] for one in found.items]
     assert names[0] == names[1]
     assert found.parts_are == "predicted"
-    for parts, step_s in zip(found.parts, found.predicted_s, strict=True):
-        assert sum(part.seconds for part in parts) == pytest.approx(step_s)
-    moved = found.predicted_s[found.fastest] - found.predicted_s[present(found.slowest)]
+    for item, one in zip(found.items, of, strict=True):
+        assert item.step_s == pytest.approx(one.prediction.step_time.total_s)
+    moved = found.at(found.fastest).step_s - found.at(present(found.slowest)).step_s
     assert sum(shift.seconds for shift in found.shifts) == pytest.approx(moved)
-    assert "a predicted step of" in found.said[1]
+    assert "a predicted step of" in told(*of)[2]
 
 
 def test_measured_parts_are_compared_and_shifted_in_kinds_that_all_tell() -> None:
     found = side_by_side([ran(breakdown=breakdown()), ran(breakdown=breakdown())])
     assert found.parts_are == "measured"
-    assert sum(part.seconds for part in found.parts[0]) == pytest.approx(breakdown().step_s)
+    assert sum(part.seconds for part in found.items[0].parts) == pytest.approx(breakdown().step_s)
     found = side_by_side([ran(breakdown=breakdown()), ran()])
-    assert [part.name for part in found.parts[0]] == ["forward and backward", "waiting for gradients", "optimizer"]
+    assert [part.name for part in found.items[0].parts] == [
+        "forward and backward",
+        "waiting for gradients",
+        "optimizer",
+    ]
     assert found.parts_are == "measured"
     slow, fast = ran(1.1, breakdown=breakdown(optimizer_s=0.2)), ran(1.0, breakdown=breakdown(optimizer_s=0.1))
     blamed = prediction(step_time=replace(prediction().step_time, matrix_s=50.0))
     found = side_by_side([slow, replace(fast, prediction=blamed)])
-    assert found.said[1] == "compared with A, a measured step of B spends 100 ms less on optimizer"
+    said = told(slow, replace(fast, prediction=blamed))[2]
+    assert said == "Compared with A, a measured step of B spends 100 ms less on optimizer."
     assert found.shifts[0].name == "optimizer"
 
 
@@ -104,10 +121,12 @@ def test_predicted_parts_are_of_one_job_and_state_of_learning_or_compared_by_mfu
     layout = cpu_layout(tensor_parallel_degree=2)
     before, after = (Contender(layout=layout, job=job, prediction=predict_one(layout, job)) for job in (JOB, learnt))
     found = side_by_side([before, after])
-    assert found.steps_s[0] == found.steps_s[1] == pytest.approx(after.prediction.step_time.total_s)  # another order
+    assert (
+        found.items[0].step_s == found.items[1].step_s == pytest.approx(after.prediction.step_time.total_s)
+    )  # another order
     big = big_job()
     layout = Layout(data_parallel_shard_degree=big.cluster.world_size)
     other = Contender(layout=layout, job=big, prediction=prediction(mfu=0.1))
     found = side_by_side([ran(1.0), other])
     assert not found.is_one_job
-    assert "ahead of B in MFU" in found.heading
+    assert "ahead of B in MFU" in told(ran(1.0), other)[0]

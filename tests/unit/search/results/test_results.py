@@ -11,13 +11,17 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Metric, Objective
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
+from autotuner.report.layouts import choice_in_words
+from autotuner.report.sweep_trials import way_out
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES, axis_named, varied
-from autotuner.search.results.failures import Shared, failures
+from autotuner.search.results.failures import Decisive, Shared, WayOut, failures
+from autotuner.search.results.reached import ranked_times, standings
 from autotuner.search.results.sensitivity import choices, grid, shares_explained, two_that_matter
-from autotuner.search.results.sweep_answer import Answer, Rival, answer
-from tests.builders import big_job, memory, prediction, present, sweep_request
+from autotuner.search.results.sweep_answer import Answer, Role, answer
+from tests.builders import big_job, breakdown, memory, prediction, present, sweep_request
 from tests.unit.search.results.test_sweep_front import drawing
 from tests.unit.search.results.trials import BASE, died, ran
 
@@ -28,7 +32,7 @@ TOTAL_S = prediction().step_time.total_s
 
 def test_first_runs_and_peaks_are_held_to_what_was_predicted_of_them() -> None:
     found = accuracy(REQUEST, [died(0, BASE)])
-    assert (found.trials, found.median_error, found.sentences) == ((), None, ())
+    assert (found.trials, found.median_error) == ((), None)
     assert len(accuracy(REQUEST, [ran(0, BASE, 1.0), ran(1, BASE, 1.1, repeats=0)]).trials) == 1
     memory = prediction().memory
     peak = int(1.1 * (memory.total_bytes - memory.allowance_bytes))
@@ -44,13 +48,8 @@ def test_step_times_are_held_to_the_interval_of_their_prediction_where_it_has_on
     assert [one.is_within for one in found.trials] == [True, True, True, False]
     assert found.median_error == pytest.approx(0.085)
     assert found.bias == pytest.approx(0.045)
-    assert found.sentences[:2] == (
-        "3 of 4 step times lie within the 80 % interval of their prediction",
-        "half of the step times are off by less than 9 %; in the median they are 4.5 % longer than predicted",
-    )
     found = accuracy(REQUEST, [ran(0, BASE, TOTAL_S, prediction=prediction(relative_error=None))])
     assert (found.num_intervals, found.trials[0].is_within) == (0, None)
-    assert found.sentences[0].startswith("half of the step times are off by less than 0 %")
 
 
 # ---------------------------------------------------------------- answer
@@ -66,23 +65,21 @@ def of(*trials: object, **changes: object) -> Answer:
 
 def test_the_fastest_is_the_answer_with_its_interval_its_memory_and_its_price() -> None:
     found = of(ran(0, FULL, 1.3), ran(1, BASE, 1.0))
-    assert (found.best.number, found.best.source, found.best.layout) == (1, "measured", BASE)
+    assert (found.best.trial, found.best.source, found.best.layout) == (1, "measured", BASE)
     assert found.best.relative_error == pytest.approx(0.002)
     assert found.best.confidence == 0.95
-    assert (found.best.peak_bytes, found.best.limit_bytes) == (10_000_000, 80e9)
+    assert (found.best.peak_bytes, found.best.estimate) == (10_000_000, None)
     assert found.best.price_per_million_tokens is None
     job = big_job()
     priced = replace(job, cluster=replace(job.cluster, price_per_accelerator_hour=3.6))
     found = of(ran(0, BASE, 1.0), job=priced)
     assert found.best.price_per_million_tokens == pytest.approx(64 * 0.001 * 1000)  # 1,000 token/s on 64 of them
-    found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
-    assert found.sentence == (f"{BASE}: 40.0 ± 0.1 % MFU, measured, 1 ktoken/s; +30.0 ± 3.6 % over rank 2")
 
 
 def test_what_is_beaten_is_said_with_what_differs_and_without_a_trial_nothing_is() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
-    (rival,) = found.beaten
-    assert (rival.rival, rival.said, rival.change) == (Rival.NEXT, "rank 2", "recompute full → none")
+    (rival,) = found.rivals
+    assert (rival.role, rival.rank, rival.trial, rival.layout) == (Role.NEXT, 2, 1, FULL)
     assert rival.gain == pytest.approx(0.3)
     assert 0 < rival.gain_error < 0.06  # runs of one layout are taken to differ by 1 %, of which two count
     assert not rival.is_tie
@@ -93,56 +90,66 @@ def test_what_is_beaten_is_said_with_what_differs_and_without_a_trial_nothing_is
 def test_an_answer_tells_what_runs_today_its_gate_and_whether_it_was_simulated() -> None:
     others = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(4)]
     found = of(*others, ran(9, SMALL, 2.0), challenge=Challenge(incumbent=SMALL))
-    assert (found.beaten[0].said, found.beaten[0].rank) == ("what runs today", 5)
+    assert (found.rivals[0].role, found.rivals[0].rank) == (Role.IN_USE, 5)
     assert not found.is_in_use
-    assert present(found.why).than == "what runs today"
+    assert present(found.why).rival == found.rivals[0]
     assert of(ran(0, BASE, 1.0), challenge=Challenge(incumbent=BASE)).is_in_use
     assert of(ran(0, replace(BASE, precision=Precision.FP8), 1.0)).gate is GateOutcome.NOT_GATED
     assert of(ran(0, BASE, 1.0)).gate is None
     found = of(ran(0, BASE, 1.0, measured={"is_simulated": True}))
     assert found.best.source == "simulated"
-    assert "MFU, simulated" in found.sentence
 
 
-def test_the_best_without_each_choice_is_told_once_and_of_many_choices_the_first() -> None:
+def test_the_best_without_each_choice_is_told_once_with_the_choices_that_it_lacks() -> None:
     near = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(3)]
     found = of(*near, ran(5, replace(SMALL, recompute=Recompute.FULL), 1.5))
-    (without,) = [one for one in found.beaten if one.rival is Rival.WITHOUT]
-    assert without.said == "rank 4, the best with a different tp or pp or recompute"
+    (without,) = [one for one in found.rivals if one.role is Role.WITHOUT]
+    assert (without.rank, without.lacks) == (4, {"tp": 4, "pp": 2, "recompute": "none"})
     near = [ran(number, replace(BASE, fused_norm=number > 0), 1 + number / 100) for number in range(2)]
     other = replace(SMALL, recompute=Recompute.FULL, micro_batch_size=2, fused_norm=False)
     found = of(*near, ran(5, replace(BASE, loss_parallel=False), 1.4), ran(6, other, 1.5))
-    assert found.beaten[-1].said == "rank 4, the best with a different tp, pp or 2 other choices"
-    assert len(found.beaten[-1].without) == 4
+    assert (found.rivals[-1].rank, len(found.rivals[-1].lacks)) == (4, 4)
 
 
-def test_a_tie_is_named_with_what_differs_and_takes_from_the_certainty() -> None:
+def test_a_tie_takes_from_the_chance_of_the_best_and_explains_little() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, SMALL, 1.005), ran(2, FULL, 1.5))
-    (tie,) = found.certainty.ties
-    assert (tie.rank, tie.change) == (2, "tensor 4 → 2, pipeline 2 → 4")
-    assert found.certainty.probability_best + tie.probability_best == pytest.approx(1.0, abs=1e-6)  # the third is far
-    assert found.why is not None
-    assert (found.why.than, found.why.is_tie) == ("rank 3", False)  # of a tie there is little to explain
-    far = replace(SMALL, micro_batch_size=2, recompute=Recompute.FULL)
-    found = of(ran(0, BASE, 1.0), ran(1, far, 1.001))
-    assert found.certainty.sentences[1] == "it is tied with rank 2 (4 choices differ; its chance is 47 %)"
-    near = of(ran(0, BASE, 1.0), ran(1, FULL, 1.001), ran(2, far, 1.002))
-    assert near.certainty.sentences[1] == (
-        "it is tied with ranks 2–3; the closest is rank 2 (recompute none → full; its chance is 33 %)"
-    )
-    assert of(ran(0, BASE, 1.0), ran(1, FULL, 1.001)).sentence.endswith("1 ktoken/s; tied with rank 2")
+    (tie,) = found.ties
+    assert (tie.role, tie.rank, tie.layout) == (Role.TIE, 2, SMALL)
+    assert found.probability_best + tie.probability_best == pytest.approx(1.0, abs=1e-6)  # the third is far
+    why = present(found.why)
+    assert (why.rival.rank, why.rival.is_tie) == (3, False)  # of a tie there is little to explain
+
+
+def test_a_gain_is_explained_by_measured_parts_where_both_have_them_else_by_predicted_ones() -> None:
+    slower = prediction(step_time=replace(prediction().step_time, matrix_s=1.5 * prediction().step_time.matrix_s))
+    why = present(of(ran(0, BASE, 1.0), replace(ran(1, FULL, 1.3), prediction=slower)).why)
+    assert (why.parts_are, why.parts_gain) == ("predicted", None)
+    assert [shift.name for shift in why.shifts] == ["matrix_s"]
+    assert why.predicted_gain == pytest.approx(slower.step_time.total_s / TOTAL_S - 1)
+    parts = [{"breakdown": breakdown(optimizer_s=seconds)} for seconds in (0.1, 0.2)]
+    why = present(of(ran(0, BASE, 1.0, measured=parts[0]), ran(1, FULL, 1.3, measured=parts[1])).why)
+    assert (why.parts_are, [shift.name for shift in why.shifts]) == ("measured", ["optimizer"])
+    step_s = breakdown(optimizer_s=0.1).step_s
+    assert why.parts_gain == pytest.approx((step_s + 0.1) / step_s - 1)
+
+
+def test_pure_speed_is_ranked_by_step_time_alone_whatever_peak_each_trial_measured() -> None:
+    slow, fast = ran(0, BASE, 1.1, measured={"mfu": 0.5}), ran(1, FULL, 1.0, measured={"mfu": 0.3})
+    for metric in (Metric.MFU, Metric.TOKENS_PER_S):
+        found = standings(ranked_times(Objective(metric=metric), [slow, fast]))
+        assert {one: place.value for one, place in found.items()} == pytest.approx({fast.id: 1.0, slow.id: 1 / 1.1})
 
 
 def test_ranks_by_repeats_and_by_what_the_sweep_maximises_decide_whatever_is_faster() -> None:
     trials = [ran(0, BASE, 1.0), ran(1, FULL, 1.01), *(ran(n, BASE, 1.08, repeats=0) for n in (2, 3, 4))]
     found = of(*trials)
-    assert found.certainty.num_ranked == 2
-    assert found.beaten[0].gain < 0  # by the mean of its four runs the first is the slower one
+    assert found.num_ranked == 2
+    assert found.rivals[0].gain < 0  # by the mean of its four runs the first is the slower one
     frugal, fast = drawing(0, 1.1, 1000), drawing(1, 1.0, 4000)
     objective = Objective(metric=Metric.TOKENS_PER_JOULE)
-    (beaten,) = of(fast, frugal, objective=objective).beaten
-    assert beaten.number == 1
-    assert beaten.gain == pytest.approx(4000 / 1000 / 1.1 - 1)
+    (rival,) = of(fast, frugal, objective=objective).rivals
+    assert rival.trial == 1
+    assert rival.gain == pytest.approx(4000 / 1000 / 1.1 - 1)
 
 
 # ---------------------------------------------------------------- axis
@@ -170,8 +177,7 @@ def test_every_field_and_every_value_of_a_choice_has_its_place_on_an_axis() -> N
     ],
 )
 def test_a_choice_is_said_with_its_value(name: str, said: str) -> None:
-    axis = axis_named(name)
-    assert axis.said(axis.read(BASE)) == said
+    assert choice_in_words(name, axis_named(name).read(BASE)) == said
 
 
 def test_values_and_choices_are_told_from_the_plainest_with_groups_of_shards_apart() -> None:
@@ -206,7 +212,9 @@ def test_choices_come_by_what_they_explain_of_many_layouts_with_levels_and_effec
     (size,) = [one for one in choices(REQUEST, crossed()).importance if one.name == "mb"]
     assert [(level.value, level.num_ranked) for level in size.levels] == [(1, 4), (2, 4), (4, 4)]
     assert [level.best_value for level in size.levels] == pytest.approx([0.4 / 1.01, 0.4 / 1.02, 0.4 / 1.04])
-    assert found.effects[0].statement.startswith("recompute full → none: +60.0 % throughput in the median of 3 pairs")
+    first = found.effects[0]
+    assert (first.subject, first.before, first.after, first.num_pairs) == ("recompute", "full", "none", 3)
+    assert first.median_gain == pytest.approx(0.6)
     assert all(one.num_pairs for one in found.effects)
     found = choices(REQUEST, crossed()[:5])
     assert found.explained is None
@@ -245,14 +253,14 @@ def test_a_cell_has_the_best_of_its_trials_or_tells_what_failed_from_what_was_no
     found = grid(REQUEST, [ran(0, FULL, 1.3), ran(1, FULL, 1.2), ran(2, BASE, 1.0)], "recompute", "mb")
     assert (found.rows, found.columns) == (("full", "none"), (1,))
     ((full,), (none,)) = found.cells
-    assert (full.number, full.num_ranked) == (1, 2)
+    assert (full.trial, full.num_ranked) == (1, 2)
     assert full.mfu == pytest.approx(0.4 / 1.2)
-    assert none.number == 2
+    assert none.trial == 2
     large = replace(FULL, micro_batch_size=2)
     found = grid(REQUEST, [ran(0, BASE, 1.0), died(1, large)], "recompute", "mb")
     ((untried, failed), (ranked, _)) = found.cells
-    assert (untried.trial_id, untried.num_failed) == (None, 0)
-    assert (failed.value, failed.trial_id, failed.num_failed) == (None, "sw-test-0001", 1)
+    assert (untried.trial, untried.num_failed) == (None, 0)
+    assert (failed.value, failed.trial, failed.num_failed) == (None, 1, 1)
     assert ranked.num_ranked == 1
 
 
@@ -275,8 +283,8 @@ def test_deaths_are_grouped_by_kind_and_by_what_was_said_but_for_numbers() -> No
     assert failures(REQUEST, [ran(0, BASE, 1.0)]) == ()
     deaths = [died(0, BASE, FailureKind.TIMEOUT), *(died(n, replace(BASE, micro_batch_size=n)) for n in (1, 2, 4))]
     found = failures(REQUEST, deaths)
-    assert [(group.cause, len(group.trials)) for group in found] == [("out of memory", 3), ("timed out", 1)]
-    assert [one.number for one in found[0].trials] == [1, 2, 4]
+    assert [(group.kind, len(group.trials)) for group in found] == [(FailureKind.OOM, 3), (FailureKind.TIMEOUT, 1)]
+    assert [one.trial for one in found[0].trials] == [1, 2, 4]
     said = ("rank 3 died with signal 9", "rank 17 died with signal 9", "no such file")
     deaths = [died(n, BASE, FailureKind.CRASH, message=text) for n, text in enumerate(said)]
     assert [len(group.trials) for group in failures(REQUEST, deaths)] == [2, 1]
@@ -286,7 +294,7 @@ def test_what_a_group_shares_is_what_chance_would_not_give_it() -> None:
     large = [died(n, replace(BASE, micro_batch_size=8, recompute_every=1 + n)) for n in range(4)]
     small = [ran(10 + n, replace(BASE, recompute_every=1 + n), 1.0) for n in range(6)]
     (group,) = failures(REQUEST, [*large, *small])
-    assert group.shared == (Shared(said="mb 8", num_failed=4, num_ran=0),)
+    assert group.shared == (Shared(choice="mb", value=8, num_failed=4, num_ran=0),)
     assert group.num_ran == 6
     large = [died(n, replace(BASE, micro_batch_size=8)) for n in range(2)]
     (group,) = failures(REQUEST, [*large, *(ran(10 + n, BASE, 1.0) for n in range(2))])
@@ -296,18 +304,36 @@ def test_what_a_group_shares_is_what_chance_would_not_give_it() -> None:
 def test_the_way_out_of_too_little_memory_is_the_nearest_layout_that_ran_or_what_is_missing() -> None:
     far = replace(FULL, tensor_parallel_degree=8, pipeline_parallel_degree=1, micro_batch_size=2)
     (group,) = failures(REQUEST, [died(0, BASE), ran(1, far, 0.9), ran(2, FULL, 1.3)])
-    assert group.way_out.change == "recompute none → full"
-    assert group.way_out.sentence == "trial 2 ran with recompute none → full, in 10 MB"
+    assert group.way_out == WayOut(died=BASE, trial=2, layout=FULL, peak_bytes=10_000_000)
+    assert way_out(group) == "trial 2 ran with recompute none → full, in 10 MB"
     (group,) = failures(REQUEST, [died(0, BASE), ran(1, FULL, 1.3), ran(2, FULL, 1.2, repeats=1)])
-    assert (group.way_out.number, group.num_ran) == (1, 1)
+    assert (group.way_out.trial, group.num_ran) == (1, 1)
     need = prediction(memory=memory(activations_bytes=100e9), fits=False)
     (group,) = failures(REQUEST, [replace(died(0, BASE), prediction=need)])
-    assert group.way_out.sentence.startswith("nothing of the sweep ran; the least of them,")
-    assert "lacks 20 GB" in group.way_out.sentence
+    assert group.way_out == WayOut(died=BASE)
+    assert way_out(group).startswith(f"nothing of the sweep ran; the least of them, {BASE}, lacks 20 GB")
 
 
 def test_a_layout_that_ran_elsewhere_in_the_sweep_may_run_again() -> None:
     crash = died(0, BASE, FailureKind.CRASH, message="rank 0 died")
     (group,) = failures(REQUEST, [crash, ran(3, BASE, 1.0)])
     expected = "read the log of the rank that died first; trial 3 ran the same layout: it may be run again"
-    assert group.way_out.sentence == expected
+    assert way_out(group) == expected
+
+
+def limited(timeout_s: float) -> SweepRequest:
+    return replace(REQUEST, trial=replace(REQUEST.trial, timeout_s=timeout_s))
+
+
+def test_a_longer_limit_helps_trials_whose_steps_need_it_and_no_trial_that_hangs() -> None:
+    late = replace(died(0, BASE, FailureKind.TIMEOUT), prediction=prediction())
+    num_steps = REQUEST.trial.warmup_steps + REQUEST.trial.measured_steps + REQUEST.trial.profiled_steps
+    (group,) = failures(limited(num_steps * TOTAL_S / 2), [late])
+    assert group.decisive == Decisive(
+        unit="s", least=num_steps * TOTAL_S, most=num_steps * TOTAL_S, limit=num_steps * TOTAL_S / 2
+    )
+    assert group.way_out.timeout_s == pytest.approx(2 * num_steps * TOTAL_S)
+    assert way_out(group).startswith("set the timeout_s of trials to ")
+    (group,) = failures(limited(2 * num_steps * TOTAL_S), [late])
+    assert group.way_out.timeout_s is None
+    assert "something hangs" in way_out(group)
