@@ -54,12 +54,6 @@ class TrialEstimate:
         """Estimated peak of the fullest rank."""
         return self.full_size.peak_bytes
 
-    @property
-    def said(self) -> str:
-        """Where it comes from, as every place says it that shows it."""
-        trial = "simulated trial" if self.is_simulated else "trial"
-        return f"estimated from a {trial} on {self.num_trial_ranks} of {self.num_ranks} ranks"
-
 
 @value
 class StepTime:

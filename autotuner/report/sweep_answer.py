@@ -32,7 +32,7 @@ from autotuner.report.report import (
     measured,
     predicted,
 )
-from autotuner.report.words import changes_in_words, counted, number, sentence
+from autotuner.report.words import changes_in_words, counted, estimate_in_words, number, sentence
 from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.reached import Reached
@@ -91,7 +91,7 @@ def _headline(found: Answer, request: SweepRequest) -> str:
     """Return the layout, its speed, and the first layout that it beats or is tied with."""
     best, trace = found.best, request.fault_trace
     noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
-    source = best.estimate.said if best.estimate else best.source
+    source = estimate_in_words(best.estimate) if best.estimate else best.source
     reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {source}"
     against = ""
     if found.rivals and not found.rivals[0].is_tie:
@@ -140,7 +140,7 @@ def _advice(found: Answer, *, is_finished: bool) -> str:
 
 def _remarks(found: Answer) -> Iterator[str]:
     if found.best.estimate:
-        yield f"{sentence(found.best.estimate.said)} Never measured at this size."
+        yield f"{sentence(estimate_in_words(found.best.estimate))} Never measured at this size."
     elif found.best.source == "simulated":
         yield "Simulated: nothing ran."
     if found.gate is not None:

@@ -35,6 +35,7 @@ from autotuner.report.charts import (
     stairs,
 )
 from autotuner.report.layouts import in_short
+from autotuner.report.sweep_trials import FAILURE_WORDS
 from autotuner.search.results.axis import varied
 from autotuner.search.results.pairs import PairEffect
 from autotuner.search.results.sensitivity import Choices
@@ -51,17 +52,6 @@ _FIRST = ("tp", "pp", "dp", "cp", "mb", "sharding", "recompute")
 
 _FEWEST_PAIRS = 3
 """Pairs from which on an effect of one sign is no chance."""
-
-_FAILURES = {
-    FailureKind.OOM: "out of memory",
-    FailureKind.TIMEOUT: "timed out",
-    FailureKind.COMMUNICATION: "communication failed",
-    FailureKind.NUMERICS: "loss is no number",
-    FailureKind.CRASH: "crashed",
-    FailureKind.INTERRUPTED: "interrupted",
-    FailureKind.INFRASTRUCTURE: "nodes were lost",
-}
-
 
 _HEALTHY = Objective()
 
@@ -167,7 +157,7 @@ def half_of(reached: Figures) -> float:
 
 def _failure(trial: Trial) -> str:
     if trial.failure is not None:
-        return _FAILURES[trial.failure.kind]
+        return FAILURE_WORDS[trial.failure.kind]
     if trial.reached is None or trial.is_valid:
         return ""
     return "no rank: it failed its loss gate" if trial.gate is not None else "no rank: no loss gate passed it"

@@ -14,7 +14,7 @@ from autotuner.report.caveats import caveats_in_words
 from autotuner.report.ranking import ranking_report, value_unit
 from autotuner.report.report import Lines, Report, Section, predicted
 from autotuner.report.sweep_trials import compared, stands, trials_table
-from autotuner.report.words import model_in_words, plain, quantity
+from autotuner.report.words import estimate_in_words, model_in_words, plain, quantity
 from autotuner.search.caveats import caveats_of_job
 from autotuner.search.results.trial_table import ranked_rows
 from autotuner.search.text.trials import engine_in_words, unranked_in_words, waiting_in_words
@@ -112,5 +112,5 @@ def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
     is_simulated = trial.ran_measurement is not None and trial.ran_measurement.is_simulated
     how: str = reached.source
     if estimate:
-        how = f"{estimate.said}{', simulated' if is_simulated else ''}"
+        how = f"{estimate_in_words(estimate)}{', simulated' if is_simulated else ''}"
     return f"{objective.noun} {found} {how}, {expected} predicted"

@@ -48,7 +48,7 @@ from autotuner.report.trial_parts import (
     step_section,
     steps_section,
 )
-from autotuner.report.words import counted, plain, sentence
+from autotuner.report.words import counted, estimate_in_words, plain, sentence
 from autotuner.search.explain.explanation import Alternative, Explanation, TrialParts
 from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.results.failures import FailureGroup
@@ -228,10 +228,9 @@ def _sources(result: TrialResult) -> Iterator[Cell]:
     trial, prediction = result.trial, result.trial.prediction
     if trial.estimate is not None:
         num_trials = trial.estimate.full_size.num_proxy_trials
-        yield (
-            f"{trial.estimate.said.capitalize()}, and corrected by all {num_trials} proxy trials of the sweep; never "
-            "measured at this size, ± its 80 % interval."
-        )
+        corrected = f"corrected by all {num_trials} proxy trials of the sweep"
+        said = estimate_in_words(trial.estimate).capitalize()
+        yield f"{said}, and {corrected}; never measured at this size, ± its 80 % interval."
     elif trial.ran_measurement is not None:
         if result.source == "simulated":
             yield from (Strong("Simulated: nothing ran"), "; times come from the cost model with seeded noise.")

@@ -16,6 +16,7 @@ from autotuner.core.layout import OPTIONS
 from autotuner.core.link import LinkHealth
 from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.model import ModelSize
+from autotuner.core.prediction import TrialEstimate
 from autotuner.core.units import (
     format_bytes,
     format_count,
@@ -220,6 +221,12 @@ def cluster_in_words(cluster: Cluster | str) -> str:
 def job_in_words(size: ModelSize, *, cluster: str, global_batch: int, seq_len: int) -> str:
     """Return the job: ``llama-3-8b (8.03B parameters) on h100:8, 64 sequences of 8192``."""
     return f"{model_in_words(size)} on {cluster}, {global_batch} sequences of {seq_len}"
+
+
+def estimate_in_words(found: TrialEstimate) -> str:
+    """Return the source of an estimate: ``estimated from a trial on 8 of 64 ranks``."""
+    trial = "simulated trial" if found.is_simulated else "trial"
+    return f"estimated from a {trial} on {found.num_trial_ranks} of {found.num_ranks} ranks"
 
 
 # ------------------------------------------------------------------ layouts

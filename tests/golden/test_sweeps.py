@@ -40,6 +40,7 @@ from autotuner.report.sweep_answer import answer_report, front_report
 from autotuner.report.sweep_trials import decisive, way_out
 from autotuner.report.timelines import cost_in_words
 from autotuner.report.trial_parts import time_to_loss_in_words
+from autotuner.report.words import estimate_in_words
 from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
 from autotuner.search.explain.links import trial_link_timelines
@@ -359,7 +360,7 @@ def _trial_row(trial: Trial) -> list[Any]:
     said = [trial.failure.message if trial.failure else "", trial.stopped.detail if trial.stopped else ""]
     said += [unranked_in_words(trial), trial.gate.detail if trial.gate else ""]
     said += [time_to_loss_in_words(trial.gate, 1.0) if trial.gate else ""]
-    said += [trial.estimate.said if trial.estimate else "", f"ran {trial.ran}" if trial.scaled else ""]
+    said += [estimate_in_words(trial.estimate) if trial.estimate else "", f"ran {trial.ran}" if trial.scaled else ""]
     figures = [few_digits(trial.reached.step_time_s), few_digits(trial.reached.mfu)] if trial.reached else []
     return [str(trial.layout), trial.state.value, trial.repeats, *figures, *filter(None, said)]
 

@@ -60,7 +60,7 @@ class Accuracy:
 
 
 def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
-    """How right predictions were, by the trials of a sweep that have a rank; repeats say nothing new."""
+    """Compare the predictions of a sweep's ranked trials with what these reached; repeats say nothing new."""
     tells_peaks = request.trainer is None or request.job.cluster.accelerator.kind != "cpu"  # else of the process
     ranked = sorted((trial for trial in trials if trial.is_ranked), key=lambda trial: trial.number)
     compared = tuple(_compared(trial, tells_peaks=tells_peaks) for trial in ranked)

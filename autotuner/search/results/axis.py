@@ -33,14 +33,14 @@ class Axis:
     """The value of a layout."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
-        """Each value once, the least or plainest first."""
+        """Return each value once, the least or plainest first."""
         if self.words:
             return tuple(sorted(set(values), key=lambda value: self.words.index(str(value))))
         return tuple(sorted(set(values), key=int))
 
 
 def axis_named(name: str) -> Axis:
-    """The axis of that name.
+    """Return the axis of that name.
 
     Raises:
         InvalidInput: There is none; the rule lists those there are.
@@ -51,7 +51,7 @@ def axis_named(name: str) -> Axis:
 
 
 def varied(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
-    """Axes on which some of the layouts differ."""
+    """Return the axes on which some of the layouts differ."""
     return tuple(axis for axis in AXES.values() if len({axis.read(layout) for layout in layouts}) > 1)
 
 

@@ -150,7 +150,7 @@ class ComparedLayout:
 
     @property
     def step_s(self) -> float:
-        """The step that the parts sum to."""
+        """Return the sum of the parts."""
         return sum(part.seconds for part in self.parts)
 
 
@@ -240,14 +240,14 @@ def _figures(one: Contender) -> Figures:
 
 
 def _rate(one: Contender, figures: Figures, is_one_job: bool) -> float:
-    """Steps per second by all runs of the layout, or MFU where steps are not of one job."""
+    """Return steps per second by all runs of the layout, or MFU where steps are not of one job."""
     if not is_one_job:
         return figures.mfu
     return 1 / (one.standing.step_time_s if one.standing else figures.step_time_s)
 
 
 def _beside(figures: Sequence[Figures], rates: Sequence[float], fastest: int, other: int) -> Beside:
-    """Errors count as independent; those of two predictions of one job are not quite, so less is told than could be."""
+    """Return a layout beside the fastest, with errors as if they were independent: those of one job are not quite."""
     ratio = rates[fastest] / rates[other]
     errors = (figures[fastest].error_beside or 0.0, figures[other].error_beside or 0.0)
     apart = math.log(ratio) > math.hypot(*map(math.log1p, errors))  # wide intervals are off by factors
@@ -270,7 +270,7 @@ def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------- where the time goes
 def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]]:
-    """Measured where a step of every layout was divided, else predicted."""
+    """Return measured parts where a step of every layout was divided, else predicted ones."""
     trials = [one.trial for one in contenders if one.trial is not None]
     if len(trials) == len(contenders) and (measured := measured_parts(trials)):
         return measured

@@ -69,7 +69,7 @@ def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]
 
 
 def _fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None:
-    """What the fewest steps that a trial runs are predicted to take, of the slowest of them.
+    """Return the predicted time of the fewest steps that a trial runs, of the slowest of these trials.
 
     None of trials on fewer ranks than their job has: what is predicted is the layout that they stand for.
     """
@@ -149,7 +149,7 @@ class FailureGroup:
 
 
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:
-    """The groups of a sweep's trials that died, the largest first."""
+    """Return the groups of a sweep's trials that died, the largest first."""
     ordered = sorted(trials, key=lambda trial: trial.number)
     ran = [trial for trial in ordered if trial.ran_measurement is not None and trial.repeats is None]
     groups: dict[tuple[FailureKind, str], list[Trial]] = {}
@@ -213,7 +213,7 @@ _NUM_SHARED = 3
 
 
 def _shared(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Shared, ...]:
-    """Values that most of them have and too few of the others to call it chance, what says most first."""
+    """Return values that most of them have and too few others to call it chance, what says most first."""
     found: list[tuple[float, Shared]] = []
     for axis in AXES.values():
         had = Counter(axis.read(trial.layout) for trial in died)
@@ -228,7 +228,7 @@ def _shared(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Shared, ...]:
 
 
 def _chance(num_had: int, num_drawn: int, num_having: int, num_all: int) -> float:
-    """Probability that so many or more of those drawn have it, of whom so many have it among all (hypergeometric)."""
+    """Return the probability that as many or more of those drawn have it (hypergeometric distribution)."""
     highest = min(num_drawn, num_having)
     ways = sum(comb(num_having, k) * comb(num_all - num_having, num_drawn - k) for k in range(num_had, highest + 1))
     return ways / comb(num_all, num_drawn)

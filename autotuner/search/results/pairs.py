@@ -58,7 +58,7 @@ class MeasuredRules:
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:
-        """What the measured ones among the trials of a sweep say; not small ones, nor repeats."""
+        """Return the effects among a sweep's trials that were measured at full size, without repeats."""
         whole = [trial for trial in trials if trial.repeats is None]
         measured = tuple((trial.layout, trial.measurement.step_time_s) for trial in whole if trial.measurement)
         return cls(num_measured=len(measured), items=_effects_of(measured))
@@ -77,7 +77,7 @@ class Axis:
     """A value is compared with the next one measured only, not with every one after it."""
 
     def values(self, before: int, after: int) -> tuple[str, str]:
-        """Two values of the first field in words; nothing for ranks that moved, whose pairs count together."""
+        """Return two values of the first field in words; empty for ranks that moved, whose pairs count together."""
         if len(self.fields) == 2:
             return "", ""
         one = OPTIONS[self.fields[0]]
@@ -90,7 +90,7 @@ _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipel
 
 @lru_cache(maxsize=32)
 def _effects_of(measured: tuple[tuple[Layout, float], ...]) -> tuple[PairEffect, ...]:
-    """What measured step times say; kept, because a page asks again each time that anything happens to its sweep."""
+    """Return the effects of measured step times; kept, because a page asks at each event of its sweep."""
     layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
     return pair_effects([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
 
@@ -118,7 +118,7 @@ def pair_effects(measured: Iterable[MeasuredLayouts]) -> tuple[PairEffect, ...]:
 
 # ---------------------------------------------------------------- pairs
 def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[Integers, Floats]:
-    """The fields of each measured layout once as integers, shape (layouts, fields), with the median of its times."""
+    """Return the fields of each layout once as integers (layouts, fields), with the median of its times."""
     known = np.flatnonzero(np.isfinite(step_time_s))
     codes = np.stack([np.asarray(getattr(layouts, name), dtype=np.int64)[known] for name in OPTIONS], axis=1)
     each, which = np.unique(codes, axis=0, return_inverse=True)
@@ -127,7 +127,7 @@ def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[Integers, Fl
 
 
 def _pairs(codes: Integers, axis: Axis) -> Iterator[tuple[int, int]]:
-    """Rows before and after, which differ in every field of the axis and in no other."""
+    """Yield rows before and after, which differ in every field of the axis and in no other."""
     if not len(codes):
         return
     columns = [_COLUMN[name] for name in axis.fields]

@@ -57,7 +57,7 @@ class Reached:
 
     @classmethod
     def of(cls, trial: Trial, request: SweepRequest) -> Reached:
-        """Of a trial that reached something."""
+        """Return the figures of a trial that reached something."""
         reached = trial.reached
         assert reached is not None, "it was measured, and estimated where less of it ran"
         counted = request.objective.counted(reached)
@@ -86,7 +86,7 @@ def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
 
 
 def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[RankedTime]:
-    """What the order of ranked trials rests on, in that order; as a store tells it, where the trials are at hand."""
+    """Return what the order of ranked trials rests on, in that order, as a store reads it without the trials."""
     every = list(trials)
     repeated: dict[int, list[float]] = {}
     for trial in every:
@@ -140,7 +140,7 @@ class Standing:
 
 
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
-    """The standing of every ranked trial of a sweep by its id, the first of the ranking first.
+    """Return the standing of every ranked trial of a sweep by its id, the first of the ranking first.
 
     A median is known within its own interval; on top of that equal runs differ, which one run cannot see: by what is
     usual, and by what runs of one layout differed by in the sweep, which the mean of several runs is less subject to.
@@ -194,13 +194,13 @@ class RankedTrial(Trial):
 
 
 def _logs(time: RankedTime) -> Floats:
-    """Of the step times of every run of the layout."""
+    """Return the logarithms of the step times of all runs of the layout."""
     logs: Floats = np.log([time.step_time_s, *time.repeated_s])
     return logs
 
 
 def _deviations(times: Sequence[RankedTime]) -> Floats:
-    """Standard deviation of the mean log of each step time."""
+    """Return the standard deviation of the mean log of each step time."""
     ranges = [time.noise_floor / _RANGE_OF_TWO for time in times if time.noise_floor is not None]
     num_repeats = sum(len(time.repeated_s) for time in times)
     squares = _WORTH * _RUN_TO_RUN**2 + sum(distance**2 for distance in ranges)
@@ -213,7 +213,7 @@ def _deviations(times: Sequence[RankedTime]) -> Floats:
 
 
 def _chances_to_be_least(means: Floats, deviations: Floats) -> Floats:
-    """Probability that each of some independent normal quantities is the least of them.
+    """Return the probability that each of some independent normal quantities is the least of them.
 
     The integral of the density of one times the probabilities that the others lie above, by the trapezoidal rule over
     those that contend; what the rule is off by is shared out.

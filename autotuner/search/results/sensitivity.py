@@ -32,7 +32,7 @@ class Shares:
 
 
 def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
-    """How much of the values' variance a sum of one effect for each value of each choice explains.
+    """Return how much of the values' variance a sum of one effect for each value of each choice explains.
 
     Both ends of what is called relative importance: entered first and entered last (Grömping 2006, J. Statistical
     Software 17(1), *first* and *last*). Each is adjusted for the number of effects, as many effects explain something
@@ -72,7 +72,7 @@ class _Fit:
     """Values less the mean."""
 
     def explained(self, columns: Integers) -> float | None:
-        """Adjusted coefficient of determination; None where there are as many effects as values.
+        """Return the adjusted coefficient of determination; None where there are as many effects as values.
 
         Columns are made orthogonal to those before them, one after the other (Gram and Schmidt), within their products:
         so many small factorizations would keep the threads of a linear algebra library waiting for one another.
@@ -150,7 +150,7 @@ class Choices:
 
 
 def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
-    """What mattered, by the trials of a sweep."""
+    """Return what mattered among the trials of a sweep."""
     ranked = request.objective.ranked(trials)
     axes = varied([trial.layout for trial in ranked])
     log_value = np.log([request.objective.value(trial.reached) for trial in ranked if trial.reached])
@@ -176,7 +176,7 @@ def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
 
 
 def _codes(axis: Axis, ranked: Sequence[Trial]) -> Floats:
-    """One column for each value but the first: 1 where a layout has it."""
+    """Return one column for each value but the first: 1 where a layout has it."""
     values = [axis.read(trial.layout) for trial in ranked]
     levels = axis.in_order(values)[1:]
     columns: Floats = np.array([[value == level for level in levels] for value in values], dtype=np.float64)
@@ -184,7 +184,7 @@ def _codes(axis: Axis, ranked: Sequence[Trial]) -> Floats:
 
 
 def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple[Level, ...]:
-    """The values, each with the first of the ranked trials that has it."""
+    """Return the values, each with the first of the ranked trials that has it."""
     by_value: dict[Value, list[Trial]] = {}
     for trial in ranked:
         by_value.setdefault(axis.read(trial.layout), []).append(trial)
@@ -196,7 +196,7 @@ def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple
 
 
 def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[PairEffect, ...]:
-    """Of pairs of layouts that were measured themselves: estimates of two layouts share what they were made of."""
+    """Return the effects in pairs of measured layouts; estimates of two layouts share what they were made of."""
     whole = [trial for trial in trials if trial.repeats is None]
     counted = request.objective.counted
     measured = [(trial.layout, counted(trial.measurement).step_time_s) for trial in whole if trial.measurement]
@@ -247,7 +247,7 @@ class Grid:
 
 
 def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:
-    """Names of the two choices to show first: those that explain most; of one that varies, it and the next."""
+    """Return the names of the two choices to show first: those that explain most, then those that vary."""
     names = [one.name for one in importance]
     names += [axis.name for axis in varied(layouts) if axis.name not in names]
     names += [name for name in ("tp", "pp") if name not in names]
@@ -268,7 +268,7 @@ class SweepChoices:
 def mattered(
     request: SweepRequest, trials: Sequence[Trial], row: str | None = None, column: str | None = None
 ) -> SweepChoices:
-    """What mattered, and two choices at a time: those that are named, else those that matter most.
+    """Return what mattered, and two choices at a time: those that are named, else those that matter most.
 
     Raises:
         InvalidInput: There is no such choice.
@@ -279,7 +279,7 @@ def mattered(
 
 
 def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) -> Grid:
-    """The best of every pair of values of two choices.
+    """Return the best of every pair of values of two choices.
 
     Raises:
         InvalidInput: There is no such choice.

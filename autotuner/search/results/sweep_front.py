@@ -149,7 +149,7 @@ class _Drawn:
         return cls(metrics=metrics, every=every, errors=errors, logs=logs, stays=non_dominated(logs))
 
     def points(self, first: int | None) -> tuple[FrontPoint, ...]:
-        """The front, by falling first metric."""
+        """Return the front, by falling first metric."""
         rows = np.flatnonzero(self.stays)
         ordered: list[int] = rows[np.lexsort((rows, -self.logs[rows, 0]))].tolist()
         knee, volume_shares = self._knee(), self._volume_shares()
@@ -177,7 +177,7 @@ class _Drawn:
         return tuple(self._trade(row, other) for other in dict.fromkeys(others) if other is not None)
 
     def _nearest(self, row: int, column: int) -> int | None:
-        """The row of the front that has the least more of a metric; of equals, the one that costs the least."""
+        """Return the row of the front that has the least more of a metric; of equals, the one that costs the least."""
         own = self.logs[row, column]
         more = np.flatnonzero(self.stays & (self.logs[:, column] > own))
         if not more.size:
@@ -197,7 +197,7 @@ class _Drawn:
         return [Change(metric=metric, share=share) for metric, share in zip(self.metrics, shares, strict=True)]
 
     def _knee(self) -> int | None:
-        """The row nearest to the best of everything, where the front's range is 1 in every metric (Zeleny 1973)."""
+        """Return the row nearest to the best of everything; the range of each metric counts as 1 (Zeleny 1973)."""
         rows = np.flatnonzero(self.stays)
         if len(rows) < 3:
             return None
@@ -207,7 +207,7 @@ class _Drawn:
         return int(rows[np.argmin(np.square(lacking).sum(axis=1))])
 
     def _volume_shares(self) -> Mapping[int, float]:
-        """What the hypervolume would lose without each row of the front."""
+        """Return the share of the hypervolume that the front would lose without each of its rows."""
         rows: list[int] = np.flatnonzero(self.stays).tolist()
         if not rows:
             return {}
@@ -217,7 +217,7 @@ class _Drawn:
         return {row: 1 - one.volume / whole for row, one in zip(rows, without, strict=True)}
 
     def behind(self) -> tuple[Behind, ...]:
-        """All that are not on the front."""
+        """Return all trials that are not on the front."""
         return tuple(self._behind(int(row)) for row in np.flatnonzero(~self.stays))
 
     def _behind(self, row: int) -> Behind:
@@ -236,13 +236,13 @@ class _Drawn:
 
     @cached_property
     def _reach(self) -> tuple[Floats, Floats]:
-        """Log values where every step time is as long, and as short, as its interval allows."""
+        """Return log values where every step time is as long, and as short, as its interval allows."""
         errors = np.log1p(self.errors)[:, None]
         is_rate = np.array([metric.is_rate for metric in self.metrics])
         return self.logs - np.where(is_rate, errors, 0.0), self.logs + np.where(is_rate, errors, 0.0)
 
     def progress(self) -> tuple[Reach, ...]:
-        """The hypervolume after each trial, as a share of the last."""
+        """Return the hypervolume after each trial, as a share of the last."""
         if not self.every:
             return ()
         frontier = Frontier(points=self.logs[:0], reference=reference_below(self.logs))

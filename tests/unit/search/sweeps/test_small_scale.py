@@ -82,9 +82,8 @@ def test_the_ranking_is_that_of_estimates_in_the_hours_of_the_ranks_that_ran() -
     estimates = [trial.estimate for trial in ranked if trial.estimate is not None]
     assert len(estimates) == total
     assert estimates == sorted(estimates, key=lambda one: -one.mfu)
-    assert {one.said for one in estimates} == {
-        f"estimated from a trial on {trial.ran.world_size} of 8 ranks" for trial in ranked
-    }
+    sizes = [(one.num_trial_ranks, one.num_ranks, one.is_simulated) for one in estimates]
+    assert sizes == [(trial.ran.world_size, 8, False) for trial in ranked]
     times = store.ranked_times(sweep.id)
     assert [one.step_time_s for one in times] == [one.step_time_s for one in estimates]
     assert sum(one.probability_best for one in standings(times).values()) == pytest.approx(1.0)
