@@ -176,6 +176,7 @@ def step_time(matrix_s: float = 1.0) -> StepTime:
         pointwise_s=0.0,
         host_s=0.0,
         recompute_s=0.0,
+        offload_s=0.0,
         tensor_communication_s=0.1,
         context_communication_s=0.0,
         expert_communication_s=0.0,

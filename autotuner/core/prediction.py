@@ -1,12 +1,25 @@
-"""Prediction: step time and memory of a layout, with intervals."""
+"""Prediction: step time and memory of a layout, with intervals.
+
+Parts of a step and of memory are numbers of one layout, or columns of many: ``StepTime[Floats]``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Literal
+from functools import reduce
+from operator import add
+from typing import Generic, Literal
+
+from typing_extensions import TypeVar
 
 from autotuner.core.measurement import Footprint
 from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, derived, value
+
+Number = TypeVar("Number", default=float)
+"""A number of one layout, or a column of floats."""
+Index = TypeVar("Index", default=int)
+"""The same of whole numbers."""
 
 
 @value
@@ -56,64 +69,72 @@ class TrialEstimate:
 
 
 @value
-class StepTime:
+class StepTime(Generic[Number]):
     """Seconds of one optimizer step on the critical path; only what is not hidden counts."""
 
-    matrix_s: float
+    matrix_s: Number
     """Matrix products of the slowest pipeline rank, forward and backward, the vocabulary's included."""
-    attention_s: float
+    attention_s: Number
     """Attention cores: scores, softmax, values."""
-    pointwise_s: float
+    pointwise_s: Number
     """What moves memory between them: norms, activations, rotations, sums, the loss."""
-    host_s: float
+    host_s: Number
     """Waiting for the host to launch kernels that are shorter than a launch."""
-    recompute_s: float
+    recompute_s: Number
     """Forward work of any of these done again in the backward pass."""
-    offload_s: float = 0.0  # records older than this field offloaded nothing
+    offload_s: Number
     """Copies of activations to the host and back, as far as they take longer than the layers beside them."""
-    tensor_communication_s: float
+    tensor_communication_s: Number
     """Exposed collectives of the tensor group."""
-    context_communication_s: float
+    context_communication_s: Number
     """Exposed exchange of keys and values, or of heads, in the context group."""
-    expert_communication_s: float
+    expert_communication_s: Number
     """Exposed all-to-all of the expert group."""
-    pipeline_communication_s: float
+    pipeline_communication_s: Number
     """Exposed sends between stages."""
-    data_communication_s: float
+    data_communication_s: Number
     """Exposed gradient and parameter collectives of the data group."""
-    bubble_s: float
+    bubble_s: Number
     """Idle time of the pipeline schedule."""
-    optimizer_s: float
+    optimizer_s: Number
     """The optimizer's own step."""
 
     @property
-    def total_s(self) -> float:
+    def total_s(self) -> Number:
         """The step time: the sum of all parts."""
-        return float(sum(getattr(self, f.name) for f in fields(self)))
+        parts: list[Number] = [getattr(self, f.name) for f in fields(self)]
+        return _sum(parts)
 
 
 @value
-class Memory:
+class Memory(Generic[Number, Index]):
     """Peak bytes of one rank on the worst pipeline stage."""
 
-    parameters_bytes: float
-    gradients_bytes: float
-    optimizer_bytes: float
-    activations_bytes: float
+    parameters_bytes: Number
+    gradients_bytes: Number
+    optimizer_bytes: Number
+    activations_bytes: Number
     """Saved for the backward pass of all micro-batches in flight, and what recomputation works on."""
-    logits_bytes: float
+    logits_bytes: Number
     """Output of the vocabulary projection, its softmax and gradient, where that stage holds them."""
-    buffers_bytes: float
+    buffers_bytes: Number
     """Communication (gathered parameters, reduction buckets, receive buffers), and what the optimizer's step needs
     beyond the peak of the backward pass."""
-    allowance_bytes: float
+    allowance_bytes: Number
     """What arithmetic does not see: context, workspaces, fragmentation."""
-    worst_stage: int
+    worst_stage: Index
 
     @property
-    def total_bytes(self) -> float:
+    def total_bytes(self) -> Number:
         """The peak: the sum of all parts."""
-        return float(sum(getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")))
+        parts: list[Number] = [getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")]
+        return _sum(parts)
+
+
+def _sum(parts: Sequence[Number]) -> Number:
+    """The sum in the order of the parts, so that a row's last digit does not depend on how many rows there are."""
+    total: Number = reduce(add, parts)
+    return total
 
 
 @value

@@ -23,13 +23,14 @@ from autotuner.costmodel.layer.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.low_precision import is_bf16_on_cores
-from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
+from autotuner.costmodel.memory.peak import fullest_rank, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.stages import RankLoad, critical_ranks, load_of_rank, num_micro_batches, stage_load
 from autotuner.costmodel.step.data_parallel import data_communication_s, early_share
 from autotuner.costmodel.step.rank_step import RankStep, slowest_rank
 from autotuner.costmodel.step.sends import Hops
+from autotuner.costmodel.table import row
 
 _FACTORED = tuple(
     name for f in fields(Work) if (name := f.name) not in ("forward_s", "weight_gradient_s", "backward_s")
@@ -162,12 +163,7 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
     if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
         loads = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).keeping(loads)
     sizes = fullest_rank(x, job, rank_memories(x, job, loads))
-    return tuple(_row(sizes, rank) for rank in range(len(x)))
-
-
-def _row(sizes: MemoryColumns, rank: int) -> Memory:
-    parts = {f.name: float(getattr(sizes, f.name)[rank]) for f in fields(Memory) if f.name != "worst_stage"}
-    return Memory(worst_stage=rank, **parts)
+    return tuple(row(sizes, rank) for rank in range(len(x)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from autotuner.core.choices import Precision
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import BF16_PARTS, Job
 from autotuner.core.layout import Layout
-from autotuner.core.prediction import Memory, Prediction, StepTime
+from autotuner.core.prediction import Prediction, StepTime
 from autotuner.costmodel.evidence import ComparedColumns, Familiarity
 from autotuner.costmodel.layer.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import PartWorks
@@ -23,8 +23,8 @@ from autotuner.costmodel.memory.weights import owned_elements
 from autotuner.costmodel.sequences import SequenceColumns, with_dealing
 from autotuner.costmodel.stages import ranks_looked_at
 from autotuner.costmodel.step.data_parallel import data_communication_s
-from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow, StepTimeColumns, total_s
-from autotuner.costmodel.table import taken, write, zipped
+from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow, before_data_s, total_s
+from autotuner.costmodel.table import row, taken, write, zipped
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
 
 Table = TypeVar("Table")
@@ -34,7 +34,7 @@ Table = TypeVar("Table")
 class PredictionColumns:
     """``Prediction`` for many layouts; row i belongs to layout i."""
 
-    step_time: StepTimeColumns
+    step_time: StepTime[Floats]
     memory: MemoryColumns
     tokens_per_s: Floats
     mfu: Floats
@@ -59,11 +59,9 @@ class PredictionColumns:
 
     def row(self, index: int) -> Prediction:
         """The prediction of one layout."""
-        seconds = {f.name: float(getattr(self.step_time, f.name)[index]) for f in fields(StepTime)}
-        sizes = {f.name: float(getattr(self.memory, f.name)[index]) for f in fields(Memory) if f.name != "worst_stage"}
         return Prediction(
-            step_time=StepTime(**seconds),
-            memory=Memory(worst_stage=int(self.memory.worst_stage[index]), **sizes),
+            step_time=row(self.step_time, index),
+            memory=row(self.memory, index),
             tokens_per_s=float(self.tokens_per_s[index]),
             mfu=float(self.mfu[index]),
             hfu=float(self.hfu[index]),
@@ -134,7 +132,7 @@ def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumn
     step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
     window = taken(step.window, which)
     step_s = total_s(
-        step.step_time.before_data_s.take(which),
+        before_data_s(step.step_time).take(which),
         _factor(job, "data_communication_s") * data_communication_s(x, job, window),
         step.step_time.bubble_s.take(which),
         _factor(job, "optimizer_s") * _update_s(x, job, window),
@@ -151,8 +149,8 @@ def _by_step(few: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, 
     """What depends on ``STEP_FIELDS`` alone, for each combination of them."""
     ranks = ranks_looked_at(few, job)
     step = RankStep.of(few, job, ranks.critical, works)
-    parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTimeColumns)}
-    return replace(step, step_time=StepTimeColumns(**parts)), rank_memories(few, job, step.keeping(ranks.fullest))
+    parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTime)}
+    return replace(step, step_time=StepTime(**parts)), rank_memories(few, job, step.keeping(ranks.fullest))
 
 
 def _beyond_peak(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
@@ -204,11 +202,11 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
     )
 
 
-def _longer(step_time: StepTimeColumns, factor: Floats) -> StepTimeColumns:
+def _longer(step_time: StepTime[Floats], factor: Floats) -> StepTime[Floats]:
     return zipped(lambda seconds: factor * seconds, step_time)
 
 
-def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
+def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTime[Floats]:
     return replace(
         rank.step_time,
         data_communication_s=_factor(job, "data_communication_s") * data_communication_s(x, job, rank.window),

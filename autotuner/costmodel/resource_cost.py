@@ -35,7 +35,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint, Measurement, Power
 from autotuner.core.objective import Objective
-from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.prediction import Prediction, StepTime, TrialEstimate
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.layout_groups import (
     context_group,
@@ -52,7 +52,6 @@ from autotuner.costmodel.memory.weights import gradient_bytes
 from autotuner.costmodel.micro_batch import hidden_bytes, own_copies, tokens_per_pass
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.stages import num_micro_batches
-from autotuner.costmodel.step.rank_step import StepTimeColumns
 from autotuner.costmodel.step.sends import sent_bytes
 
 
@@ -292,8 +291,8 @@ def footprint_of(
         power_w: Measured mean draw of one accelerator; None: modelled.
     """
     cluster = job.cluster
-    parts = {f.name: np.array([getattr(prediction.step_time, f.name)]) for f in fields(StepTimeColumns)}
-    modelled_w = _accelerators_w(cluster, _busy_share(StepTimeColumns(**parts)))
+    parts = {f.name: np.array([getattr(prediction.step_time, f.name)]) for f in fields(StepTime)}
+    modelled_w = _accelerators_w(cluster, _busy_share(StepTime(**parts)))
     drawn_w = modelled_w if power_w is None else np.array([power_w * cluster.world_size])
     robustness = _robustness(prediction, reached)
     step_s = np.array([prediction.step_time.total_s if reached is None else reached.step_time_s])
@@ -315,7 +314,7 @@ def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns 
     return np.array(np.broadcast_to(worth, (num_rows,)), dtype=np.float64)
 
 
-def _busy_share(step_time: StepTimeColumns) -> Floats:
+def _busy_share(step_time: StepTime[Floats]) -> Floats:
     """Share of the step in which the slowest rank computes; it stands for all."""
     parts: Sequence[Floats] = [getattr(step_time, name) for name in _COMPUTING]
     share: Floats = np.sum(parts, axis=0) / step_time.total_s

@@ -13,12 +13,12 @@ from autotuner.core.fault_trace import FaultTrace, Stretch
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
-from autotuner.core.prediction import Prediction
+from autotuner.core.prediction import Prediction, StepTime
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
 from autotuner.costmodel.stages import ranks_looked_at
 from autotuner.costmodel.step.data_parallel import data_communication_s
-from autotuner.costmodel.step.rank_step import RankStep, StepTimeColumns, total_s
+from autotuner.costmodel.step.rank_step import RankStep, before_data_s, total_s
 
 REPLAN_STEPS = 2
 """Steps that still follow the old plan after a change of links: one that shows it and one in which all ranks agree
@@ -124,18 +124,18 @@ def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float
         ends_bytes_per_s: The lowest and the highest bandwidth that is going to be asked for.
     """
 
-    def whole(bytes_per_s: float) -> StepTimeColumns:
+    def whole(bytes_per_s: float) -> StepTime[Floats]:
         return predict(x, at_bandwidth(job, bytes_per_s)).step_time
 
     low, high = (whole(end) for end in ends_bytes_per_s)
-    if not np.array_equal(low.before_data_s + low.bubble_s, high.before_data_s + high.bubble_s):
+    if not np.array_equal(before_data_s(low) + low.bubble_s, before_data_s(high) + high.bubble_s):
         return lambda bytes_per_s: whole(bytes_per_s).total_s
     window = RankStep.of(x, job, ranks_looked_at(x, job).critical, PartWorks.of(x, job)).window
     factor = 1.0 if job.calibration is None else job.calibration.of("data_communication_s")
 
     def by_data(bytes_per_s: float) -> Floats:
         data_s = factor * data_communication_s(x, at_bandwidth(job, bytes_per_s), window)
-        return total_s(low.before_data_s, data_s, low.bubble_s, low.optimizer_s)
+        return total_s(before_data_s(low), data_s, low.bubble_s, low.optimizer_s)
 
     return by_data
 

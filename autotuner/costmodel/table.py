@@ -30,6 +30,11 @@ def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
     return zipped(lambda column: column.take(rows, axis=0), table)
 
 
+def row(table: Any, index: int) -> Any:
+    """One row, with numbers in the place of columns."""
+    return zipped(lambda column: column[index].item(), table)
+
+
 def where(rows: Column, one: Table, other: Table) -> Table:
     """The rows of one table where the mask is set, elsewhere those of another."""
     return zipped(partial(np.where, rows), one, other)

@@ -18,9 +18,9 @@ from autotuner.catalog.software import BITS_8, BITS_16
 from autotuner.core.choices import NARROW_PRECISIONS
 from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Calibration, Job
+from autotuner.core.prediction import StepTime
 from autotuner.costmodel.evidence import Familiarity, Where
 from autotuner.costmodel.low_precision import is_bf16_on_cores
-from autotuner.costmodel.step.rank_step import StepTimeColumns
 
 Z80 = 1.2816
 """Standard deviations from the median to either end of an 80 % interval of a normal distribution."""
@@ -194,7 +194,7 @@ def cluster_deviation(job: Job) -> float:
     return (_UNKNOWN_DEVICE if Familiarity.of(job).base == Where.NOWHERE else 1.0) * CLUSTER
 
 
-def part_shares(step_time: StepTimeColumns, error: TimeError | LayoutErrors) -> Floats:
+def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
     """Share of each part in each step, by the order of ``error.parts``: shape (layouts, parts).
 
     To first order, log(step time) changes by share times the log of the part's factor.
@@ -203,13 +203,13 @@ def part_shares(step_time: StepTimeColumns, error: TimeError | LayoutErrors) -> 
     return np.stack([getattr(step_time, name) / total_s for name in error.parts], axis=1)
 
 
-def relative_error(x: LayoutColumns, step_time: StepTimeColumns, job: Job) -> Floats:
+def relative_error(x: LayoutColumns, step_time: StepTime[Floats], job: Job) -> Floats:
     """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
     half_width: Floats = np.exp(Z80 * np.sqrt(log_variance(step_time, interval_error(x, job)))) - 1
     return half_width
 
 
-def log_variance(step_time: StepTimeColumns, error: TimeError | LayoutErrors) -> Floats:
+def log_variance(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
     """Variance of log(measured / predicted) of each step."""
     squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
     variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
@@ -218,7 +218,7 @@ def log_variance(step_time: StepTimeColumns, error: TimeError | LayoutErrors) ->
     return variance
 
 
-def _shared_variance(step_time: StepTimeColumns, error: LayoutErrors) -> Floats:
+def _shared_variance(step_time: StepTime[Floats], error: LayoutErrors) -> Floats:
     """What the errors of the factors, which are not independent of each other, make of each step."""
     assert error.covariance is not None, "only then do layouts share errors of factors"
     covariance, total_s = error.covariance, step_time.total_s

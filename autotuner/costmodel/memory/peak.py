@@ -12,9 +12,9 @@ when activations are gone but the 16-bit gradients of all that the rank owns are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -22,35 +22,17 @@ from autotuner.core.choices import OptimizerKernel, Precision, ShardLevel
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory
 from autotuner.core.stages import follows_signs
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
 from autotuner.costmodel.memory.weights import Sharding, Weights, exchanging_bytes, state_bytes, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.stages import RankLoad, fullest_ranks, num_micro_batches
+from autotuner.costmodel.table import where
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryColumns:
-    """``Memory`` for many layouts: bytes by part, on the fullest stage of each.
-
-    The parts are those of the fullest moment of the passes. What the optimizer's step needs beyond it is in
-    ``buffers_bytes``.
-    """
-
-    parameters_bytes: Floats
-    gradients_bytes: Floats
-    optimizer_bytes: Floats
-    activations_bytes: Floats
-    logits_bytes: Floats
-    buffers_bytes: Floats
-    allowance_bytes: Floats
-    worst_stage: Integers
-
-    @property
-    def total_bytes(self) -> Floats:
-        """The peak: the sum of all parts."""
-        parts: list[Floats] = [getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")]
-        return reduce(np.add, parts)  # in order, so that a row's total does not depend on how many rows there are
+MemoryColumns: TypeAlias = Memory[Floats, Integers]
+"""Bytes by part on the fullest pipeline rank of each layout, at the fullest moment of its passes. What the optimizer's
+step needs beyond that moment is in ``buffers_bytes``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +101,8 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
     highest_bytes = fullest.total_bytes
     for other in others:
         total_bytes = other.total_bytes
-        worse = total_bytes > highest_bytes
+        fullest = where(total_bytes > highest_bytes, other, fullest)
         highest_bytes = np.maximum(highest_bytes, total_bytes)
-        fullest = MemoryColumns(
-            **{f.name: np.where(worse, getattr(other, f.name), getattr(fullest, f.name)) for f in fields(fullest)}
-        )
     return fullest
 
 
@@ -142,7 +121,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     stepping = _stepping_bytes(x, sharding, owned) + np.where(
         sharding.keeps_buckets, sharding.gradient_bytes * elements, 0.0
     )
-    return MemoryColumns(
+    return Memory(
         parameters_bytes=np.where(
             sharding.shards_parameters, x.element_bytes * owned, sharding.parameter_bytes * elements
         ),
@@ -176,11 +155,8 @@ def _fullest_moment(moments: Iterable[_Moment], beyond_counted: float) -> tuple[
     highest_bytes = fullest.total_bytes(beyond_counted)
     for other in others:
         total_bytes = other.total_bytes(beyond_counted)
-        worse = total_bytes > highest_bytes
+        fullest = where(total_bytes > highest_bytes, other, fullest)
         highest_bytes = np.maximum(highest_bytes, total_bytes)
-        fullest = _Moment(
-            **{f.name: np.where(worse, getattr(other, f.name), getattr(fullest, f.name)) for f in fields(fullest)}
-        )
     return fullest, highest_bytes
 
 

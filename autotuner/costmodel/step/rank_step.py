@@ -12,6 +12,7 @@ from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import options_entering
 from autotuner.core.option import CostPart
+from autotuner.core.prediction import StepTime
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.contention import PassTraffic
 from autotuner.costmodel.communication.layout_groups import pipeline_group
@@ -95,43 +96,19 @@ def send_between_stages_s(x: LayoutColumns, job: Job) -> Floats:
     return send_s(hidden_bytes(x, job) / hidden_split(x), pipeline_group(x, job.cluster)) + wait_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimeColumns:
-    """``StepTime`` for many layouts: seconds by part."""
+_NAMES = tuple(f.name for f in fields(StepTime))
+_BEFORE_DATA = _NAMES[: _NAMES.index("data_communication_s")]
 
-    matrix_s: Floats
-    attention_s: Floats
-    pointwise_s: Floats
-    host_s: Floats
-    recompute_s: Floats
-    offload_s: Floats
-    tensor_communication_s: Floats
-    context_communication_s: Floats
-    expert_communication_s: Floats
-    pipeline_communication_s: Floats
-    data_communication_s: Floats
-    bubble_s: Floats
-    optimizer_s: Floats
 
-    @property
-    def total_s(self) -> Floats:
-        """The step time: the sum of all parts."""
-        return total_s(self.before_data_s, self.data_communication_s, self.bubble_s, self.optimizer_s)
-
-    @property
-    def before_data_s(self) -> Floats:
-        """The sum of all parts before ``data_communication_s``, which data-parallel ranks do not change."""
-        parts: list[Floats] = [getattr(self, name) for name in _BEFORE_DATA]
-        return reduce(np.add, parts)  # in order, so that a row's total does not depend on how many rows there are
+def before_data_s(step_time: StepTime[Floats]) -> Floats:
+    """The sum of all parts before ``data_communication_s``, which data-parallel ranks do not change."""
+    parts: list[Floats] = [getattr(step_time, name) for name in _BEFORE_DATA]
+    return reduce(np.add, parts)  # in order, as ``StepTime.total_s`` adds
 
 
 def total_s(before_data_s: Floats, data_communication_s: Floats, bubble_s: Floats, optimizer_s: Floats) -> Floats:
     """The step time from its last three parts and the sum of those before."""
     return before_data_s + data_communication_s + bubble_s + optimizer_s
-
-
-_NAMES = tuple(f.name for f in fields(StepTimeColumns))
-_BEFORE_DATA = _NAMES[: _NAMES.index("data_communication_s")]
 
 
 STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering(CostPart.RANK))
@@ -161,7 +138,7 @@ class RankWindow:
 class RankStep:
     """What the slowest pipeline rank does in a step."""
 
-    step_time: StepTimeColumns
+    step_time: StepTime[Floats]
     """Its parts, but for the optimizer and the data-parallel group, which are zero."""
     window: RankWindow
     """What hides collectives of the data-parallel group."""
@@ -175,7 +152,7 @@ class RankStep:
         slowest, m = slowest_rank(x, job, works.passes(), loads), num_micro_batches(x, job)
         work = works.on(slowest.load)
         step, held, nothing = work * m, weights(x, job, slowest.load), np.zeros(len(x))
-        step_time = StepTimeColumns(
+        step_time = StepTime(
             matrix_s=step.matrix_s,
             attention_s=step.attention_s,
             pointwise_s=step.pointwise_s + _accumulation_s(x, job, held, m),

@@ -13,13 +13,12 @@ import pytest
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.software import BITS_8, BITS_16, DENSE, comparisons, load_stack, pooled_scatter
 from autotuner.core.choices import Precision
-from autotuner.core.columns import LayoutColumns
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Calibration, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import StepTime
 from autotuner.costmodel.evidence import Where
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.step.rank_step import StepTimeColumns
 from autotuner.costmodel.uncertainty import (
     CLUSTER,
     MEMORY_DEVIATION,
@@ -40,9 +39,9 @@ FITTED = replace(big_job(), stack=load_stack("nanotron"))
 """A job whose software was compared on its device."""
 
 
-def step(**parts: float) -> StepTimeColumns:
+def step(**parts: float) -> StepTime[Floats]:
     """A step of those parts and no others."""
-    return StepTimeColumns(**{f.name: np.array([parts.get(f.name, 0.0)]) for f in fields(StepTimeColumns)})
+    return StepTime(**{f.name: np.array([parts.get(f.name, 0.0)]) for f in fields(StepTime)})
 
 
 def error_of(**parts: float) -> float:

@@ -26,7 +26,7 @@ from autotuner.costmodel.stages import critical_ranks, fullest_ranks
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.costmodel.step.data_parallel import early_share
 from autotuner.costmodel.step.planned import NOTICED, Planned
-from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, StepTimeColumns
+from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
 from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.costmodel.table import columns_of
 from autotuner.schedules.planner import plan
@@ -233,13 +233,13 @@ def test_a_pipeline_reduces_sharded_gradients_once_and_gathers_again_only_where_
 
 
 def test_the_step_is_the_sum_of_every_part_in_one_order_however_many_rows_there_are() -> None:
-    assert [f.name for f in fields(StepTimeColumns)] == [f.name for f in fields(StepTime)]
-    parts = {f.name: np.array([2.0**place, 3.0**place]) for place, f in enumerate(fields(StepTimeColumns))}
-    assert StepTimeColumns(**parts).total_s.tolist() == [2.0**13 - 1, (3.0**13 - 1) / 2]
+    assert [f.name for f in fields(StepTime)] == [f.name for f in fields(StepTime)]
+    parts = {f.name: np.array([2.0**place, 3.0**place]) for place, f in enumerate(fields(StepTime))}
+    assert StepTime(**parts).total_s.tolist() == [2.0**13 - 1, (3.0**13 - 1) / 2]
     source = np.random.default_rng(0)
-    parts = {f.name: source.random(1000) for f in fields(StepTimeColumns)}
-    together = StepTimeColumns(**parts).total_s
-    alone = StepTimeColumns(**{name: values[:1] for name, values in parts.items()}).total_s
+    parts = {f.name: source.random(1000) for f in fields(StepTime)}
+    together = StepTime(**parts).total_s
+    alone = StepTime(**{name: values[:1] for name, values in parts.items()}).total_s
     one = StepTime(**{name: float(values[0]) for name, values in parts.items()})
     assert together[0] == alone[0] == one.total_s
     assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*OPTIONS, "data_parallel_degree", "pipeline_stride"}
