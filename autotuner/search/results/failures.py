@@ -26,7 +26,7 @@ class WayOut:
     """What would have helped trials that died, as far as those that were measured tell."""
 
     died: Layout
-    """The layout that died and differs least; where none ran, the one that is predicted to need the least memory."""
+    """The layout that died and differs least; without the next two the one that is predicted to need least memory."""
     trial: int | None = None
     """Number of the trial that ran; None: none did, or no layout helps."""
     layout: Layout | None = None

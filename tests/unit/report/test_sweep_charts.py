@@ -20,7 +20,7 @@ from autotuner.report.sweep_charts import agreement, best_so_far, memory_front, 
 from autotuner.report.terminal import render
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.sensitivity import choices
-from tests.builders import cpu_layout, estimate, failure, measurement, prediction, proxy_trial, sweep_request
+from tests.builders import cpu_layout, estimate, failure, measurement, prediction, present, proxy_trial, sweep_request
 
 _LIMIT_BYTES = 80e9
 
@@ -114,6 +114,20 @@ def test_what_trials_show_has_the_same_figures_on_every_surface() -> None:
         assert "40.0 %" in text
         assert "1 trial raised the best" in text
         assert "1 layout that none beats with no more memory" in text
+
+
+def test_errors_of_predictions_are_said_with_their_medians_and_the_intervals_that_held() -> None:
+    total_s = prediction(relative_error=0.1).step_time.total_s
+    steps = [measurement(step_time_s=factor * total_s) for factor in (1.0, 1.09, 0.92, 1.2)]
+    trials = [trial(n, measurement=one, prediction=prediction(relative_error=0.1)) for n, one in enumerate(steps)]
+    request = sweep_request()
+    right = accuracy(request, trials)
+    found = charts_report(request, trials, source="measured", choices=choices(request, trials), accuracy=right)
+    note = present(found["calibration"]).note
+    assert note.startswith(
+        "3 of 4 step times lie within the 80 % interval of their prediction. Half of the step times are off by less "
+        "than 9 %; in the median they are 4.5 % longer than predicted."
+    )
 
 
 def test_trials_without_a_result_show_nothing() -> None:
