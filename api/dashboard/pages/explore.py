@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -170,8 +169,8 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
     is_counted = _canonical(accelerator) in accelerators()
     cluster = _canonical(accelerator) if is_counted else link.cluster
     return {
-        "models": _grouped(link.model, {"stored here": _stored_models(app), "catalog": models()}),
-        "clusters": _grouped(cluster, {"this service": ("local", *_stored_clusters(app)), "catalog": accelerators()}),
+        "models": {"stored here": _stored_models(app), "catalog": models()},
+        "clusters": {"this service": ("local", *_stored_clusters(app)), "catalog": accelerators()},
         "cluster": cluster,
         "count": count if is_counted else "",
         "network": network,
@@ -182,12 +181,6 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
         "about_links": "; ".join(map(link_in_words, job.cluster.link_health)),
         "about_workload": f"{format_count(job.workload.tokens_per_step)} tokens a step",
     }
-
-
-def _grouped(chosen: str, groups: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Names by where they come from, with the one that is chosen in any case."""
-    is_known = any(chosen in names for names in groups.values())
-    return {"as asked for": () if is_known else (chosen,), **groups}
 
 
 def _stored_models(app: App) -> tuple[str, ...]:

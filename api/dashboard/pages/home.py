@@ -12,12 +12,12 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dashboard.render import page, service_of
-from api.dashboard.views.finding import Finding, exact_place, find
+from api.dashboard.views.finding import exact_place, find
 from api.dependencies import AppOf, SweepOrderOf
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepOverview
-from autotuner.report.layouts import shared_chips
+from autotuner.report.finding import finding_report
 from autotuner.report.report import Link, Pager
 from autotuner.report.sweep_list import ListPage, sweep_list_report
 from autotuner.store.options import NEWEST_FIRST, Page, SweepColumn, SweepFilter, SweepOrder
@@ -161,9 +161,4 @@ def find_page(request: Request, app: AppOf, q: Annotated[str, Query(max_length=2
     if q.strip() and (place := exact_place(app.store, q)):
         return RedirectResponse(f"{request.scope.get('root_path', '')}{place}", HTTPStatus.SEE_OTHER)
     found = find(app.store, q, now=app.clock.now()) if q.strip() else None
-    return page(request, "find.html", asked=q, found=found, shared=_shared(found))
-
-
-def _shared(found: Finding | None) -> tuple[str, ...]:
-    """Chips that all trials have, to be said once."""
-    return shared_chips(one.trial.layout for one in (*found.numbered, *found.alike)) if found else ()
+    return page(request, "find.html", asked=q, report=finding_report(q, found))

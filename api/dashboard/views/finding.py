@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.layout import OPTIONS, Layout, parse_words
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
-from autotuner.report.sweep_charts import half_of
+from autotuner.report.finding import Finding
 from autotuner.store.options import Page, SweepFilter, TrialFilter
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ _DATA = "data_parallel_degree"
 class Words:
     """A search, taken apart."""
 
-    asked: str
-    """As it was typed."""
     number: int | None = None
     """A trial's, where the search has one."""
     layout: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +58,7 @@ class Words:
                 fields |= said
             else:
                 rest.append(word)
-        return cls(asked=asked, number=number, layout=fields, rest=" ".join(rest))
+        return cls(number=number, layout=fields, rest=" ".join(rest))
 
     def is_meant_by(self, layout: Layout) -> bool:
         """Whether a layout has all that was asked of one."""
@@ -81,45 +78,6 @@ def _said(word: str) -> Mapping[str, Any]:
 def _plain(layout: Layout, name: str) -> Any:
     value = getattr(layout, name)
     return OPTIONS[name].to_plain(value) if name in OPTIONS else value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTrial:
-    """A trial that was found, and the sweep it is of."""
-
-    trial: Trial
-    sweep: SweepOverview
-    kind: str
-    """What its figures are called."""
-    mfu: float | None
-    """None of one that has no rank."""
-    spread: float | None
-    """Half the 95 % interval of the MFU; None where it is estimated or not known."""
-
-    @classmethod
-    def of(cls, trial: Trial, sweep: SweepOverview) -> Self:
-        """The trial with what it reached."""
-        reached = trial.reached if trial.is_ranked else None
-        kind = "simulated" if sweep.engine == SIMULATED else "measured"
-        kind = "estimated" if trial.scaled is not None else kind
-        spread = half_of(reached) if reached is not None and kind != "estimated" else None
-        return cls(trial=trial, sweep=sweep, kind=kind, mfu=reached.mfu if reached else None, spread=spread)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What was found."""
-
-    words: Words
-    sweeps: tuple[SweepOverview, ...]
-    num_sweeps: int
-    """How many sweeps match, of which the newest are listed."""
-    numbered: tuple[FoundTrial, ...]
-    """Trials of the number that was asked for, of the newest sweeps that match."""
-    alike: tuple[FoundTrial, ...]
-    """The fastest trials whose layouts have all that was asked of one."""
-    is_cut: bool
-    """There may be more of these."""
 
 
 def exact_place(store: Store, asked: str) -> str | None:
@@ -142,7 +100,8 @@ def find(store: Store, asked: str, *, now: float) -> Finding:
     layouts = _alike(store, words, now) if words.layout else []
     is_about_sweeps = bool(text.strip())
     return Finding(
-        words=words,
+        number=words.number,
+        text=words.rest or asked,
         sweeps=tuple(found) if is_about_sweeps else (),
         num_sweeps=total if is_about_sweeps else 0,
         numbered=tuple(_numbered(store, found, words.number)),
@@ -151,22 +110,23 @@ def find(store: Store, asked: str, *, now: float) -> Finding:
     )
 
 
-def _numbered(store: Store, sweeps: Sequence[SweepOverview], number: int | None) -> Iterator[FoundTrial]:
+def _numbered(
+    store: Store, sweeps: Sequence[SweepOverview], number: int | None
+) -> Iterator[tuple[Trial, SweepOverview]]:
     if number is None:
         return
     for sweep in sweeps:
         trials, _ = store.list_trials(sweep.id, page=Page(limit=1, offset=number))
-        yield from (FoundTrial.of(trial, sweep) for trial in trials if trial.number == number)
+        yield from ((trial, sweep) for trial in trials if trial.number == number)
 
 
-def _alike(store: Store, words: Words, now: float) -> list[FoundTrial]:
+def _alike(store: Store, words: Words, now: float) -> list[tuple[Trial, SweepOverview]]:
     where = TrialFilter(**{name: words.layout[name] for name in _COLUMNS if name in words.layout})
     is_all = not words.rest and set(words.layout) <= set(_COLUMNS)
     ranked, _ = store.ranking(where=where, page=Page(limit=_NUM_TRIALS + 1 if is_all else _LOOKED_AT))
     meant = [trial for trial in ranked if words.is_meant_by(trial.layout)]
     sweeps = {sweep_id: store.overview(sweep_id, now=now) for sweep_id in dict.fromkeys(one.sweep_id for one in meant)}
-    found = [FoundTrial.of(trial, sweeps[trial.sweep_id]) for trial in meant]
-    return [one for one in found if _says(one.sweep, words.rest)]
+    return [(trial, sweeps[trial.sweep_id]) for trial in meant if _says(sweeps[trial.sweep_id], words.rest)]
 
 
 def _says(sweep: SweepOverview, rest: str) -> bool:

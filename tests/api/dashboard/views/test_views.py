@@ -11,6 +11,7 @@ from autotuner.catalog.models import load_model
 from autotuner.core.choices import Recompute
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.layout import Layout
+from autotuner.report.finding import finding_report
 from tests.api.service import NOW, StoreDriver, app_on
 from tests.builders import (
     cpu_layout,
@@ -19,6 +20,7 @@ from tests.builders import (
     sweep_request,
     tiny_model,
 )
+from tests.unit.report.surfaces import surfaces
 
 # ---------------------------------------------------------------- finding
 
@@ -59,9 +61,9 @@ def test_words_find_sweeps_and_a_number_their_trials(driver: StoreDriver) -> Non
         driver.finish(sweep)
     found = find(driver.store, "nightly 2", now=NOW)
     assert [sweep.name for sweep in found.sweeps] == ["nightly"]
-    assert [(one.sweep.name, one.trial.number, one.mfu) for one in found.numbered] == [("nightly", 2, None)]
+    assert [(sweep.name, trial.number, trial.is_ranked) for trial, sweep in found.numbered] == [("nightly", 2, False)]
     both = find(driver.store, "trial 1", now=NOW)
-    assert {one.sweep.name for one in both.numbered} == {"nightly", "other"}
+    assert {sweep.name for _, sweep in both.numbered} == {"nightly", "other"}
 
 
 def test_words_of_a_layout_find_the_fastest_trials_that_have_them_all(driver: StoreDriver) -> None:
@@ -69,8 +71,11 @@ def test_words_of_a_layout_find_the_fastest_trials_that_have_them_all(driver: St
     for number, (mfu, recompute) in enumerate([(0.2, Recompute.FULL), (0.3, Recompute.NONE), (0.4, Recompute.FULL)]):
         layout = cpu_layout(tensor_parallel_degree=2, recompute=recompute)
         driver.ended(sweep, number, measurement(mfu=mfu), layout)
-    assert [one.trial.number for one in find(driver.store, "tp2", now=NOW).alike] == [2, 1, 0]
-    assert [one.mfu for one in find(driver.store, "tp2 recompute-full", now=NOW).alike] == [0.4, 0.2]
+    assert [trial.number for trial, _ in find(driver.store, "tp2", now=NOW).alike] == [2, 1, 0]
+    found = find(driver.store, "tp2 recompute-full", now=NOW)
+    assert [trial.number for trial, _ in found.alike] == [2, 0]
+    for text in surfaces(finding_report("tp2", found)):
+        assert all(f"{mfu}" in text for mfu in ("40.0", "20.0", "nightly"))
     assert find(driver.store, "tp2 elsewhere", now=NOW).alike == ()
     assert find(driver.store, "tp4", now=NOW).alike == ()
 

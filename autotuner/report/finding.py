@@ -1,0 +1,133 @@
+"""The report of a search over everything: sweeps, trials by their number, and trials of such layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.sweep import SweepOverview
+from autotuner.core.trial import Trial
+from autotuner.report.layouts import chips, degrees, shared_chips
+from autotuner.report.report import (
+    Block,
+    Cells,
+    Chip,
+    Column,
+    Lines,
+    Link,
+    Quiet,
+    Report,
+    Section,
+    Source,
+    State,
+    Table,
+    Words,
+    measured,
+)
+from autotuner.report.sweep_charts import half_of
+from autotuner.report.sweep_list import called
+
+_EXAMPLES = (
+    ("llama h100", "sweeps whose name, model, cluster, engine or owner has both words"),
+    ("sw-k3v7q2mxn5-0003", "the sweep or trial of that id, at once"),
+    ("trial 12", "trials number 12 of the newest sweeps; with more words, of sweeps that have these"),
+    ("tp4 pp2 recompute-full", "the fastest trials whose layouts have all of this"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found; a trial stands beside its sweep."""
+
+    number: int | None
+    """Of trials that were asked for."""
+    text: str
+    """Words of sweeps that were asked for."""
+    sweeps: Sequence[SweepOverview]
+    num_sweeps: int
+    """How many sweeps match, of which the newest are listed."""
+    numbered: Sequence[tuple[Trial, SweepOverview]]
+    """Trials of the number that was asked for, of the newest sweeps that match."""
+    alike: Sequence[tuple[Trial, SweepOverview]]
+    """The fastest trials whose layouts have all that was asked of one."""
+    is_cut: bool
+    """There may be more of these."""
+
+
+def finding_report(asked: str, found: Finding | None) -> Report:
+    """Return what was found; or what can be, where nothing was, or nobody asked.
+
+    Args:
+        asked: What somebody looks for.
+        found: None where that is nothing.
+    """
+    sections = list(_sections(found)) if found else []
+    if found and not sections:
+        nothing = Lines(items=("Neither a sweep, a trial nor a layout that was measured.",), is_list=False)
+        sections.append(Section(title="Nothing is called so", blocks=(nothing,)))
+    if not found or not (found.numbered or found.alike or found.sweeps):
+        columns = (Column("", is_number=False), Column("", is_number=False, may_wrap=True))
+        rows = [(Words(example), meaning) for example, meaning in _EXAMPLES]
+        sections.append(
+            Section(title="What can be found", blocks=(Table(columns=columns, rows=rows, is_compact=True),))
+        )
+    return Report(headline=f"Found for “{asked}”" if asked else "Find", sections=sections)
+
+
+def _sections(found: Finding) -> Iterator[Section]:
+    if found.numbered:
+        yield Section(title=f"Trials number {found.number}", blocks=tuple(_trials(found.numbered)))
+    if found.alike:
+        note = f"The fastest of all sweeps{'; there are more' if found.is_cut else ''}."
+        yield Section(title="Trials of such layouts", note=note, blocks=tuple(_trials(found.alike)))
+    if found.sweeps:
+        columns = (Column("sweep", is_number=False, may_wrap=True), Column("state", is_number=False))
+        blocks: list[Block] = [Table(columns=columns, rows=[(_sweep(one), State(one.state)) for one in found.sweeps])]
+        if found.num_sweeps > len(found.sweeps):
+            every = Link(f"All {found.num_sweeps} in the list", "", query={"q": found.text})
+            blocks.append(Lines(items=(every,), is_list=False))
+        yield Section(title="Sweeps", blocks=blocks)
+
+
+def _sweep(one: SweepOverview) -> Cells:
+    about = f"{one.model} on {one.cluster}{f', {one.created_by}' if one.created_by else ''}"
+    return Link(called(one), "sweeps", one.id), Quiet(about)
+
+
+def _trials(found: Sequence[tuple[Trial, SweepOverview]]) -> Iterator[Block]:
+    """Yield the trials; what all their layouts have stands once above them on a page, beside their degrees."""
+    shared = shared_chips(trial.layout for trial, _ in found)
+    if shared:
+        yield Lines(items=(f"All of them: {', '.join(shared)}",), is_quiet=True)
+    columns = (
+        Column("trial", is_number=False),
+        *(Column(one.letters, look="degree") for one in degrees(found[0][0].layout)),
+        Column("choices", look="choices"),
+        Column("layout", is_number=False, is_long=True),
+        Column("MFU"),
+        Column("sweep", is_number=False, may_wrap=True),
+    )
+    rows = [
+        (
+            Link(f"trial\N{NO-BREAK SPACE}{trial.number}", "trials", trial.id),
+            *(str(one.value) for one in degrees(trial.layout)),
+            tuple(map(Chip, chips(trial.layout, shared))),
+            trial.layout,
+            _reached(trial, sweep),
+            Link(called(sweep), "sweeps", sweep.id),
+        )
+        for trial, sweep in found
+    ]
+    yield Table(columns=columns, rows=rows)
+
+
+def _reached(trial: Trial, sweep: SweepOverview) -> Cells:
+    """Return what a trial reached; of one that has no rank, its state."""
+    reached = trial.reached if trial.is_ranked else None
+    if reached is None:
+        return State(trial.state)
+    source: Source = "simulated" if sweep.engine == SIMULATED else "measured"
+    is_estimated = trial.scaled is not None
+    half = None if is_estimated else half_of(reached)
+    return measured(reached.mfu, "share", half, "estimated" if is_estimated else source)
