@@ -65,7 +65,7 @@ class MeasuredRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class PairAxis:
     """One way in which two layouts may differ."""
 
     subject: str
@@ -126,7 +126,7 @@ def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[Integers, Fl
     return each, np.array(medians, dtype=np.float64)
 
 
-def _pairs(codes: Integers, axis: Axis) -> Iterator[tuple[int, int]]:
+def _pairs(codes: Integers, axis: PairAxis) -> Iterator[tuple[int, int]]:
     """Yield rows before and after, which differ in every field of the axis and in no other."""
     if not len(codes):
         return
@@ -141,16 +141,16 @@ def _pairs(codes: Integers, axis: Axis) -> Iterator[tuple[int, int]]:
                 yield before, after
 
 
-def _axes() -> Iterator[Axis]:
+def _axes() -> Iterator[PairAxis]:
     for name, one in OPTIONS.items():
         if name not in RANK_DEGREES:  # a job fixes their product, so no one of them differs alone
             rank = one.plainest_first.index if one.plainest_first else int
-            yield Axis(subject=one.label, fields=(name,), rank=rank, stepwise=one.is_number)
+            yield PairAxis(subject=one.label, fields=(name,), rank=rank, stepwise=one.is_number)
     for source, target in combinations(RANK_DEGREES, 2):
         subject = f"{OPTIONS[source].label} → {OPTIONS[target].label}"
-        yield Axis(subject=subject, fields=(source, target), rank=int.__neg__, stepwise=True)
+        yield PairAxis(subject=subject, fields=(source, target), rank=int.__neg__, stepwise=True)
     sharding = ("shard_level", "data_parallel_shard_degree", "data_parallel_replicate_degree")
-    yield Axis(subject=OPTIONS["shard_level"].label, fields=sharding, rank=int, stepwise=False)
+    yield PairAxis(subject=OPTIONS["shard_level"].label, fields=sharding, rank=int, stepwise=False)
 
 
 _AXES = tuple(_axes())
