@@ -43,6 +43,7 @@ from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
 from autotuner.launch.this_machine import detect_cluster
+from autotuner.report.jobs import course_in_words
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.retune import retune_kind
 from autotuner.runs.retune_clock import RetuneScheduler
@@ -437,7 +438,7 @@ def _say_planned(cluster: Cluster, trainings: Sequence[Training], steps: tuple[i
     plan = plan_phases(PhasesQuestion(phased=phased, axes=_AXES))
     for choice in plan.best.choices:
         _say(f"predicted for the phase {choice.phase}: {choice.label}, {1e3 * choice.step_s:.0f} ms per step")
-    _say(f"predicted: {plan.best.total_s:.1f} s; {plan.sentences[-1]}")
+    _say(f"predicted: {plan.best.total_s:.1f} s; {list(course_in_words(plan))[-1]}")
 
 
 def _verdict(first: Layout, second: Layout, trainings: Sequence[Training]) -> int:

@@ -129,7 +129,7 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
 
     Full exchanges with whatever is sharded, and lossy ones; which takes the shortest step where, and below which
     bandwidth each lossy one is faster than every full one. ``ways`` is empty where no network lies between the
-    layout's data-parallel ranks, and ``sentences`` say so.
+    layout's data-parallel ranks.
     """
     job = app.job(body)
     require_asked(body.layout, job)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from autotuner.core.amounts import written_amount
+from autotuner.core.field_change import difference
 from autotuner.core.requests import JobRequest, PhasesRequest
-from autotuner.core.units import format_duration
+from autotuner.core.units import format_bytes, format_duration, format_long_duration
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Block as Part
 from autotuner.report.charts import Stack, Stacks
@@ -49,9 +51,8 @@ def phases_report(request: PhasesRequest, plan: PhasesPlan) -> Report:
                 title="Ways through all phases",
                 blocks=(
                     _course_bars(plan),
-                    Lines(items=tuple(map(sentence, plan.sentences))),
+                    Lines(items=tuple(map(sentence, course_in_words(plan)))),
                     _courses(plan),
-                    Lines(items=() if plan.statics else ("No layout can run in every phase.",)),
                 ),
             ),
             Section(title="The best, phase by phase", blocks=(_phases(plan.best),)),
@@ -66,6 +67,35 @@ def _phases_figures(plan: PhasesPlan) -> Iterator[Figure]:
     if plan.saved_s is not None:
         staying = Quiet(f"of {number(plan.statics[0].total_s, 'long_duration')}")
         yield Figure("less than staying", (predicted(plan.saved_s, "long_duration"), staying))
+
+
+def course_in_words(plan: PhasesPlan) -> Iterator[str]:
+    """Yield what the best course does and why, each without a full stop."""
+    best = plan.best
+    switch, size = format_duration(plan.switch_s), format_bytes(plan.checkpoint_bytes)
+    yield f"a switch takes {switch}: the ranks start anew, and a checkpoint of {size} is written and read"
+    for before, after in pairwise(best.choices):
+        if after.switch_s:
+            yield f"switch before {after.phase}: {changes_in_words(difference(before.layout, after.layout))}"
+    for choice in best.choices:
+        if choice.label != choice.fastest:
+            saved = format_long_duration(choice.expected_s - choice.fastest_s)
+            yield f"stay in {choice.phase}: {choice.fastest} would save {saved} of it, which its switches cost again"
+    if not plan.statics:
+        yield "no layout can run in every phase: each way through them switches"
+        return
+    static = plan.statics[0]
+    saved_s = static.total_s - best.total_s
+    if not best.num_switches:
+        yield f"staying in one layout is best: {best.choices[0].label} throughout"
+    elif saved_s <= 0:
+        yield f"one layout throughout takes no longer: {static.choices[0].label}"
+    else:
+        share = percent(saved_s / static.total_s)
+        yield (
+            f"this takes {format_long_duration(best.total_s)}, {format_long_duration(saved_s)} ({share}) less than the "
+            f"best that stays throughout, {static.choices[0].label}"
+        )
 
 
 _PHASE = (

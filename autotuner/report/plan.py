@@ -27,7 +27,7 @@ from autotuner.report.scale import Scale
 from autotuner.report.words import counted, money, number
 from autotuner.search.planning.clusters import RECALLED, Price
 from autotuner.search.planning.layouts import Interval
-from autotuner.search.planning.next_steps import PilotSweep, Upgrade
+from autotuner.search.planning.next_steps import PilotSweep, Upgrade, UpgradeKind
 from autotuner.search.planning.plan import Candidate, Plan, PlanRun
 from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 from autotuner.search.text.sentences import in_sentences, percent
@@ -271,12 +271,22 @@ def _upgrades(upgrades: Sequence[Upgrade]) -> Table:
     return Table(columns=_UPGRADE, rows=[_cells_of_upgrade(one) for one in upgrades], is_compact=True)
 
 
+def _upgrade(one: Upgrade) -> str:
+    match one.change:
+        case UpgradeKind.MORE_NODES:
+            return counted(one.num_nodes or 1, "more node")
+        case UpgradeKind.TWICE_THE_NETWORK:
+            return "twice the network"
+        case UpgradeKind.MORE_MEMORY:
+            return "40 GB more memory"
+
+
 def _cells_of_upgrade(one: Upgrade) -> tuple[Cells, ...]:
     if one.predicted is None:
-        return (one.change, "no layout uses it", *[""] * 5)
+        return (_upgrade(one), "no layout uses it", *[""] * 5)
     per_dollar, hours, worth = one.mfu_per_dollar, one.hours_per_dollar, one.worth_per_accelerator_hour
     return (
-        one.change,
+        _upgrade(one),
         predicted(_cleared(one.saved_s / _S_PER_HOUR), "h"),
         predicted(_cleared(-one.saved_cost), "money"),
         predicted(_cleared(100 * one.mfu), "points"),

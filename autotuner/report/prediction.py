@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
@@ -12,9 +12,9 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.report import Cell, Column, Lines, Quantity, Report, Section, Table, predicted
-from autotuner.report.words import cluster_in_words, job_in_words
+from autotuner.report.words import changes_in_words, cluster_in_words, job_in_words
 from autotuner.search.predictions import PredictedLayout, PredictionTable, Remedy, Shortfall
-from autotuner.search.suggestions import Gain
+from autotuner.search.suggestions import Gain, RemedyKind
 from autotuner.search.text.sentences import (
     expected_rate,
     fit_in_words,
@@ -172,7 +172,9 @@ def _beyond(found: PredictionTable) -> Iterator[str]:
         marks.append("The row marked – is the best layout without that.")
     if marks:
         yield " ".join(marks)
-    named = [f"{one.change} (−{100 * one.saved_share:.1f} %)" for one in found.not_searched[:_MOST_NAMED]]
+    named = [
+        f"{changes_in_words(one.changes)} (−{100 * one.saved_share:.1f} %)" for one in found.not_searched[:_MOST_NAMED]
+    ]
     if named:
         yield f"Options outside the search that would shorten the first row's step: {'; '.join(named)}."
     elif found.num_legal is not None:
@@ -202,11 +204,11 @@ def _today(found: PredictionTable) -> Iterator[str]:
 
 
 def _gain(gain: Gain) -> str:
-    if not gain.change:
+    if not gain.changes:
         return "the same layout"
     share = 100 * gain.gain
     rate = f"{abs(share):.1f} % {'more' if share >= 0 else 'fewer'} tokens per second"
-    return f"{rate} (predicted); it changes {gain.change}"
+    return f"{rate} (predicted); it changes {changes_in_words(gain.changes)}"
 
 
 def _reason(reason: Reason) -> str:
@@ -228,10 +230,24 @@ def _missing(shortfall: Shortfall) -> Iterator[str]:
     yield f"the smallest cluster that does: {larger.num_accelerators} of them on {nodes}, {_met(larger.best)}"
 
 
+_REMEDIES: Mapping[RemedyKind, str] = {
+    RemedyKind.FULL_RECOMPUTATION: "full recomputation",
+    RemedyKind.ANY_SPLIT: "any split of the ranks",
+    RemedyKind.OFFLOADED_ACTIVATIONS: "activations offloaded to the host",
+    RemedyKind.BF16_MOMENTS: "AdamW's moments in bf16",
+}
+
+
+def remedies_in_words(kinds: Iterable[RemedyKind]) -> str:
+    """Return changes that leave more memory: ``full recomputation, AdamW's moments in bf16``."""
+    return ", ".join(_REMEDIES[kind] for kind in kinds)
+
+
 def _remedy(remedy: Remedy) -> str:
+    changes = remedies_in_words(remedy.kinds)
     if not remedy.missing_bytes:
-        return f"with {remedy.change} it fits: {_met(remedy.candidate)}"
-    return f"even with {remedy.change}, {format_bytes(remedy.missing_bytes)} are missing"
+        return f"with {changes} it fits: {_met(remedy.candidate)}"
+    return f"even with {changes}, {format_bytes(remedy.missing_bytes)} are missing"
 
 
 def _met(one: PredictedLayout) -> str:

@@ -10,6 +10,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.link_faults import slow_links
+from autotuner.report.prediction import remedies_in_words
 from autotuner.report.report import (
     Block,
     Cells,
@@ -24,6 +25,7 @@ from autotuner.report.report import (
     Table,
     predicted,
 )
+from autotuner.report.words import changes_in_words
 from autotuner.search.predictions import PredictedLayout, Shortfall
 from autotuner.search.sweep_preview import SweepPreview
 from autotuner.search.text.sentences import expected_mfu, fit_in_words
@@ -60,7 +62,10 @@ def sweep_preview_report(request: SweepRequest, found: SweepPreview, *, looks_on
         ),
     ]
     if table.not_searched:
-        said = [f"{one.change}: {100 * one.saved_share:.1f} % less time, predicted" for one in table.not_searched]
+        said = [
+            f"{changes_in_words(one.changes)}: {100 * one.saved_share:.1f} % less time, predicted"
+            for one in table.not_searched
+        ]
         sections.append(Section(title="Outside the space", blocks=(Lines(items=said),)))
     if table.caveats:
         caveats = Folded(
@@ -114,7 +119,8 @@ def _missing(shortfall: Shortfall, limit: str, *, looks_on: bool) -> Section:
 
 def _remedies(shortfall: Shortfall) -> Iterator[str]:
     for one in shortfall.remedies:
-        yield f"{one.change}: {f'still lacks {format_bytes(one.missing_bytes)}' if one.missing_bytes else 'fits'}"
+        lacks = f"still lacks {format_bytes(one.missing_bytes)}" if one.missing_bytes else "fits"
+        yield f"{remedies_in_words(one.kinds)}: {lacks}"
     if larger := shortfall.larger:
         yield f"{larger.num_accelerators} accelerators on {larger.num_nodes} nodes: fits"
 

@@ -7,6 +7,7 @@ from typing import Self
 
 from autotuner.core.caveat import Caveat
 from autotuner.core.choices import Precision
+from autotuner.core.field_change import FieldChange
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
@@ -50,8 +51,8 @@ class PredictedLayout:
 class NotSearched:
     """A layout outside the space, one step from the best one inside."""
 
-    change: str
-    """What differs from the best one."""
+    changes: tuple[FieldChange, ...]
+    """From the best one to it."""
     saved_share: float
     """Share of the best one's step that it is predicted to save."""
     candidate: PredictedLayout
@@ -59,10 +60,10 @@ class NotSearched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change that may make a layout fit."""
+    """Changes that may make a layout fit."""
 
-    change: str
-    """Of the space or the workload, in words."""
+    kinds: tuple[suggestions.RemedyKind, ...]
+    """Of the space or the workload."""
     missing_bytes: float
     """What the candidate lacks with it; 0 where it fits."""
     candidate: PredictedLayout
@@ -101,7 +102,7 @@ class Shortfall:
             missing_bytes=shortfall.missing_bytes,
             nearest=PredictedLayout.of(shortfall.nearest),
             remedies=tuple(
-                Remedy(change=one.change, missing_bytes=one.missing_bytes, candidate=PredictedLayout.of(one.candidate))
+                Remedy(kinds=one.kinds, missing_bytes=one.missing_bytes, candidate=PredictedLayout.of(one.candidate))
                 for one in shortfall.remedies
             ),
             larger=larger,
@@ -176,7 +177,7 @@ class PredictionTable:
             unchanged=None if table.unchanged is None else PredictedLayout.of(table.unchanged),
             not_searched=tuple(
                 NotSearched(
-                    change=one.change,
+                    changes=one.changes,
                     saved_share=one.saved_share,
                     candidate=PredictedLayout.of(ranking.PredictedLayout(layout=one.layout, prediction=one.prediction)),
                 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from autotuner.catalog.hardware import node_size
 from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns
+from autotuner.core.field_change import FieldChange, difference
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Prediction
@@ -20,7 +22,6 @@ from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 from autotuner.search.space.moves import neighbours
-from autotuner.search.text.sentences import change_in_words
 
 _WORTHWHILE = 0.005
 """Share of the step below which an option is not worth naming: half of what ``explain`` calls worthwhile, since several
@@ -34,8 +35,8 @@ _DERIVED = "data_parallel_replicate_degree"
 class Unsearched:
     """A layout one step outside the space."""
 
-    change: str
-    """What differs from the best layout, both values of each field."""
+    changes: tuple[FieldChange, ...]
+    """From the best layout to it."""
     saved_share: float
     """Share of the best layout's step that it is predicted to save."""
     layout: Layout
@@ -56,7 +57,7 @@ def unsearched(
     before_s = best.prediction.step_time.total_s
     paying = [
         Unsearched(
-            change=change_in_words(best.layout, layout),
+            changes=difference(best.layout, layout),
             saved_share=1 - prediction.step_time.total_s / before_s,
             layout=layout,
             prediction=prediction,
@@ -106,12 +107,21 @@ _ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
 """Every way to split the model, its states and the batch."""
 
 
+class RemedyKind(StrEnum):
+    """A change of the space or of the workload that leaves more memory."""
+
+    FULL_RECOMPUTATION = "full_recomputation"
+    ANY_SPLIT = "any_split"  # of the ranks
+    OFFLOADED_ACTIVATIONS = "offloaded_activations"  # to the host
+    BF16_MOMENTS = "bf16_moments"  # of AdamW
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change of the space or of the workload."""
+    """Changes of the space or of the workload."""
 
-    change: str
-    """What is changed, in words."""
+    kinds: tuple[RemedyKind, ...]
+    """What is changed."""
     candidate: PredictedLayout
     """The best layout with it; the one with the smallest peak where none fits."""
     missing_bytes: float
@@ -170,7 +180,7 @@ def _remedies(job: Job, space: SearchSpace) -> tuple[Remedy, ...]:
 class _Change:
     """Axes that take other values, and whether the optimizer's moments shrink."""
 
-    words: str
+    kind: RemedyKind
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
     shrinks_moments: bool = False
 
@@ -178,13 +188,13 @@ class _Change:
 def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
     """What may be changed; what the space holds already is none."""
     if Recompute.FULL not in (space.values("recompute") or ()):
-        yield _Change(words="full recomputation", axes={"recompute": (Recompute.FULL,)})
+        yield _Change(kind=RemedyKind.FULL_RECOMPUTATION, axes={"recompute": (Recompute.FULL,)})
     if any(space.values(name) not in (values, None) for name, values in _ANY_SPLIT.items()):
-        yield _Change(words="any split of the ranks", axes=_ANY_SPLIT)
+        yield _Change(kind=RemedyKind.ANY_SPLIT, axes=_ANY_SPLIT)
     if job.cluster.accelerator.kind != "cpu" and True not in (space.values("offload_activations") or ()):
-        yield _Change(words="activations offloaded to the host", axes={"offload_activations": (True,)})
+        yield _Change(kind=RemedyKind.OFFLOADED_ACTIVATIONS, axes={"offload_activations": (True,)})
     if job.workload.optimizer_state_precision == "fp32":
-        yield _Change(words="AdamW's moments in bf16", shrinks_moments=True)
+        yield _Change(kind=RemedyKind.BF16_MOMENTS, shrinks_moments=True)
 
 
 def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy | None:
@@ -197,8 +207,8 @@ def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy |
     candidate = (table.rows[0] if table.rows else table.nearest) if table else None
     if candidate is None:
         return None
-    words = ", ".join(change.words for change in changes)
-    return Remedy(change=words, candidate=candidate, missing_bytes=_missing_bytes(candidate, job))
+    kinds = tuple(change.kind for change in changes)
+    return Remedy(kinds=kinds, candidate=candidate, missing_bytes=_missing_bytes(candidate, job))
 
 
 def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
@@ -254,8 +264,8 @@ class Gain:
 
     gain: float
     """Tokens per second more, as a share of today's; below 0 where it is slower."""
-    change: str
-    """What differs, from today's to it; empty where nothing does."""
+    changes: tuple[FieldChange, ...]
+    """From today's to it; empty where it is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,4 +299,4 @@ def _gain(today: PredictedLayout, other: PredictedLayout | None) -> Gain | None:
     if other is None:
         return None
     gain = other.prediction.tokens_per_s / today.prediction.tokens_per_s - 1
-    return Gain(gain=gain, change=change_in_words(today.layout, other.layout))
+    return Gain(gain=gain, changes=difference(today.layout, other.layout))

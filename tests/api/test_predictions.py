@@ -53,8 +53,8 @@ def test_layouts_in_fp8_rank_beside_those_in_bf16_and_say_that_they_change_the_m
 
 def test_options_that_a_space_leaves_out_are_named_with_what_they_would_save(client: httpx.Client) -> None:
     answer = client.post("/predictions", json=EIGHT | {"space": {"compiled": [False]}}).json()
-    named = {one["change"]: one for one in answer["not_searched"]}
-    compiled = named["compiled off → on"]
+    change = {"field": "compiled", "before": False, "after": True}
+    (compiled,) = (one for one in answer["not_searched"] if one["changes"] == [change])
     assert compiled["candidate"]["layout"]["compiled"]
     before, after = answer["items"][0]["predicted"], compiled["candidate"]["predicted"]
     assert compiled["saved_share"] == pytest.approx(1 - after["step_time_s"] / before["step_time_s"])
@@ -75,7 +75,8 @@ TODAY = {"tensor_parallel_degree": 8, "sequence_parallel": True}
 
 def test_one_layout_may_be_compared_with_what_runs_today(client: httpx.Client) -> None:
     body = EIGHT | {"layout": TODAY | {"compiled": True}, "current": TODAY}
-    assert client.post("/predictions", json=body).json()["current"]["best"]["change"] == "compiled off → on"
+    best = client.post("/predictions", json=body).json()["current"]["best"]
+    assert best["changes"] == [{"field": "compiled", "before": False, "after": True}]
 
 
 def test_what_was_never_compared_of_todays_layout_is_said(client: httpx.Client) -> None:
@@ -193,7 +194,7 @@ def test_what_a_published_launch_runs_is_predicted_explained_and_compared_with_t
     asked = {"current": read["layout"], "format": read["format"], "limit": 3}
     compared = client.post("/predictions", json=job | asked).json()
     assert compared["current"]["candidate"]["predicted"] == today["predicted"]
-    assert compared["current"]["best"]["change"]
+    assert compared["current"]["best"]["changes"]
     for item in compared["items"]:
         answer = client.post("/exports", json=job | {"layout": item["layout"], "format": read["format"]}).json()
         assert answer["unsaid"] == []

@@ -22,6 +22,7 @@ from autotuner.core.caveat import Caveat
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.field_change import FieldChange
 from autotuner.core.job import Calibration, Job, JobPhase, PartFactor
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.lines import read_lengths
@@ -44,12 +45,14 @@ from autotuner.launch.contract import Launcher
 from autotuner.report.caveats import caveat_in_words
 from autotuner.report.cluster import route_in_words
 from autotuner.report.explanation import crossed_in_words, nccl_in_words, way_in_words
+from autotuner.report.prediction import remedies_in_words
 from autotuner.report.words import changes_in_words
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route
 from autotuner.search.explain.layers import LayerGain
 from autotuner.search.explain.links import SlowHop
 from autotuner.search.results.sweep_answer import Rival
 from autotuner.search.space.moves import BatchWay
+from autotuner.search.suggestions import RemedyKind
 from autotuner.search.text.links import link_in_words
 from autotuner.store.sql import Store, memory_store
 from bench.fake_launcher import FakeLauncher, plain_measurement
@@ -341,9 +344,9 @@ def _robust(spec: TrialSpec, trace: FaultTrace, job: Job, healthy: Measurement) 
 # ---------------------------------------------------------------- short forms
 def abbreviate(value: Any) -> Any:
     """Return what JSON holds of a result: fields that say something, rows of equal things, layouts in words."""
+    if (words := _words_of(value)) is not None:
+        return words
     match value:
-        case Layout() | Enum():
-            return str(value)
         case Prediction():
             known = (value.step_time.total_s, value.relative_error, value.memory.total_bytes, value.fit_probability)
             return [few_digits(float(number or 0.0)) for number in known]
@@ -355,8 +358,6 @@ def abbreviate(value: Any) -> Any:
             power_w = value.power.total_w if value.power else None
             figures = (power_w, value.price_per_hour, value.co2_kg_per_hour, value.complexity, value.robustness)
             return [None if figure is None else few_digits(figure, 10) for figure in figures]
-        case Caveat():
-            return caveat_in_words(value)
         case LayerGain() | Rival():
             return _short(value)
         case float():
@@ -399,6 +400,19 @@ def _short(value: LayerGain | Rival) -> list[Any]:
     known = [value.role.value, value.rank, value.trial, str(value.layout), value.is_tie]
     figures = (value.gain, value.gain_error, value.probability_best)
     return [*known, *(few_digits(one, 10) for one in figures), *(f"{key} {one}" for key, one in value.lacks.items())]
+
+
+def _words_of(value: Any) -> str | None:
+    match value:
+        case Layout() | Enum():
+            return str(value)
+        case Caveat():
+            return caveat_in_words(value)
+        case (FieldChange(), *_):
+            return changes_in_words(value)
+        case (RemedyKind(), *_):
+            return remedies_in_words(value)
+    return None
 
 
 _SAID_TWICE = {"trial_id": "number", "layout": "label"}

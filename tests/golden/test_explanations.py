@@ -30,6 +30,7 @@ from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.explanation import curve_in_words
+from autotuner.report.jobs import course_in_words
 from autotuner.report.timelines import cost_in_words
 from autotuner.report.topologies import described_said
 from autotuner.report.trial_parts import overlap_sentence
@@ -198,7 +199,7 @@ def test_a_plan_of_the_phases_of_a_job_is_the_one_that_was_recorded(
         "best": abbreviate(found.best),
         "others": [[one.choices[0].label, few_digits(one.total_s)] for one in (*found.statics, found.greedy)],
         "switch": [few_digits(found.switch_s), abbreviate(found.switch), few_digits(found.checkpoint_bytes)],
-        "sentences": [*found.sentences, *caveats_in_words(found.caveats)],
+        "sentences": [*course_in_words(found), *caveats_in_words(found.caveats)],
     }
     golden.check(f"explanations/phases-{name}-{num_tokens:.0e}", output)
 

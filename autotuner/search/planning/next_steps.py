@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from autotuner.core.caveat import Caveat
 from autotuner.core.cluster import Cluster
@@ -193,12 +194,19 @@ _NODE_FACTORS = (9 / 8, 5 / 4, 3 / 2, 2)
 """Times the nodes that are tried where one more is of no use: sizes that divide batches and layers."""
 
 
+class UpgradeKind(StrEnum):
+    """A change of the chosen cluster."""
+
+    MORE_NODES = "more_nodes"
+    TWICE_THE_NETWORK = "twice_the_network"
+    MORE_MEMORY = "more_memory"  # 40 GB of each accelerator
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
     """What a change of the chosen cluster buys."""
 
-    change: str
-    """In words: ``1 more node``, ``twice the network``, ``40 GB more memory``."""
+    change: UpgradeKind
     num_nodes: int = 0
     """Nodes that it adds; gains are of all of them together."""
     saved_s: float = 0.0
@@ -219,7 +227,7 @@ class Upgrade:
     """The run with it; null where no layout uses it."""
 
     @classmethod
-    def between(cls, change: str, before: Outcome, after: Outcome) -> Upgrade:
+    def between(cls, change: UpgradeKind, before: Outcome, after: Outcome) -> Upgrade:
         """What the second outcome has over the first."""
         num_nodes = after.cluster.num_nodes - before.cluster.num_nodes
         saved_s = before.time_s.median - after.time_s.median
@@ -258,15 +266,15 @@ def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
     larger = changed(cluster, request.change_prices, extra_bytes=_MORE_MEMORY_BYTES)
     found = [_more_nodes(request, offer, chosen)]
     if cluster.num_nodes > 1:
-        found.append(_changed(request, faster, "twice the network", chosen))
-    found.append(_changed(request, larger, "40 GB more memory", chosen))
+        found.append(_changed(request, faster, UpgradeKind.TWICE_THE_NETWORK, chosen))
+    found.append(_changed(request, larger, UpgradeKind.MORE_MEMORY, chosen))
     return Upgrades(
         found=tuple(one for each in found for one in each.found),
         too_large=tuple(one for each in found for one in each.too_large),
     )
 
 
-def _changed(request: PlanRequest, cluster: Cluster, change: str, before: Outcome) -> Upgrades:
+def _changed(request: PlanRequest, cluster: Cluster, change: UpgradeKind, before: Outcome) -> Upgrades:
     """What the better of the best layout there and the present one, moved there, gains."""
     moved = moved_outcome(request, before, cluster)
     found = searched_cluster(request, Offer(cluster=cluster, is_hypothetical=True))
@@ -281,10 +289,9 @@ def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades
         searched.append(searched_cluster(request, replace(offer, cluster=cluster)))
         after = searched[-1].outcome
         if after is not None and after.time_s.median < chosen.time_s.median:
-            more = cluster.num_nodes - chosen.cluster.num_nodes
-            gain = Upgrade.between(f"{more} more node{'s' if more > 1 else ''}", chosen, after)
+            gain = Upgrade.between(UpgradeKind.MORE_NODES, chosen, after)
             return Upgrades(found=(gain,), too_large=_reasons(searched))
-    return Upgrades(found=(Upgrade(change="1 more node"),), too_large=_reasons(searched))
+    return Upgrades(found=(Upgrade(change=UpgradeKind.MORE_NODES),), too_large=_reasons(searched))
 
 
 def _reasons(searched: Sequence[SearchedCluster]) -> tuple[Caveat, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,14 +17,12 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.legality import RULES, require_legal
 from autotuner.core.space import SearchSpace, default_space
-from autotuner.core.units import format_bytes, format_duration, format_long_duration
 from autotuner.costmodel.layer.recompute import model_flop_per_step
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.caveats import caveats
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space.legal import legal_chunks
-from autotuner.search.text.sentences import change_in_words, percent
 
 Axes = Mapping[str, tuple[int, ...] | None]
 
@@ -250,8 +248,6 @@ class PhasesPlan:
     """Of what that is made."""
     checkpoint_bytes: float
     """What is written and read of the model."""
-    sentences: tuple[str, ...]
-    """What the best course does and why, without full stops."""
     caveats: tuple[Caveat, ...]
     """What a reader of the predictions should know."""
 
@@ -286,7 +282,6 @@ def plan_phases(question: PhasesQuestion) -> PhasesPlan:
         switch_s=phased.switch_s,
         switch=phased.switch.known_for(phased.job),
         checkpoint_bytes=checkpoint_bytes(phased.job),
-        sentences=tuple(_sentences(told, statics, phased)),
         caveats=caveats(phased.job, LayoutColumns.from_layouts(list(layouts))),
     )
 
@@ -312,32 +307,3 @@ def _course(rows: tuple[int, ...], phased: PhasedJob, found: Candidates, start: 
         choices.append(choice)
     total_s = course_s(rows, found.phase_s, phased.switch_s, start)
     return Course(choices=tuple(choices), num_switches=sum(switched), total_s=total_s)
-
-
-# ---------------------------------------------------------------- in words
-def _sentences(best: Course, statics: tuple[Course, ...], phased: PhasedJob) -> Iterator[str]:
-    switch = format_duration(phased.switch_s)
-    size = format_bytes(checkpoint_bytes(phased.job))
-    yield f"a switch takes {switch}: the ranks start anew, and a checkpoint of {size} is written and read"
-    for before, after in pairwise(best.choices):
-        if after.switch_s:
-            yield f"switch before {after.phase}: {change_in_words(before.layout, after.layout)}"
-    for choice in best.choices:
-        if choice.label != choice.fastest:
-            saved = format_long_duration(choice.expected_s - choice.fastest_s)
-            yield f"stay in {choice.phase}: {choice.fastest} would save {saved} of it, which its switches cost again"
-    if not statics:
-        yield "no layout can run in every phase: each way through them switches"
-        return
-    static = statics[0]
-    saved_s = static.total_s - best.total_s
-    if not best.num_switches:
-        yield f"staying in one layout is best: {best.choices[0].label} throughout"
-    elif saved_s <= 0:
-        yield f"one layout throughout takes no longer: {static.choices[0].label}"
-    else:
-        share = percent(saved_s / static.total_s)
-        yield (
-            f"this takes {format_long_duration(best.total_s)}, {format_long_duration(saved_s)} ({share}) less than the "
-            f"best that stays throughout, {static.choices[0].label}"
-        )

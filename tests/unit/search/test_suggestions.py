@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.field_change import FieldChange
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
@@ -12,7 +13,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.ranking import PredictedLayout, best_predicted
-from autotuner.search.suggestions import Shortfall, Unsearched, current_beside, shortfall, unsearched
+from autotuner.search.suggestions import RemedyKind, Shortfall, Unsearched, current_beside, shortfall, unsearched
 from tests.builders import big_job, h100_cluster, llama_70b, present, tiny_job, tiny_space
 
 # ---------------------------------------------------------------- What runs today beside the best
@@ -31,7 +32,7 @@ def test_what_runs_today_is_set_beside_the_best_if_both_can_run() -> None:
     assert current.best is not None
     ratio = best.prediction.tokens_per_s / predict_one(TODAY, job).tokens_per_s
     assert current.best.gain == pytest.approx(ratio - 1)
-    assert (current.best.change, current.unchanged) == ("compiled off → on", None)
+    assert ([one.field for one in current.best.changes], current.unchanged) == (["compiled"], None)
     current = current_beside(TODAY, big_job(), best=None, unchanged=None)
     assert (current.best, current.unchanged) == (None, None)
     assert current.predicted is not None
@@ -87,16 +88,16 @@ def test_what_is_missing_is_told_with_the_smallest_cluster_that_is_enough() -> N
 def test_remedies_are_options_that_were_not_searched_or_all_together() -> None:
     space = SearchSpace(recompute=(Recompute.NONE,))
     lacks = found(just_too_large(on_one_node(num_layers=16), space, 0.98), space)
-    by_change = {remedy.change: remedy for remedy in lacks.remedies}
-    assert by_change["full recomputation"].candidate.layout.recompute == Recompute.FULL
+    by_kind = {remedy.kinds: remedy for remedy in lacks.remedies}
+    assert by_kind[(RemedyKind.FULL_RECOMPUTATION,)].candidate.layout.recompute == Recompute.FULL
     assert all(remedy.missing_bytes == 0 and remedy.candidate.prediction.fits for remedy in lacks.remedies)
     rates = [remedy.candidate.prediction.tokens_per_s for remedy in lacks.remedies]
     assert rates == sorted(rates, reverse=True)
     lacks = found(just_too_large(on_one_node(), SearchSpace(), 0.98), SearchSpace())
-    assert "AdamW's moments in bf16" in {remedy.change for remedy in lacks.remedies}
+    assert (RemedyKind.BF16_MOMENTS,) in {remedy.kinds for remedy in lacks.remedies}
     job = on_one_node()
     (together,) = found(with_memory(job, 20_000_000_000), SearchSpace()).remedies
-    assert together.change == "any split of the ranks, activations offloaded to the host, AdamW's moments in bf16"
+    assert together.kinds == (RemedyKind.ANY_SPLIT, RemedyKind.OFFLOADED_ACTIVATIONS, RemedyKind.BF16_MOMENTS)
     peak_bytes = together.candidate.prediction.memory.total_bytes
     assert together.missing_bytes == peak_bytes - 20_000_000_000 > 0
 
@@ -117,15 +118,16 @@ def test_unsearched_options_are_named_by_what_they_save_unless_the_space_or_soft
         assert not reasons(one.layout, job)
         assert one.prediction == predict_one(one.layout, job)
         assert one.saved_share == 1 - one.prediction.step_time.total_s / first.prediction.step_time.total_s > 0
-    assert "compiled off → on" in {one.change for one in unsearched_found(job, space)}
+    compiled = FieldChange(field="compiled", before=False, after=True)
+    assert (compiled,) in {one.changes for one in unsearched_found(job, space)}
     shares = [one.saved_share for one in unsearched_found(big_job(), SearchSpace(pipeline_parallel_degree=(8,)))]
     assert len(shares) > 1
     assert shares == sorted(shares, reverse=True)
     space = SearchSpace(pipeline_parallel_degree=(8,))
     searched = unsearched_found(big_job(), space.with_axes(compiled=(False, True)))
-    assert any("compiled" in one.change for one in unsearched_found(big_job(), space))
+    assert any(compiled in one.changes for one in unsearched_found(big_job(), space))
     assert searched
-    assert not any("compiled" in one.change for one in searched)
+    assert not any(compiled in one.changes for one in searched)
     job, space = big_job(), SearchSpace(pipeline_parallel_degree=(8,))
     schedules = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
     plain = replace(job, stack=replace(job.stack, compiles=False, pipeline_schedules=schedules))

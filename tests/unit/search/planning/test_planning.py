@@ -31,6 +31,7 @@ from autotuner.search.asides import Inline
 from autotuner.search.planning.clusters import changed, offers, prices_of, rentable
 from autotuner.search.planning.decision import Belief, Decision, Loss, Told
 from autotuner.search.planning.layouts import job_on
+from autotuner.search.planning.next_steps import UpgradeKind
 from autotuner.search.planning.plan import Candidate, Plan, plan, plan_id_of
 from autotuner.search.planning.request import (
     ChangePrices,
@@ -239,8 +240,8 @@ def test_the_prices_of_accelerators_and_energy_turn_the_choice() -> None:
 
 def test_more_of_something_buys_time_at_its_price(found: Plan) -> None:
     changes = {one.change: one for one in found.marginals}
-    assert set(changes) >= {"twice the network", "40 GB more memory"}
-    network, today = changes["twice the network"], found.contenders[0]
+    assert set(changes) >= {UpgradeKind.TWICE_THE_NETWORK, UpgradeKind.MORE_MEMORY}
+    network, today = changes[UpgradeKind.TWICE_THE_NETWORK], found.contenders[0]
     assert network.saved_s >= 0  # the present layout may stay
     assert network.price_per_hour == pytest.approx(0.1 * today.num_accelerators * today.price_per_accelerator_hour)
     assert network.mfu_per_dollar == pytest.approx(network.mfu / network.price_per_hour)
@@ -302,7 +303,7 @@ def test_sizes_with_too_many_layouts_are_left_out_or_thinly_looked_through(monke
     too_many_layouts_of(monkeypatch, {24: 0})
     found = planned(request_of(accelerators=("h100",), sizes=(16,)))
     (more, *_) = found.marginals
-    assert more.change == "2 more nodes"  # the next size that is tried, and of use
+    assert (more.change, more.num_nodes) == (UpgradeKind.MORE_NODES, 2)  # the next size that is tried, and of use
     assert any("24 ranks split in more ways" in one.subjects for one in found.caveats)
 
 
