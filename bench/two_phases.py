@@ -44,6 +44,7 @@ from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
 from autotuner.launch.this_machine import detect_cluster
 from autotuner.report.jobs import course_in_words
+from autotuner.report.verdicts import explanation
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.retune import retune_kind
 from autotuner.runs.retune_clock import RetuneScheduler
@@ -156,8 +157,8 @@ def _concluded(store: Store, *workers: Worker) -> Layout:
             pass
     run, *_ = store.retunes.runs("phases")[0]
     assert run.result is not None
-    _say(f"retune, begun by {run.request.trigger}: {run.result.verdict}: {run.result.detail}")
-    for sentence in run.result.explanation:
+    _say(f"retune, begun by {run.request.trigger}: {run.result.verdict}: {run.detail}")
+    for sentence in explanation(run.result, "UTC"):
         _say(f"  {sentence}")
     incumbent = store.retunes.get("phases").incumbent
     assert incumbent is not None

@@ -34,33 +34,35 @@ def end(store: Store, run: Run, state: RunState, detail: str = "", *, now: float
     store.runs.finish(lease_of(run), Finish(state=state, detail=detail, result=result), now=now)
 
 
-def conclude_gate(store: Store, gate: GateRun, result: MfuGateResult, *, now: float = 30.0) -> GateRun:
+def conclude_gate(
+    store: Store, gate: GateRun, result: MfuGateResult, detail: str = "", *, now: float = 30.0
+) -> GateRun:
     """Cancel the queued sweep of a gate, and end the gate as if it had measured that."""
     assert gate.child_id is not None
     store.request_cancel(gate.child_id, now=now)
-    return end_gate(store, gate, result, now=now)
+    return end_gate(store, gate, result, detail, now=now)
 
 
-def end_gate(store: Store, gate: GateRun, result: MfuGateResult, *, now: float) -> GateRun:
+def end_gate(store: Store, gate: GateRun, result: MfuGateResult, detail: str = "", *, now: float) -> GateRun:
     """End the only gate that awaits no sweep any more."""
     run = claimed(store, "gate", now=now)
     assert run.id == gate.id
-    store.runs.finish(lease_of(run), gates.end_of(result), now=now)
+    store.runs.finish(lease_of(run), gates.end_of(result, detail), now=now)
     return store.runs.get(GateRun, gate.id)
 
 
-def conclude_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, *, now: float) -> RetuneRun:
+def conclude_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, detail: str = "", *, now: float) -> RetuneRun:
     """Cancel the queued sweep of a run of a retune, and end the run as if it had found that."""
     if run.child_id is not None:
         store.request_cancel(run.child_id, now=now)
-    return end_retune(store, run, outcome, now=now)
+    return end_retune(store, run, outcome, detail, now=now)
 
 
-def end_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, *, now: float) -> RetuneRun:
+def end_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, detail: str = "", *, now: float) -> RetuneRun:
     """End the only run of a retune that awaits no sweep any more."""
     free = claimed(store, "retune", now=now)
     assert free.id == run.id
-    store.runs.finish(lease_of(free), retunes.end_of(outcome), now=now)
+    store.runs.finish(lease_of(free), retunes.end_of(outcome, detail), now=now)
     return store.runs.get(RetuneRun, run.id)
 
 

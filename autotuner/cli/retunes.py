@@ -106,7 +106,8 @@ def run(
         if wait and begun.child_id:
             follow(service, begun.child_id, PlainConsole(stderr=True, quiet=as_json))
             begun = _concluded(service, begun.id)
-    show(begun, run_report, as_json=as_json)
+        time_zone = service.read_retune(name).request.time_zone
+    show(begun, lambda run: run_report(run, time_zone), as_json=as_json)
     if begun.result and begun.result.verdict in ("regression", "could_not_run"):
         raise typer.Exit(_REGRESSION if begun.result.verdict == "regression" else _COULD_NOT_RUN)
 

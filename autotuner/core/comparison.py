@@ -85,8 +85,6 @@ class Comparison:
     """Runs of the reference."""
     num_candidate: int
     """Runs of the candidate."""
-    detail: str
-    """The decision with its numbers, as a sentence without a full stop."""
 
 
 @value

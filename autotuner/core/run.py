@@ -101,6 +101,8 @@ class Finish:
     """The reason with its numbers, as a sentence without a full stop."""
     result: Any = None
     problem: Problem | None = None
+    announced: str = ""
+    """What an announcement says of it; empty: ``detail``."""
 
 
 @value

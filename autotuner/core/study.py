@@ -167,6 +167,20 @@ class TargetReached:
 
 
 @value
+class PruneReason:
+    """Why a candidate ended before its target: another was there, or its loss lay above the others'."""
+
+    time_s: float
+    """After that long: the other's time to the target, or the time that it had trained itself."""
+    beaten_by: int | None = None
+    """Number of the candidate that came to the target sooner and for less."""
+    loss: float | None = None
+    """Its own."""
+    median: float | None = None
+    """Of the others' best losses by then."""
+
+
+@value
 class OptimizerTrial:
     """A trial of a study as it is stored."""
 
@@ -187,8 +201,10 @@ class OptimizerTrial:
     """Of the running or last attempt."""
     reached: TargetReached | None = None
     """None where it did not come to the target."""
+    pruned: PruneReason | None = None
+    """Why it ended before its target; None where it did not."""
     detail: str = ""
-    """How it ended, or what it waits for, as a sentence without a full stop; else empty."""
+    """The failure that ended it, or what it waits for, in the words of whoever told it; else empty."""
     jobs: tuple[EngineJob, ...] = ()
     """What engines were given for it, to be found again by whoever goes on with it."""
 

@@ -12,6 +12,8 @@ from autotuner.core.codec import content_key
 from autotuner.core.comparison import Challenge, ChallengeFindings, EnvironmentChange, RunGroup, SequentialTest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown
+from autotuner.core.prediction import StepTime
 from autotuner.core.run import Run
 from autotuner.core.sweep import SweepRequest, job_key
 from autotuner.core.value import derived, value
@@ -128,8 +130,6 @@ class MfuGateResult:
     """What a gate found."""
 
     outcome: MfuGateOutcome
-    detail: str
-    """The outcome with its numbers, as a sentence without a full stop."""
     findings: ChallengeFindings | None = None
     """What was measured; None where nothing was."""
     changes: tuple[EnvironmentChange, ...] = ()
@@ -260,20 +260,35 @@ class Verdict(StrEnum):
 
 
 @value
+class StepChange:
+    """How the step of a better layout differs from that of the incumbent."""
+
+    predicted_before: StepTime
+    """Of the incumbent."""
+    predicted_after: StepTime
+    """Of the better layout."""
+    relative_error: float | None
+    """Half-width of the 80 % interval of ``predicted_after``, as in ``Prediction``."""
+    measured_before: Breakdown | None = None
+    """Of the incumbent's last run that has one."""
+    measured_after: Breakdown | None = None
+
+
+@value
 class RetuneOutcome:
     """How a run ended."""
 
     verdict: Verdict
-    detail: str
-    """The verdict with its numbers, as a sentence without a full stop."""
     findings: ChallengeFindings | None = None
     """What was measured; None where nothing was."""
     since: float | None = None
-    """When the incumbent last ran as it should, epoch seconds; of a regression."""
+    """When the incumbent last ran as it should, epoch seconds; None where nothing is known of that."""
     changes: tuple[EnvironmentChange, ...] = ()
     """How the environment differs from that of the last run that was as it should."""
-    explanation: tuple[str, ...] = ()
-    """What the better layout does otherwise and what it gains by it, a sentence for each."""
+    why: StepChange | None = None
+    """What the better layout gains; None where none was found."""
+    is_simulated: bool = False
+    """Nothing ran: these are times of the cost model."""
 
     @property
     @derived

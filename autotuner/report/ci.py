@@ -13,6 +13,7 @@ from autotuner.core.upkeep import GateRun, MfuGateOutcome
 from autotuner.report.gate import gate_report, predicted_gate_report
 from autotuner.report.report import Cells, Figure, Lines, Report, Table
 from autotuner.report.terminal import beside, line_of, statement
+from autotuner.report.verdicts import predicted_verdict
 from autotuner.report.words import plain
 from autotuner.search.upkeep.gate_prediction import PredictedGate
 
@@ -45,7 +46,7 @@ def measured_case(gate: GateRun, *, now: float, server: str = "") -> GateCase:
         group=gate.subject,
         outcome=gate.outcome,
         is_passed=gate.is_passed,
-        detail=gate.result.detail if gate.result else f"sweep {gate.child_id} measures",
+        detail=gate.detail if gate.result else f"sweep {gate.child_id} measures",
         badge=f"{100 * runs.mfu:.1f} %" if runs else plain(gate.word),
         elapsed_s=(gate.finished_at or now) - gate.created_at,
     )
@@ -58,7 +59,7 @@ def predicted_case(gate: PredictedGate, job: Job) -> GateCase:
         group="predicted",
         outcome=gate.outcome,
         is_passed=gate.is_passed,
-        detail=gate.detail,
+        detail=predicted_verdict(gate, job),
         badge="cannot run" if gate.predicted is None else f"{100 * gate.predicted.mfu:.1f} % predicted",
     )
 

@@ -34,6 +34,7 @@ from autotuner.report.report import (
     measured,
     predicted,
 )
+from autotuner.report.verdicts import predicted_verdict
 from autotuner.report.words import changes_in_words, counted, environment_change, num_in_all, sentence
 from autotuner.search.upkeep.gate_prediction import PredictedGate
 
@@ -174,7 +175,7 @@ def _facts(gate: GateRun) -> Iterator[Cell]:
 
 def _standing(gate: GateRun, runs: RunGroup | None, *, has_buttons: bool) -> Iterator[Block]:
     result, test, source = gate.result, gate.request.gate.test, _source(gate)
-    said = sentence(result.detail if result else f"sweep {gate.child_id} measures")
+    said = sentence(gate.detail if result else f"sweep {gate.child_id} measures")
     yield Lines(items=(said,), is_list=False)
     against = _against(gate)
     figures = []
@@ -296,7 +297,7 @@ def predicted_gate_report(gate: PredictedGate, job: Job) -> Report:
     """
     notes = ("nothing was measured", *gate.notes)
     blocks: tuple[Block, ...] = (
-        Lines(items=(sentence(gate.detail),), is_list=False),
+        Lines(items=(sentence(predicted_verdict(gate, job)),), is_list=False),
         tuple(_predicted_layouts(gate)),
         tuple(_predicted_figures(gate, job)),
         Lines(items=tuple(map(sentence, notes)), is_quiet=True),

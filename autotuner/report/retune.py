@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, Trigger
+from autotuner.core.upkeep import Retune, RetuneRun, Trigger
 from autotuner.report.charts import Axis, Band, Dot, Dots, Line, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
     Block,
@@ -32,6 +32,7 @@ from autotuner.report.report import (
     Table,
     measured,
 )
+from autotuner.report.verdicts import explanation
 from autotuner.report.words import counted, environment_change, plain
 from autotuner.search.upkeep.cron import Cron
 from autotuner.search.upkeep.retune import TrendPoint, trend
@@ -175,7 +176,7 @@ def _standing(retune: Retune, *, has_buttons: bool) -> Iterator[Block]:
     if last is None:
         yield Lines(items=("A service or `autotuner worker` starts each run.",), is_quiet=True)
     if last and last.result:
-        yield Lines(items=tuple(_said(last.result)))
+        yield Lines(items=tuple(_said(last, retune.request.time_zone)))
         if last.result.changes:
             yield Lines(items=("What differs from the last run that was as it should be:",), is_quiet=True)
             yield Lines(items=tuple(map(environment_change, last.result.changes)))
@@ -188,18 +189,18 @@ def _buttons(retune: Retune) -> Cells:
     return (run, Button(words=word, path=f"retunes/{name}/{word.lower()}", says=f"{word} {name}"))
 
 
-def run_report(run: RetuneRun) -> Report:
-    """Return how a run of a retune ended, or that it goes on."""
+def run_report(run: RetuneRun, time_zone: str = "UTC") -> Report:
+    """Return how a run of a retune ended, or that it goes on; times are of the zone of its schedule."""
     if run.result is None:
         go_on = f"{run.id} has begun; a service or `autotuner worker` runs its sweep {run.child_id}."
         return Report(headline=go_on, sections=())
-    lines = Lines(items=tuple(_said(run.result)))
+    lines = Lines(items=tuple(_said(run, time_zone)))
     return Report(headline=run.subject, state=State(run.result.word), sections=(Section(blocks=(lines,)),))
 
 
-def _said(outcome: RetuneOutcome) -> Iterator[str]:
-    yield outcome.detail
-    yield from outcome.explanation
+def _said(run: RetuneRun, time_zone: str) -> Iterator[str]:
+    yield run.detail
+    yield from explanation(run.result, time_zone) if run.result else ()
 
 
 # ------------------------------------------------------------------ its trend
@@ -296,7 +297,7 @@ def _cells_of_run(run: RetuneRun, point: TrendPoint | None, source: Source, time
     band = point.band_high / point.reference - 1 if point and point.band_high and point.reference else None
     yield Quantity(value=band, unit="share")
     if run.result:
-        yield run.result.detail
+        yield run.detail
     else:
         yield Quiet("The run before was not finished." if run.request.is_skipped else "Under way.")
     yield Link(run.child_id, "sweeps", run.child_id, key=f"link-{run.id}") if run.child_id else None

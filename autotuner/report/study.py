@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from autotuner.core.study import OptimizerTrial, StudyRun, TargetReached
+from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial, PruneReason, StudyRun, TargetReached
+from autotuner.core.trial import TrialState
 from autotuner.report.charts import Axis, Dot, Dots, Line, Look, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
     Block,
@@ -30,6 +31,7 @@ from autotuner.report.report import (
     measured,
 )
 from autotuner.report.words import num_in_all, number, sentence
+from autotuner.search.planning.optimizer_study import StudyEnd, StudyLimit
 
 _NONE = (
     "No study yet. Once a layout is chosen, a study trains it with one optimizer after another, and tells which comes "
@@ -125,7 +127,38 @@ def study_report(study: StudyRun, *, has_buttons: bool = False) -> Report:
 
 def candidate_line(trial: OptimizerTrial) -> str:
     """Return a candidate that has ended as a line: ``3: lamb, learning rate 0.01, ...: pruned, ...``."""
-    return f"{trial.number}: {trial.candidate}: {trial.state}, {trial.detail}"
+    return f"{trial.number}: {trial.candidate}: {trial.state}, {_ended(trial)}"
+
+
+def _ended(trial: OptimizerTrial) -> str:
+    """Return how a candidate ended, or what it waits for; empty where there is nothing to say."""
+    if trial.reached is not None:
+        return f"at the target after {trial.reached.num_steps} steps"
+    if trial.pruned is not None:
+        return prune_in_words(trial.pruned)
+    if trial.state is TrialState.COMPLETE:
+        return f"not at the target after {trial.curve.num_samples} sequences"
+    return "cancelled by request" if trial.state is TrialState.CANCELLED else trial.detail
+
+
+def prune_in_words(why: PruneReason) -> str:
+    """Return why a candidate ended before its target, without a full stop."""
+    if why.beaten_by is not None:
+        return f"number {why.beaten_by} came to the target sooner and for less, after {why.time_s:.3g} s"
+    return (
+        f"its loss of {why.loss:.4g} after {why.time_s:.3g} s lies above {why.median:.4g}, the median of the others' "
+        "by then"
+    )
+
+
+def end_in_words(end: StudyEnd, request: OptimizerStudyRequest) -> str:
+    """Return how a study ended, without a full stop: ``25 candidates were tried, and 3 came to the target``."""
+    match end.limit:
+        case StudyLimit.ACCELERATOR_HOURS:
+            why = f"{end.accelerator_hours:.3g} of {request.budget.accelerator_hours:g} accelerator-hours are spent"
+        case StudyLimit.CANDIDATES:
+            why = f"{end.num_tried} candidates were tried"
+    return f"{why}, and {end.num_reached or 'none'} came to the target"
 
 
 def _facts(study: StudyRun) -> Iterator[Cell]:
@@ -247,7 +280,8 @@ def _cells_of_trial(trial: OptimizerTrial, study: StudyRun, *, is_priced: bool) 
     yield measured(reached.accelerator_hours if reached else None, "")
     if is_priced:
         yield measured(reached.cost if reached else None, "")
-    yield sentence(trial.detail) if trial.detail else None
+    ended = _ended(trial)
+    yield sentence(ended) if ended else None
 
 
 # ------------------------------------------------------------------ its pictures

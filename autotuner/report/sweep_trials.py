@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from autotuner.core.comparison import ChallengeFindings, RunGroup
@@ -28,10 +29,12 @@ from autotuner.report.report import (
     Words,
     predicted,
 )
+from autotuner.report.verdicts import findings_in_words
 from autotuner.report.words import changes_in_words, counted, sentence
 from autotuner.search.results.failures import FailureGroup, WayOut
+from autotuner.search.sampler.propose import LongShot, MemoryBelief
+from autotuner.search.text.sentences import percent
 from autotuner.search.text.trials import (
-    findings_in_words,
     job_in_words,
     latest,
     unranked_in_words,
@@ -386,3 +389,31 @@ def _link(trial: Trial) -> Link:
 def _predicted_mfu(trial: Trial) -> Quantity:
     prediction, own = trial.prediction, trial.prediction.precision_utilization
     return predicted(prediction.mfu, "share", prediction.relative_error, prediction.mfu / own if own else None)
+
+
+# ---------------------------------------------------------------- notes
+def long_shot_in_words(shot: LongShot, raised: str) -> str:
+    """Return why a layout is tried: ``only 31 % likely to fit in memory, and tried since …``.
+
+    Args:
+        shot: Of the proposal.
+        raised: What a gain raises: ``best MFU``.
+    """
+    chance = f"only {percent(shot.fit_probability)} likely to fit in memory, and tried since"
+    if shot.likely_gain is None:
+        return f"{chance} no untried layout has an even chance"
+    gain = "" if math.isinf(shot.expected_gain) else f" by {_gain(shot.expected_gain)}"
+    likely = f"a layout with an even chance by {_gain(shot.likely_gain)} at most"
+    return f"{chance} it is expected to raise the {raised}{gain} all the same; {likely}"
+
+
+def memory_in_words(belief: MemoryBelief) -> str:
+    """Return what is believed of peaks: ``peaks are now believed to be 1.06 x the predicted ones …``."""
+    peaks = f"peaks are now believed to be {belief.factor:.2f} x the predicted ones"
+    interval = f"8 of 10 layouts within {belief.low:.2f} to {belief.high:.2f} x"
+    left = f"{belief.num_likely:,} of {belief.num_untried:,} untried layouts have at least an even chance to fit"
+    return f"{peaks}, {interval}; {left}"
+
+
+def _gain(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -15,6 +15,7 @@ from autotuner.core.upkeep import (
     gate_content,
     gate_key,
 )
+from autotuner.report.verdicts import gate_verdict
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.lease import Hold
 from autotuner.search.sweeps.challenge import findings
@@ -36,7 +37,8 @@ def gate_kind(store: Store) -> Kind:
         assert gate.child_id is not None, "a gate without a sweep is stored as it ends"
         sweep = store.get_sweep(gate.child_id)
         trials = list(store.all_trials(sweep.id))
-        return already_ended(end_of(gate_result(gate.request, sweep, findings(sweep.request, trials), trials)))
+        result = gate_result(gate.request, sweep, findings(sweep.request, trials), trials)
+        return already_ended(end_of(result, gate_verdict(gate.request, result, sweep, trials)))
 
     return Kind(name="gate", begin=begin, span="gate.conclude")
 
@@ -65,7 +67,8 @@ def ask_gate(
     baseline = baseline_of(store, request, caller)
     asked = GateRunRequest(gate=request, key=key, content=content, baseline=baseline)
     found = _reused(store, asked) if _may_reuse(request) else None
-    return store.mfu_gates.create(asked, by=found or gate_sweep(request, baseline), now=now, caller=caller)
+    by = gate_sweep(request, baseline) if found is None else end_of(found, gate_verdict(asked, found))
+    return store.mfu_gates.create(asked, by=by, now=now, caller=caller)
 
 
 def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from autotuner.core.upkeep import RetuneOutcome, Verdict
+from autotuner.report.verdicts import explanation, retune_verdict
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.lease import Hold
 from autotuner.search.sweeps.challenge import findings
@@ -32,11 +33,13 @@ def retune_kind(store: Store) -> Kind:
     def begin(hold: Hold) -> Work:
         run = hold.run
         request = store.retunes.get(run.subject).request
-        outcome = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=_NOTHING_LEFT)
+        end = end_of(RetuneOutcome(verdict=Verdict.COULD_NOT_RUN), _NOTHING_LEFT)
         if run.child_id is not None:
             sweep, trials = store.get_sweep(run.child_id), list(store.all_trials(run.child_id))
-            outcome = outcome_of(request, sweep, findings(sweep.request, trials), trials)
-        _log.info("retune.concluded", retune=request.name, verdict=outcome.verdict.value)
-        return already_ended(end_of(outcome))
+            outcome = outcome_of(sweep, findings(sweep.request, trials), trials)
+            verdict = retune_verdict(request, sweep, outcome)
+            end = end_of(outcome, verdict, tuple(explanation(outcome, request.time_zone)))
+        _log.info("retune.concluded", retune=request.name, verdict=end.result.verdict.value)
+        return already_ended(end)
 
     return Kind(name="retune", begin=begin, span="retune.conclude")

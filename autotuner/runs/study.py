@@ -9,14 +9,15 @@ import structlog
 
 from autotuner.core.errors import AutotunerError
 from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
-from autotuner.core.run import Finish
-from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
+from autotuner.core.run import Finish, RunState
+from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial, PruneReason
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.launch.contract import Launcher, TrialWatcher
+from autotuner.report.study import candidate_line, end_in_words, prune_in_words
 from autotuner.runs.kind import LONG_LEASE_S, Do, Kind, Step, Work
 from autotuner.runs.lease import Hold, StopRequested
 from autotuner.runs.tracing import working_on
-from autotuner.search.planning.optimizer_study import StudyPlan
+from autotuner.search.planning.optimizer_study import StudyEnd, StudyPlan
 
 if TYPE_CHECKING:
     from autotuner.store.optimizer_studies import OptimizerStudyStore
@@ -47,7 +48,7 @@ def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
             raise AutotunerError(refusal)
         plan = StudyPlan(hold.run.id, request, store.trials(hold.run.id))
         performer = _Performer(hold, store, plan, launcher)
-        return Work(machine=_StudyMachine(plan), perform=performer.run)
+        return Work(machine=_StudyMachine(plan, request), perform=performer.run)
 
     return Kind(name="study", begin=begin, span="study.run", least_lease_s=LONG_LEASE_S)
 
@@ -55,15 +56,18 @@ def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
 class _StudyMachine:
     """Asks the plan."""
 
-    def __init__(self, plan: StudyPlan) -> None:
+    def __init__(self, plan: StudyPlan, request: OptimizerStudyRequest) -> None:
         self._plan = plan
+        self._request = request
 
     def next(self, now: float) -> Step:  # noqa: ARG002
         """Return the next trial, or the end."""
         step = self._plan.next()
-        if isinstance(step, Finish):
-            _log.info("study.finished", state=step.state.value, detail=step.detail)
-            return step
+        if isinstance(step, StudyEnd):
+            state = RunState.COMPLETE if step.num_reached else RunState.FAILED
+            detail = end_in_words(step, self._request)
+            _log.info("study.finished", state=state.value, detail=detail)
+            return Finish(state=state, detail=detail)
         return Do(action=step, ends_jobs=any(not job.phase.is_over for job in step.jobs))
 
     def tell(self, outcome: OptimizerTrial) -> None:
@@ -97,7 +101,7 @@ class _Performer:
             ended = self._ended(watcher, outcome)
             ended = replace(ended, finished_at=self._hold.now() if ended.state.finished else None)
             self._keep(ended)
-            _log.info("study.trial", state=ended.state.value, detail=ended.detail)
+            _log.info("study.trial", state=ended.state.value, detail=candidate_line(ended))
         self._hold.check()
         return ended
 
@@ -107,7 +111,7 @@ class _Performer:
     def _ended(self, watcher: _Watcher, outcome: object) -> OptimizerTrial:
         trial = watcher.trial
         if isinstance(outcome, Stopped) and outcome.reason == "cancelled":
-            return replace(trial, state=TrialState.CANCELLED, detail="cancelled by request")
+            return replace(trial, state=TrialState.CANCELLED)
         if isinstance(outcome, Stopped) and outcome.reason in _LEFT_ALONE:
             if outcome.reason == "lease_lost":
                 raise StopRequested(outcome.reason)
@@ -131,7 +135,7 @@ class _Watcher(TrialWatcher):
         self._store = store
         self._plan = plan
         self.trial = trial
-        self.pruned: str | None = None
+        self.pruned: PruneReason | None = None
         self._is_there = False
         self._stored_at = hold.monotonic()
 
@@ -172,7 +176,7 @@ class _Watcher(TrialWatcher):
         if (stopped := self._hold.stopped()) is not None:
             return stopped
         if self._is_there or self.pruned is not None:
-            return Stopped(reason="pruned", detail=self.pruned or "at the target")
+            return Stopped(reason="pruned", detail=prune_in_words(self.pruned) if self.pruned else "at the target")
         return None
 
     def _follow(self) -> None:

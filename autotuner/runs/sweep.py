@@ -16,6 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import optuna
 import structlog
 
+from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import StepReport
@@ -25,11 +26,13 @@ from autotuner.core.sweep import Demand, Prospects, SweepRequest, SweepResult
 from autotuner.core.trial import EngineJob, FailureKind, PastTrial, Stopped, Trial, TrialState
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.scenarios import predicted_under
+from autotuner.report.sweep_trials import long_shot_in_words, memory_in_words
+from autotuner.report.verdicts import findings_in_words
 from autotuner.runs.kind import Do, Step, Wait
 from autotuner.search.pareto import on_front
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps import instructions
-from autotuner.search.sweeps.challenge import Phases, is_rerun, next_rerun
+from autotuner.search.sweeps.challenge import Phases, findings, is_rerun, next_rerun
 from autotuner.search.sweeps.convergence_gate import LossGates
 from autotuner.search.sweeps.instructions import (
     Instruction,
@@ -37,8 +40,6 @@ from autotuner.search.sweeps.instructions import (
     RunGate,
     RunTrial,
     Spending,
-    long_shot_in_words,
-    memory_in_words,
     no_improvement,
     nothing_runs,
     spent,
@@ -198,7 +199,15 @@ class SweepMachine:
         if first := self._phases.before_search(trials, spending):
             return first
         end = self._phases.end_of_search(trials, spending) or self._reason_to_stop(now)
-        return end and (self._phases.after_search(trials) or self._phases.finished(trials, end))
+        return end and (self._phases.after_search(trials) or self._compared(trials, end))
+
+    def _compared(self, trials: Sequence[Trial], end: instructions.Finish) -> instructions.Finish:
+        """Return the end of a challenge: what was compared, or where nothing was, the reason why the search ended."""
+        found = findings(self._request, trials)
+        if found.against_baseline is not None or found.gain is not None:
+            said = findings_in_words(found, is_simulated=self._request.runs_on.engine == SIMULATED)
+            return instructions.finish(StopReason.COMPARED, "; ".join(said), trials)
+        return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
 
     def _rerun(self, now: float) -> Repeat | None:
         """A trial that somebody wants to run again, while there is time for it."""

@@ -296,7 +296,6 @@ def compare(
         noise=belief.noise(),
         num_reference=num_reference,
         num_candidate=num_candidate,
-        detail=_detail(decision, belief, (low, change, high), (num_candidate, num_reference)),
     )
 
 
@@ -316,26 +315,6 @@ def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_
     num_pairs = min(map(len, sides))
     differences: Floats = sides[1][:num_pairs] - sides[0][:num_pairs]
     return believe_pairs(sittings([differences])[0])
-
-
-def _detail(decision: Decision, belief: Belief, change: tuple[float, float, float], num_runs: tuple[int, int]) -> str:
-    """``5.1 % slower (95 % interval 4.2 to 6.0 %), by 4 runs beside 10 that scatter by 0.6 %``."""
-    low, middle, high = change
-    runs = f"{num_runs[0]} {'run' if num_runs[0] == 1 else 'runs'} beside {num_runs[1]}"
-    scatter = f"{runs} that scatter by {_percent(belief.noise())}"
-    undecided = ", which does not decide it" if decision is Decision.UNDECIDED else ""
-    near, far = sorted((low, high), key=abs)  # of ends on one side of no change the nearer comes first
-    both_sides = f"{_signed(low)} to {_signed(high)}"
-    interval = both_sides if low < 0 < high else f"{100 * abs(near):.1f} to {_percent(far)}"
-    return f"{_signed(middle)} (95 % interval {interval}), by {scatter}{undecided}"
-
-
-def _signed(change: float) -> str:
-    return f"{_percent(change)} {'slower' if change < 0 else 'faster'}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * abs(share):.1f} %"
 
 
 # ---------------------------------------------------------------- how many more runs it takes

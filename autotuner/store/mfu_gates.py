@@ -9,14 +9,13 @@ from dataclasses import replace
 from sqlalchemy import Connection, Engine, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core import codec
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.announcement import Announcement, AnnouncementKind
 from autotuner.core.errors import InvalidInput, NotFound, NotYours
 from autotuner.core.run import Finish, NewRun
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, GateRun, GateRunRequest, MfuGateOutcome, MfuGateResult
-from autotuner.search.upkeep.gate import end_of, gate_told, new_baseline
+from autotuner.search.upkeep.gate import gate_told, new_baseline
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, new_id
 from autotuner.store.engine import reading, upsert, writing
@@ -39,7 +38,7 @@ class MfuGateStore:
         self,
         asked: GateRunRequest,
         *,
-        by: SweepRequest | MfuGateResult,
+        by: SweepRequest | Finish,
         now: float,
         caller: Caller = NOBODY_ASKED,
     ) -> GateRun:
@@ -47,7 +46,7 @@ class MfuGateStore:
 
         Args:
             asked: What was asked, with the baseline as the caller read it.
-            by: The sweep to queue, whose end frees the gate; or what an earlier gate's runs say of this one.
+            by: The sweep to queue, whose end frees the gate; or the end that an earlier gate's runs give to this one.
             now: Of the request.
             caller: Who asks, to whose quota the sweep is held as by ``Store.create_sweep``.
         """
@@ -55,8 +54,8 @@ class MfuGateStore:
         check_name("gate.baseline", name)
         new = NewRun(id=new_id("mg"), kind="gate", request=asked, subject=name, created_by=caller.name)
         with writing(self._engine) as connection:
-            if isinstance(by, MfuGateResult):
-                self._runs.add_ended(connection, new, end_of(by), now)
+            if isinstance(by, Finish):
+                self._runs.add_ended(connection, new, by, now)
             else:
                 sweep = queue_sweep(connection, by, now, caller=caller, parent_id=new.id)
                 insert_run(connection, replace(new, awaits=sweep.id), now)
@@ -98,20 +97,18 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
         announcements.tell(connection, _unread_told(connection, gate_id, end, now))
         return
     assert gate.result is not None, "it has ended"
-    result = gate.result
+    result, said = gate.result, end.detail
     if (baseline := new_baseline(gate, result, now=now)) is not None:
         try:
             _require_replaceable(connection, baseline, gate)
             values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
             upsert(connection, baselines, ["name", "key"], values)  # of two that come at once the later stays
         except NotYours as error:
-            said = f"{result.detail}; no baseline was set, as another was set meanwhile: {error}"
-            result = replace(result, detail=said)
-            mine = update(runs).where(runs.c.id == gate_id)
-            connection.execute(mine.values(detail=said, result=codec.dumps(result)))
+            said = f"{said}; no baseline was set, as another was set meanwhile: {error}"
+            connection.execute(update(runs).where(runs.c.id == gate_id).values(detail=said))
     if _is_reusable(gate, result):
         _set_reusable(connection, gate)
-    announcements.tell(connection, gate_told(gate, result, at=now))
+    announcements.tell(connection, gate_told(gate, result, said, at=now))
 
 
 def _unread_told(connection: Connection, gate_id: str, end: Finish, now: float) -> Announcement:
@@ -160,7 +157,7 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: GateR
 
 def _ended(_: GateRun, end: Finish) -> Finish:
     """Return how a gate ends: one that an error ended could not run."""
-    could_not_run = MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN, detail=end.detail)
+    could_not_run = MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN)
     return end if end.result is not None else replace(end, result=could_not_run)
 
 

@@ -264,7 +264,7 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
         if (after.incumbent, after.baseline) != (retune.incumbent, retune.baseline):
             changed = {"incumbent": after.incumbent, "baseline": after.baseline}
             connection.execute(update(retunes).where(retunes.c.name == name).values(changed))
-    announcements.tell(connection, told(run, run.result, at=now))
+    announcements.tell(connection, told(run, run.result, end.announced or end.detail, at=now))
 
 
 def _unread(connection: Connection, run_id: str, end: Finish) -> RetuneRun:
@@ -272,13 +272,13 @@ def _unread(connection: Connection, run_id: str, end: Finish) -> RetuneRun:
     columns = (runs.c.subject, runs.c.created_by, runs.c.created_at, runs.c.due_at)
     row = connection.execute(select(*columns).where(runs.c.id == run_id)).one()
     request = RetuneRunRequest(due_at=row.created_at, trigger=Trigger.CRON, started_at=row.created_at)
-    result = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=end.detail)
+    result = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN)
     return RetuneRun(id=run_id, state=end.state, request=request, result=result, **row._mapping)
 
 
 def _ended(_: RetuneRun, end: Finish) -> Finish:
     """Return how a run ends: one that an error ended could not run."""
-    could_not_run = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=end.detail)
+    could_not_run = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN)
     return end if end.result is not None else replace(end, result=could_not_run)
 
 

@@ -142,7 +142,7 @@ def test_a_gate_that_was_asked_for_before_another_set_the_baseline_does_not_repl
     run(store, (1000.0, 1001.0, 999.0, 1000.5))
     assert made(team.ada.get("/baselines"))["items"] == [first]
     (late,) = asked - {first["gate_id"]}
-    assert "no baseline was set" in made(team.ada.get(f"/runs/{late}"))["result"]["detail"]
+    assert "no baseline was set" in made(team.ada.get(f"/runs/{late}"))["detail"]
 
 
 def test_a_clone_is_theirs_who_asks_for_it_and_held_to_their_quota(team: Team) -> None:

@@ -47,7 +47,7 @@ def test_a_name_is_taken_once(client: httpx.Client) -> None:
 def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(client: httpx.Client, store: Store) -> None:
     assert client.post("/retunes/nightly/adopt", json={}).status_code == 409
     run = client.post("/retunes/nightly/runs").json()
-    conclude(store, run, RetuneOutcome(verdict=Verdict.BETTER_FOUND, detail="10 % faster", findings=BETTER))
+    conclude(store, run, RetuneOutcome(verdict=Verdict.BETTER_FOUND, findings=BETTER))
     adopted = client.post("/retunes/nightly/adopt", json={}).json()
     assert adopted["incumbent"] == to_plain(CHALLENGER)
     assert adopted["measured_tokens_per_s"] == 1100.0

@@ -49,7 +49,6 @@ def compared(rate: float) -> Comparison:
         noise=0.002,
         num_reference=9,
         num_candidate=3,
-        detail="",
     )
 
 
@@ -89,13 +88,11 @@ def finished_run(
     is_slower = verdict is Verdict.REGRESSION
     outcome = RetuneOutcome(
         verdict=verdict,
-        detail=detail,
         findings=None if rate is None else found(rate),
         changes=(CHANGE,) if is_slower else (),
-        explanation=("tensor 2 → 1",) if verdict is Verdict.BETTER_FOUND else (),
     )
     _free(driver, run.id)
-    ended = end_retune(driver.store, run, outcome, now=run.request.due_at + 60)
+    ended = end_retune(driver.store, run, outcome, detail, now=run.request.due_at + 60)
     if not is_slower:
         driver.store.retunes.set_incumbent(name, INCUMBENT, (runs(1000.0),))
     return ended
@@ -125,6 +122,6 @@ def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, det
     is_passed = outcome is MfuGateOutcome.PASSED
     gate = queued_gate(driver, sets_baseline=is_passed, **changes)
     findings = found(rate, simulated=gate.request.gate.sweep.runs_on.engine == SIMULATED)
-    result = MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=() if is_passed else (CHANGE,))
+    result = MfuGateResult(outcome=outcome, findings=findings, changes=() if is_passed else (CHANGE,))
     _free(driver, gate.id)
-    return end_gate(driver.store, gate, result, now=NOW + 60)
+    return end_gate(driver.store, gate, result, detail, now=NOW + 60)

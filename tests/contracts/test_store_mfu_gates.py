@@ -13,6 +13,7 @@ from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.run import RunState
 from autotuner.core.upkeep import GateRun, GateRunRequest, MfuGateOutcome, MfuGateResult
+from autotuner.search.upkeep.gate import end_of
 from autotuner.store.engine import writing
 from autotuner.store.options import Page
 from autotuner.store.sql import Store
@@ -75,7 +76,7 @@ def test_a_gate_is_taken_once_its_sweep_has_ended(store: Store) -> None:
 
 def test_a_gate_that_is_known_has_ended_at_once_without_a_sweep(store: Store) -> None:
     result = gate_result(reused_from="mg-x")
-    gate = asked_gate(store, by=result)
+    gate = asked_gate(store, by=end_of(result, "no slower"))
     assert (gate.result, gate.finished_at, gate.child_id) == (result, 10.0, None)
     assert store.runs.list("sweep")[1] == 0
     assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
@@ -106,8 +107,8 @@ def test_a_gate_that_an_error_ended_could_not_run(store: Store) -> None:
     gate = asked_gate(store)
     end_sweep(store, gate.child_id)
     end(store, claimed(store, "gate"), RunState.FAILED, "KeyError: 7")
-    result = store.runs.get(GateRun, gate.id).result
-    assert result == MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN, detail="KeyError: 7")
+    ended = store.runs.get(GateRun, gate.id)
+    assert (ended.result, ended.detail) == (MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN), "KeyError: 7")
     assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.GATE_COULD_NOT_RUN]
 
 
@@ -158,7 +159,7 @@ def test_what_did_not_come_to_a_decision_is_measured_again(store: Store, kind: M
 
 
 def test_a_gate_that_measured_nothing_itself_is_not_taken_again(store: Store) -> None:
-    asked_gate(store, by=gate_result(reused_from="mg-x"))
+    asked_gate(store, by=end_of(gate_result(reused_from="mg-x"), ""))
     conclude_gate(store, asked_gate(store), gate_result(findings=ChallengeFindings()))
     conclude_gate(store, asked_gate(store), gate_result(findings=None))
     assert store.mfu_gates.find_reusable("content") is None
@@ -185,10 +186,9 @@ def test_a_gate_does_not_replace_a_baseline_that_another_caller_set_meanwhile(st
     first, late = (asked_gate(store, request=SETS, caller=CALLERS[name]) for name in ("ada", "bob"))
     conclude_gate(store, first, gate_result())
     ended = conclude_gate(store, late, gate_result(), now=40.0)
-    assert ended.result is not None
-    assert "no baseline was set, as another was set meanwhile" in ended.result.detail
-    assert "'ada' made it" in ended.result.detail
-    assert store.announcements.feed()[0][0].text == ended.result.detail
+    assert "no baseline was set, as another was set meanwhile" in ended.detail
+    assert "'ada' made it" in ended.detail
+    assert store.announcements.feed()[0][0].text == ended.detail
     stored = store.mfu_gates.get_baseline("main", "job")
     assert stored is not None
     assert stored.gate_id == first.id

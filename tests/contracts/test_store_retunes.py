@@ -254,7 +254,7 @@ def test_a_run_that_an_error_ended_could_not_run(store: Store) -> None:
     end(store, claimed(store, "retune", now=130.0), RunState.FAILED, "KeyError: 7")
     ended = store.runs.get(RetuneRun, run.id)
     assert ended.result is not None
-    assert (ended.result.verdict, ended.result.detail) == (Verdict.COULD_NOT_RUN, "KeyError: 7")
+    assert (ended.result.verdict, ended.detail) == (Verdict.COULD_NOT_RUN, "KeyError: 7")
     assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.RETUNE_COULD_NOT_RUN]
 
 

@@ -89,11 +89,9 @@ def started_run(store: Store, name: str = "nightly", **changes: Any) -> RetuneRu
 def outcome(verdict: Verdict = Verdict.REGRESSION, **changes: Any) -> RetuneOutcome:
     found = RetuneOutcome(
         verdict=verdict,
-        detail="lost 10 %",
         findings=ChallengeFindings(measured=cpu_layout(), runs=run_group()),
         since=50.0,
         changes=(EnvironmentChange(name="torch", then="2.9.1", now="2.10.0"),),
-        explanation=("more micro-batches",),
     )
     return replace(found, **changes)
 
@@ -115,7 +113,7 @@ def asked_gate(store: Store, *, now: float = 10.0, request: MfuGateRequest | Non
 
 def gate_result(kind: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:
     findings = ChallengeFindings(measured=cpu_layout(), runs=run_group())
-    return replace(MfuGateResult(outcome=kind, detail="no slower", findings=findings), **changes)
+    return replace(MfuGateResult(outcome=kind, findings=findings), **changes)
 
 
 # ---------------------------------------------------------------------- their sweeps

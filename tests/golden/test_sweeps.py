@@ -40,6 +40,7 @@ from autotuner.report.sweep_answer import answer_report, front_report
 from autotuner.report.sweep_trials import decisive, way_out
 from autotuner.report.timelines import cost_in_words
 from autotuner.report.trial_parts import time_to_loss_in_words
+from autotuner.report.verdicts import findings_in_words
 from autotuner.report.words import estimate_in_words
 from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
@@ -56,7 +57,6 @@ from autotuner.search.sweeps.challenge import findings
 from autotuner.search.text.trials import (
     certainty,
     facts,
-    findings_in_words,
     phases,
     unranked_in_words,
 )

@@ -81,7 +81,7 @@ def test_a_slowdown_is_found_by_the_clock_and_the_variable_that_brought_it_is_na
     assert [run["request"]["trigger"] for run in (first, later)] == ["cron", "cron"]
     assert (first["result"]["verdict"], later["result"]["verdict"]) == ("unchanged", "regression")
     assert {"name": "TORCH_PACE_S", "then": "0.1", "now": "0.2"} in later["result"]["changes"]
-    assert "TORCH_PACE_S was 0.1 and is 0.2" in later["result"]["detail"]
+    assert "TORCH_PACE_S was 0.1 and is 0.2" in later["detail"]
 
 
 # ---------------------------------------------------------------- retune kills

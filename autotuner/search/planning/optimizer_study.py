@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -14,18 +15,17 @@ from optuna.trial import FrozenTrial
 from autotuner.core.errors import InvalidInput
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.core.run import Finish, RunState
 from autotuner.core.study import (
     LossCurve,
     OptimizerCandidate,
     OptimizerSpace,
     OptimizerStudyRequest,
     OptimizerTrial,
+    PruneReason,
     Range,
     StudyProgress,
     StudyRun,
     TargetReached,
-    front,
 )
 from autotuner.core.trial import TrialFailure, TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSpec
@@ -126,8 +126,8 @@ class Pruning:
         self._reached = [trial for trial in others if trial.reached is not None]
         self._best = [_BestLosses(trial, self._window) for trial in others if trial.curve.num_steps > 1]
 
-    def verdict(self, trial: OptimizerTrial) -> str | None:
-        """Why the running trial should end, as a sentence without a full stop; None where it goes on."""
+    def verdict(self, trial: OptimizerTrial) -> PruneReason | None:
+        """Why the running trial should end; None where it goes on."""
         curve = trial.curve
         if curve.num_steps < _NUM_STEPS:
             return None
@@ -136,11 +136,11 @@ class Pruning:
         for other in self._reached:
             took = other.reached
             if took and took.time_s <= time_s and took.accelerator_hours <= hours:
-                return f"number {other.number} came to the target sooner and for less, after {took.time_s:.3g} s"
+                return PruneReason(time_s=took.time_s, beaten_by=other.number)
         is_warm = curve.num_samples >= self._window and curve.num_steps > trial.candidate.optimizer.warmup_steps
         return self._above_median(trial, time_s, hours) if is_warm else None
 
-    def _above_median(self, trial: OptimizerTrial, time_s: float, hours: float) -> str | None:
+    def _above_median(self, trial: OptimizerTrial, time_s: float, hours: float) -> PruneReason | None:
         width = -(-self._window // trial.candidate.global_batch_size)
         loss = statistics.fmean(trial.curve.losses[-width:])
         by_time = [best for one in self._best if (best := one.at(time_s)) is not None]
@@ -150,7 +150,7 @@ class Pruning:
         median, highest = sorted((statistics.median(by_time), statistics.median(by_hours)))
         if loss <= highest:
             return None
-        return f"its loss of {loss:.4g} after {time_s:.3g} s lies above {median:.4g}, the median of the others' by then"
+        return PruneReason(time_s=time_s, loss=loss, median=median)
 
 
 class _BestLosses:
@@ -280,6 +280,25 @@ def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[floa
     return seconds, seconds * trial.world_size / 3600
 
 
+class StudyLimit(StrEnum):
+    """What ends a study."""
+
+    ACCELERATOR_HOURS = "accelerator_hours"
+    CANDIDATES = "candidates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyEnd:
+    """How a study ends."""
+
+    limit: StudyLimit
+    accelerator_hours: float
+    """That its candidates took."""
+    num_tried: int
+    num_reached: int
+    """Candidates at the target; a study without one has failed."""
+
+
 class StudyPlan:
     """Decides what a study does next; begins with every trial stored so far, by number."""
 
@@ -290,15 +309,15 @@ class StudyPlan:
         self._starts = starts_of(request)
         self._pruning: Pruning | None = None
 
-    def next(self) -> OptimizerTrial | Finish:
+    def next(self) -> OptimizerTrial | StudyEnd:
         """The trial to run, an interrupted one before a new one; or the end."""
         ended = [trial for trial in self._trials.values() if trial.state.finished]
         interrupted = [trial for trial in self._trials.values() if not trial.state.finished]
         budget, hours = self._request.budget, sum(trial.accelerator_hours for trial in ended)
         if budget.accelerator_hours is not None and hours >= budget.accelerator_hours:
-            return self._end(f"{hours:.3g} of {budget.accelerator_hours:g} accelerator-hours are spent")
+            return self._end(StudyLimit.ACCELERATOR_HOURS, ended)
         if not interrupted and len(ended) >= budget.num_trials:
-            return self._end(f"{len(ended)} candidates were tried")
+            return self._end(StudyLimit.CANDIDATES, ended)
         self._pruning = Pruning(self._request, ended) if self._request.prunes else None
         return interrupted[0] if interrupted else self._new(propose(self._request, self._starts, ended))
 
@@ -345,23 +364,23 @@ class StudyPlan:
             cost=hours * price if price else None,
         )
 
-    def loses(self, trial: OptimizerTrial) -> str | None:
+    def loses(self, trial: OptimizerTrial) -> PruneReason | None:
         """Why the running trial should end before its target."""
         return None if self._pruning is None else self._pruning.verdict(trial)
 
-    def ended(self, trial: OptimizerTrial, *, pruned: str | None, failure: TrialFailure | None) -> OptimizerTrial:
+    def ended(
+        self, trial: OptimizerTrial, *, pruned: PruneReason | None, failure: TrialFailure | None
+    ) -> OptimizerTrial:
         """The trial as its end is stored: at the target, pruned, failed, or with its samples used up."""
         reached = self.reached(trial)
         if reached is not None:
-            detail = f"at the target after {reached.num_steps} steps"
-            ended = replace(trial, state=TrialState.COMPLETE, reached=reached, detail=detail)
+            ended = replace(trial, state=TrialState.COMPLETE, reached=reached)
         elif pruned is not None:
-            ended = replace(trial, state=TrialState.PRUNED, detail=pruned)
+            ended = replace(trial, state=TrialState.PRUNED, pruned=pruned)
         elif failure is not None:
             ended = replace(trial, state=TrialState.FAILED, detail=f"{failure.kind}: {failure.message}")
         else:
-            detail = f"not at the target after {trial.curve.num_samples} sequences"
-            ended = replace(trial, state=TrialState.COMPLETE, detail=detail)
+            ended = replace(trial, state=TrialState.COMPLETE)
         self._trials[ended.number] = ended
         return ended
 
@@ -376,9 +395,10 @@ class StudyPlan:
             curve=LossCurve(global_batch_size=candidate.global_batch_size),
         )
 
-    def _end(self, why: str) -> Finish:
-        best = front(self._trials.values())
-        if not best:
-            return Finish(state=RunState.FAILED, detail=f"{why}, and none came to the target")
-        reached = sum(trial.reached is not None for trial in self._trials.values())
-        return Finish(state=RunState.COMPLETE, detail=f"{why}, and {reached} came to the target")
+    def _end(self, limit: StudyLimit, ended: Sequence[OptimizerTrial]) -> StudyEnd:
+        return StudyEnd(
+            limit=limit,
+            accelerator_hours=sum(trial.accelerator_hours for trial in ended),
+            num_tried=len(ended),
+            num_reached=sum(trial.reached is not None for trial in self._trials.values()),
+        )

@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, SequentialTest
 from autotuner.core.convergence_gate import GateOutcome, function_key
 from autotuner.core.layout import Layout
@@ -26,7 +25,6 @@ from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.search.sequential_test import compare, next_baseline_runs, next_runs
 from autotuner.search.space.trainers import trial_rules
 from autotuner.search.sweeps.instructions import Finish, Repeat, Spending, finish, spent
-from autotuner.search.text.trials import findings_in_words
 
 _MAX_DEATHS = 2
 """Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""
@@ -274,14 +272,6 @@ class Phases:
         """The next turn of the best or of the incumbent, until they can be told apart."""
         turn = self._runs(trials).wanted_turn() if self._challenge.searches else None
         return None if turn is None else Repeat(layout=turn.layout, repeats=turn.number)
-
-    def finished(self, trials: Sequence[Trial], end: Finish) -> Finish:
-        """The end of the sweep: what was compared, or where nothing was, why the search ended."""
-        found = findings(self._request, trials)
-        if found.against_baseline is not None or found.gain is not None:
-            said = findings_in_words(found, is_simulated=self._request.runs_on.engine == SIMULATED)
-            return finish(StopReason.COMPARED, "; ".join(said), trials)
-        return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
 
     def _runs(self, trials: Sequence[Trial]) -> ChallengeRuns:
         return ChallengeRuns.of(self._request, self._challenge, trials)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotuner.core.cluster import LOCAL, SIMULATED
-from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, RunGroup
 from autotuner.core.complexity import burdens_of
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import OPTIONS, Layout
@@ -247,46 +246,3 @@ def unranked_in_words(trial: Trial) -> str:
             "ranked once a gate has passed it, and none has looked at it"
         )
     return f"{gate_in_words(trial.gate.outcome)}: {trial.gate.detail}"
-
-
-def findings_in_words(found: ChallengeFindings, *, is_simulated: bool = False) -> tuple[str, ...]:
-    """Return a sentence without a full stop for each thing that is known; each says so where nothing ran."""
-    mark = f"{SIMULATED}: " if is_simulated else ""
-    return tuple(f"{mark}{sentence}" for sentence in _sentences(found))
-
-
-def _sentences(found: ChallengeFindings) -> Iterator[str]:
-    if found.measured is not None and found.death:
-        yield f"{found.measured} could not be measured: {found.death}"
-    if found.measured is not None and found.runs is not None:
-        yield f"{found.measured} reached {runs_in_words(found.runs)}{_beside_baseline(found.against_baseline)}"
-    if found.challenger is not None:
-        yield _challenger(found, str(found.challenger))
-
-
-def _beside_baseline(comparison: Comparison | None) -> str:
-    if comparison is None:
-        return ", and has no baseline yet"
-    return f", {comparison.detail}: {decision_in_words(comparison)} than its baseline"
-
-
-def _challenger(found: ChallengeFindings, challenger: str) -> str:
-    if found.challenger_runs is None:
-        return f"{challenger} was faster when it was found, and did not run again"
-    reached = f"{challenger} reached {runs_in_words(found.challenger_runs)}"
-    if found.gain is None:
-        return reached
-    verdict = "better" if found.is_better else "not known to be better"
-    return f"{reached} by turns with {found.measured}, {found.gain.detail}: {verdict}"
-
-
-def runs_in_words(runs: RunGroup) -> str:
-    """``41.3 % MFU in 4 runs``."""
-    noun = "run" if len(runs.rates) == 1 else "runs"
-    return f"{100 * runs.mfu:.1f} % MFU in {len(runs.rates)} {noun}"
-
-
-def decision_in_words(comparison: Comparison) -> str:
-    """``slower``, ``not slower``, or ``not known to be slower``."""
-    words = {Decision.SLOWER: "slower", Decision.NOT_SLOWER: "not slower"}
-    return words.get(comparison.decision, "not known to be slower")

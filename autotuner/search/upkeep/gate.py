@@ -21,7 +21,7 @@ from autotuner.core.upkeep import (
     MfuGateResult,
 )
 from autotuner.search.sequential_test import compare
-from autotuner.search.upkeep.baselines import changes_in_words, longer_baseline, measured_facts, reached
+from autotuner.search.upkeep.baselines import longer_baseline, measured_facts
 
 _OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
 """Deaths that the layout or the code brought about; of others a machine or a network may be the cause."""
@@ -68,8 +68,7 @@ def gate_result(
     runs, against = findings.runs, findings.against_baseline
     is_decided = against is not None and against.decision is not Decision.UNDECIDED
     if runs is None or (sweep.state is not RunState.COMPLETE and not is_decided):
-        outcome, detail = _not_measured(asked, sweep, findings, trials)
-        return MfuGateResult(outcome=outcome, detail=detail, findings=findings)
+        return MfuGateResult(outcome=_not_measured(asked, sweep, findings, trials), findings=findings)
     return _measured(asked, findings, runs, against)
 
 
@@ -82,12 +81,12 @@ def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | No
     if beside_now is not None and beside_now.decision is Decision.UNDECIDED:
         return None
     found = _measured(asked, replace(findings, against_baseline=beside_now), runs, beside_now)
-    return replace(found, reused_from=earlier.id, detail=f"{found.detail}; by the runs of {earlier.id}")
+    return replace(found, reused_from=earlier.id)
 
 
-def end_of(result: MfuGateResult) -> Finish:
-    """Return how the run of a gate ends that found this."""
-    return Finish(state=_STATES[result.outcome], detail=result.detail, result=result)
+def end_of(result: MfuGateResult, detail: str) -> Finish:
+    """Return how the run of a gate ends that found this; the detail says it in words."""
+    return Finish(state=_STATES[result.outcome], detail=detail, result=result)
 
 
 def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baseline | None:
@@ -129,15 +128,13 @@ def _is_as_it_was(asked: GateRunRequest, result: MfuGateResult) -> bool:
 # ---------------------------------------------------------------- nothing to compare
 def _not_measured(
     asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
-) -> tuple[MfuGateOutcome, str]:
+) -> MfuGateOutcome:
     if sweep.state is RunState.CANCELLED:
-        return MfuGateOutcome.CANCELLED, f"cancelled before it was decided: {sweep.stop_detail}"
+        return MfuGateOutcome.CANCELLED
     deaths = [trial.failure for trial in trials if trial.failure is not None]
     if findings.runs is None and deaths and asked.gate.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
-        return MfuGateOutcome.FAILED, f"{asked.gate.layout}: {findings.death or deaths[-1].message}"
-    if sweep.state is RunState.FAILED:
-        return MfuGateOutcome.COULD_NOT_RUN, f"its sweep failed: {sweep.stop_detail}"
-    return MfuGateOutcome.COULD_NOT_RUN, findings.death or f"nothing was measured: {sweep.stop_detail}"
+        return MfuGateOutcome.FAILED
+    return MfuGateOutcome.COULD_NOT_RUN
 
 
 # ---------------------------------------------------------------- measured
@@ -145,28 +142,13 @@ def _measured(
     asked: GateRunRequest, findings: ChallengeFindings, runs: RunGroup, against: Comparison | None
 ) -> MfuGateResult:
     if asked.baseline is None or against is None:
-        detail = _first(asked, findings, runs)
-        return MfuGateResult(outcome=MfuGateOutcome.NO_BASELINE, detail=detail, findings=findings)
+        return MfuGateResult(outcome=MfuGateOutcome.NO_BASELINE, findings=findings)
     then = asked.baseline.runs[-1].environment
     changes = environment_changes(then, runs.environment) if then and runs.environment else ()
-    outcome = _OUTCOMES[against.decision]
-    detail = f"beside {asked.gate.baseline} it is {against.detail}; it reaches {reached(runs)}"
-    if outcome is not MfuGateOutcome.PASSED:
-        detail = f"{detail}; {changes_in_words(changes, then)}"
-    return MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=changes)
+    return MfuGateResult(outcome=_OUTCOMES[against.decision], findings=findings, changes=changes)
 
 
-def _first(asked: GateRunRequest, findings: ChallengeFindings, runs: RunGroup) -> str:
-    name = asked.gate.baseline
-    then = (
-        f"its {len(runs.rates)} runs are the baseline from now on"
-        if asked.gate.sets_baseline
-        else "set it by a gate of the branch that changes are held to (--set-baseline)"
-    )
-    return f"nothing is stored under {name} for this job: {findings.measured} reaches {reached(runs)}; {then}"
-
-
-def gate_told(gate: GateRun, result: MfuGateResult, *, at: float) -> Announcement:
+def gate_told(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
     """What the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
     asked = gate.request.gate
     job = asked.sweep.job
@@ -176,7 +158,7 @@ def gate_told(gate: GateRun, result: MfuGateResult, *, at: float) -> Announcemen
         at=at,
         kind=AnnouncementKind(f"gate.{result.outcome.value}"),
         title=f"MFU gate {asked.baseline}, {job.model.name} on {job.cluster.name}: {outcome}",
-        text=result.detail,
+        text=text,
         path=f"/gates/{gate.id}",
         subject_id=gate.id,
         facts={

@@ -13,13 +13,12 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import reasons
-from autotuner.core.units import format_bytes
+from autotuner.core.rules.rule import Reason
 from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.uncertainty import fit_probability, interval_error
 from autotuner.search.sampler.priors import time_prior
-from autotuner.search.text.sentences import likely
 
 _Z95 = 1.96
 """Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
@@ -58,9 +57,11 @@ class PredictedGate:
     """What was predicted of a change, and whether it may be merged."""
 
     outcome: MfuGateOutcome
-    detail: str
-    """The outcome with its numbers, as a sentence without a full stop."""
+    tolerance: float
+    """Relative loss that is accepted."""
     candidate: Layout
+    reasons: tuple[Reason, ...] = ()
+    """Every rule that the candidate breaks."""
     reference: Layout | None = None
     """The layout of the baseline; None: the candidate stands alone."""
     predicted: Prediction | None = None
@@ -104,16 +105,20 @@ def predicted_gate(
         notes: What a reader should know beside that.
     """
     if broken := reasons(candidate, job):
-        detail = f"{candidate} cannot run: " + "; ".join(reason.message for reason in broken)
-        failed = MfuGateOutcome.FAILED
-        return PredictedGate(outcome=failed, detail=detail, candidate=candidate, reference=reference, notes=notes)
+        return PredictedGate(
+            outcome=MfuGateOutcome.FAILED,
+            tolerance=tolerance,
+            candidate=candidate,
+            reasons=broken,
+            reference=reference,
+            notes=notes,
+        )
     predicted = predict_one(candidate, job)
     peak = predicted_peak(predicted, job, dry_run)
     change = None if reference is None else predicted_change(job, reference, candidate)
-    outcome, detail = _judged(job, candidate, peak, change, tolerance)
     return PredictedGate(
-        outcome=outcome,
-        detail=detail,
+        outcome=_judged(peak, change, tolerance),
+        tolerance=tolerance,
         candidate=candidate,
         reference=reference,
         predicted=predicted,
@@ -151,29 +156,9 @@ def predicted_change(job: Job, reference: Layout, candidate: Layout) -> Predicte
     return PredictedChange(change=math.expm1(mean), low=low, high=high)
 
 
-def _judged(
-    job: Job, candidate: Layout, peak: PredictedPeak, change: PredictedChange | None, tolerance: float
-) -> tuple[MfuGateOutcome, str]:
+def _judged(peak: PredictedPeak, change: PredictedChange | None, tolerance: float) -> MfuGateOutcome:
     if not peak.fits:
-        return MfuGateOutcome.FAILED, f"{candidate} runs out of memory: {_needs(job, peak)}"
-    fits = f"{_needs(job, peak)}, which fits, {likely(peak.fit_probability)} sure"
-    if change is None:
-        return MfuGateOutcome.PASSED, f"{candidate}: {fits}"
-    told = f"{candidate} is predicted to be {_change_in_words(change)}"
-    if change.change >= -tolerance:
-        return MfuGateOutcome.PASSED, f"{told}; {fits}"
-    if change.high < 0:
-        return MfuGateOutcome.FAILED, f"{told}, more than the {100 * tolerance:g} % that is tolerated"
-    return MfuGateOutcome.UNDECIDED, f"{told}, which is within the error of the prediction; measure it"
-
-
-def _needs(job: Job, peak: PredictedPeak) -> str:
-    has = format_bytes(job.cluster.accelerator.memory_bytes)
-    return f"the fullest of {job.cluster.world_size} ranks needs {format_bytes(peak.peak_bytes)} of {has}"
-
-
-def _change_in_words(change: PredictedChange) -> str:
-    if abs(change.change) < 5e-4 and change.high - change.low < 1e-3:
-        return "equally fast"
-    word = "slower" if change.change < 0 else "faster"
-    return f"{abs(100 * change.change):.1f} % {word} ({100 * change.low:+.1f} to {100 * change.high:+.1f} %)"
+        return MfuGateOutcome.FAILED
+    if change is None or change.change >= -tolerance:
+        return MfuGateOutcome.PASSED
+    return MfuGateOutcome.FAILED if change.high < 0 else MfuGateOutcome.UNDECIDED

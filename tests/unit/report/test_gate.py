@@ -21,7 +21,7 @@ from tests.builders import big_job, present
 from tests.unit.report.surfaces import surfaces
 from tests.unit.search.upkeep.builders import SLOWER, baseline, gate, measured, runs
 
-FAILED = measured(MfuGateOutcome.FAILED, detail="slower than main", findings=SLOWER)
+FAILED = measured(MfuGateOutcome.FAILED, findings=SLOWER)
 
 
 def held_to(**changes: Any) -> GateRun:

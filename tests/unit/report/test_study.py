@@ -7,7 +7,7 @@ from typing import Any
 
 from autotuner.core import documents
 from autotuner.core.run import RunState, Stop
-from autotuner.core.study import OptimizerTrial, StudyProgress, StudyRun
+from autotuner.core.study import OptimizerTrial, PruneReason, StudyProgress, StudyRun
 from autotuner.core.trial import TrialState
 from autotuner.report.charts import Plot
 from autotuner.report.study import candidate_line, studies_report, study_report
@@ -80,7 +80,13 @@ def test_a_study_that_runs_tells_that_it_was_asked_to_end() -> None:
 
 
 def test_a_candidate_that_ended_is_a_line() -> None:
-    ended = replace(study_trial(3, 6.0, 5.9), detail="not at the target after 32 sequences")
-    assert candidate_line(ended).startswith(
-        "3: adamw, learning rate 0.001, batch 16, data-parallel degree 2: complete, "
+    ended = study_trial(3, 6.0, 5.9)
+    name = "3: adamw, learning rate 0.001, batch 16, data-parallel degree 2"
+    assert candidate_line(ended) == f"{name}: complete, not at the target after 32 sequences"
+    beaten = replace(ended, state=TrialState.PRUNED, pruned=PruneReason(time_s=4.0, beaten_by=7))
+    sooner = "number 7 came to the target sooner and for less, after 4 s"
+    assert candidate_line(beaten) == f"{name}: pruned, {sooner}"
+    above = replace(beaten, pruned=PruneReason(time_s=12.0, loss=5.9, median=5.1))
+    assert candidate_line(above).endswith(
+        "its loss of 5.9 after 12 s lies above 5.1, the median of the others' by then"
     )

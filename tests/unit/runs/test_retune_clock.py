@@ -221,7 +221,7 @@ def test_a_better_layout_is_found_and_becomes_the_incumbent_once_it_is_adopted()
     night.add(searches=True, incumbent=cpu_layout(pipeline_parallel_degree=2))
     run = night.pass_night(NIGHT)
     assert run.result is not None
-    assert verdict(run) is Verdict.BETTER_FOUND, run.result.detail
+    assert verdict(run) is Verdict.BETTER_FOUND, run.detail
     adopted = night.retuning.adopt("nightly")
     assert run.result.findings is not None
     assert adopted.incumbent == run.result.findings.challenger
@@ -309,7 +309,7 @@ def test_a_run_that_comes_due_when_its_maker_has_nothing_left_could_not_run_and_
     (run,), _ = night.store.retunes.runs("ada's")
     assert run.result is not None
     assert (run.child_id, run.result.verdict) == (None, Verdict.COULD_NOT_RUN)
-    assert "quota" in run.result.detail
+    assert "quota" in run.detail
     night.store.request_cancel(busy.id, now=NIGHT)
     night.at = NIGHT + DAY
     night.scheduler().step()

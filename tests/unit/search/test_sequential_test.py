@@ -7,6 +7,7 @@ import pytest
 
 from autotuner.core.comparison import Comparison, Decision, RunGroup, SequentialTest
 from autotuner.core.errors import InvalidInput
+from autotuner.report.verdicts import comparison_in_words
 from autotuner.search.sequential_test import compare, next_baseline_runs, next_runs
 
 TEST = SequentialTest()
@@ -53,7 +54,7 @@ def test_few_noisy_or_equal_runs_are_compared_and_a_side_without_runs_is_refused
     assert decision(group(100, 101, 99, 100.5), group(70, 71)) is Decision.UNDECIDED
     comparison = compare([runs(1, 5, noise=0.1)], [runs(2, 5, noise=0.1)], TEST)
     assert comparison.decision is Decision.UNDECIDED
-    assert comparison.detail.endswith("which does not decide it")
+    assert comparison_in_words(comparison).endswith("which does not decide it")
     assert decision(group(100, 100, 100), group(100, 100, 100)) is Decision.NOT_SLOWER
     assert decision(group(100, 100, 100), group(95, 95, 95)) is Decision.SLOWER
     with pytest.raises(InvalidInput, match="reference"):
@@ -90,7 +91,7 @@ def test_a_comparison_says_its_change_interval_runs_and_noise() -> None:
     assert many.high - many.low < few.high - few.low
     comparison = compare([runs(1, 40)], [runs(2, 40, mean=80)], TEST)
     assert comparison.noise == pytest.approx(0.01, rel=0.2)  # 78 degrees of freedom: 8 % off, once in three
-    detail = compare([group(100, 101, 99, 100.5)], [group(95, 96, 94)], TEST).detail
+    detail = comparison_in_words(compare([group(100, 101, 99, 100.5)], [group(95, 96, 94)], TEST))
     assert detail == "5.1 % slower (95 % interval 2.7 to 7.5 %), by 3 runs beside 4 that scatter by 1.2 %"
 
 

@@ -112,11 +112,11 @@ ADD = (
 )
 
 
-def concluded(outcome: RetuneOutcome) -> None:
+def concluded(outcome: RetuneOutcome, detail: str = "") -> None:
     """A run that ended so."""
     app = build(Settings(num_workers=0))
     run = app.retuning.run_now("nightly")
-    conclude_retune(app.store, run, outcome, now=run.request.started_at + 60)
+    conclude_retune(app.store, run, outcome, detail, now=run.request.started_at + 60)
     app.store.retunes.set_incumbent("nightly", INCUMBENT, (runs(),))
     app.close()
 
@@ -132,7 +132,7 @@ def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLin
     cli.run(*ADD)
     assert "None yet" in cli.run("retune", "history", "nightly")
     lost = "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET"
-    concluded(RetuneOutcome(verdict=Verdict.REGRESSION, detail=lost, findings=SLOWER))
+    concluded(RetuneOutcome(verdict=Verdict.REGRESSION, findings=SLOWER), lost)
     text = cli.run("retune", "history", "nightly")
     assert "regression" in text
     assert "930 tokens/s" in text
@@ -147,7 +147,7 @@ def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLin
 def test_the_better_layout_of_the_last_run_is_adopted(cli: CommandLine) -> None:
     cli.run(*ADD)
     assert "found no better layout" in cli.error_of("retune", "adopt", "nightly", code=4)
-    concluded(RetuneOutcome(verdict=Verdict.BETTER_FOUND, detail="10 % faster", findings=BETTER))
+    concluded(RetuneOutcome(verdict=Verdict.BETTER_FOUND, findings=BETTER))
     assert "tp2 mb1" in cli.run("retune", "adopt", "nightly")
     assert "dp2 mb2" in cli.run("retune", "adopt", "nightly", "--layout", "dp2 mb2")
     assert "nightly is removed" in cli.run("retune", "remove", "nightly")

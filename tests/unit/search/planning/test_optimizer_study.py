@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from autotuner.core.errors import InvalidInput
-from autotuner.core.run import Finish, RunState
-from autotuner.core.study import LEARNING_RATES, OptimizerSpace, OptimizerTrial, StudyBudget
+from autotuner.core.study import LEARNING_RATES, OptimizerSpace, OptimizerTrial, PruneReason, StudyBudget
 from autotuner.core.trial import FailureKind, TrialFailure, TrialState
 from autotuner.core.trial_spec import OptimizerName
-from autotuner.search.planning.optimizer_study import Pruning, Scale, StudyPlan, propose, starts_of
+from autotuner.report.study import candidate_line, end_in_words
+from autotuner.search.planning.optimizer_study import Pruning, Scale, StudyEnd, StudyPlan, propose, starts_of
 from tests.builders import cpu_layout, present
 from tests.studies import candidate, curve, reached_trial, study_request, study_trial
 
@@ -54,34 +54,34 @@ def test_time_hours_and_cost_to_the_target_are_steps_times_the_median_step() -> 
     ("losses", "pruned", "failure", "state"),
     [
         ((5.0, 4.9, 4.8), None, None, TrialState.COMPLETE),
-        ((6.0, 5.9, 5.8), "it loses", None, TrialState.PRUNED),
+        ((6.0, 5.9, 5.8), PruneReason(time_s=3.0, beaten_by=2), None, TrialState.PRUNED),
         ((6.0, 5.9, 5.8), None, TrialFailure(kind=FailureKind.NUMERICS, message="nan"), TrialState.FAILED),
         ((6.0, 5.9, 5.8), None, None, TrialState.COMPLETE),
     ],
 )
 def test_every_trial_says_how_it_ended(
-    losses: tuple[float, ...], pruned: str | None, failure: TrialFailure | None, state: TrialState
+    losses: tuple[float, ...], pruned: PruneReason | None, failure: TrialFailure | None, state: TrialState
 ) -> None:
     plan = StudyPlan("os-test", study_request(), [])
     ended = plan.ended(replace(asked(plan), curve=curve(*losses)), pruned=pruned, failure=failure)
     assert ended.state is state
-    assert ended.detail
+    assert " at the target" in candidate_line(ended) or ended.pruned or ended.detail
     assert (ended.reached is not None) == (losses[-1] < 5.0)
 
 
 def test_a_study_ends_with_its_budget_or_hours_and_fails_where_none_came_to_the_target() -> None:
     reached = [reached_trial(number, 1.0, 1.0) for number in range(4)]
     missed = [study_trial(number, 6.0, 5.9) for number in range(4)]
-    assert StudyPlan("os-test", study_request(), reached).next() == Finish(
-        state=RunState.COMPLETE, detail="4 candidates were tried, and 4 came to the target"
-    )
+    end = StudyPlan("os-test", study_request(), reached).next()
+    assert isinstance(end, StudyEnd)
+    assert end_in_words(end, study_request()) == "4 candidates were tried, and 4 came to the target"
     end = StudyPlan("os-test", study_request(), missed).next()
-    assert isinstance(end, Finish)
-    assert end.state is RunState.FAILED
+    assert isinstance(end, StudyEnd)
+    assert end_in_words(end, study_request()) == "4 candidates were tried, and none came to the target"
     budget = StudyBudget(num_trials=9, accelerator_hours=1e-4)
     end = StudyPlan("os-test", study_request(budget=budget), [study_trial(0, 6.0, 5.9)]).next()
-    assert isinstance(end, Finish)
-    assert "accelerator-hours are spent" in end.detail
+    assert isinstance(end, StudyEnd)
+    assert "accelerator-hours are spent" in end_in_words(end, study_request(budget=budget))
 
 
 # ---------------------------------------------------------------- proposing
@@ -136,7 +136,7 @@ def test_a_candidate_ends_that_is_dearer_than_another_or_above_the_median_of_fiv
     running = study_trial(8, 6.0, 5.9, 5.8)
     assert pruning.verdict(running) is None
     verdict = pruning.verdict(study_trial(8, 6.0, 5.9, 5.8, 5.7))
-    assert verdict == "number 7 came to the target sooner and for less, after 4 s"
+    assert verdict == PruneReason(time_s=4.0, beaten_by=7)
     on_one_rank = study_trial(8, 6.0, 5.9, 5.8, 5.7, 5.6, world_size=1)
     assert Pruning(PRUNING_REQUEST, [reached_trial(7, 4.0, 4.0 * 2 / 3600)]).verdict(on_one_rank) is None
     others = [study_trial(number, 6.0, 5.0 + number / 10, 5.0 + number / 10, 5.0) for number in range(5)]

@@ -8,11 +8,11 @@ import pytest
 
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.objective import WORTHWHILE_GAIN
+from autotuner.report.sweep_trials import long_shot_in_words, memory_in_words
 from autotuner.search.sampler.model import Prior
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.priors import MemoryTrial
 from autotuner.search.sampler.propose import EVEN_CHANCE, Beliefs, LongShot, MemoryBelief, Proposal, propose
-from autotuner.search.sweeps.instructions import long_shot_in_words, memory_in_words
 from tests.builders import present
 from tests.unit.search.tables import LAYOUTS
 

@@ -18,6 +18,7 @@ from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.workload import Workload
+from autotuner.report.verdicts import comparison_in_words
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import neighbours
 from autotuner.search.space.trainers import trial_rules
@@ -83,7 +84,7 @@ def test_the_incumbent_runs_alone_and_first_until_it_is_compared_with_its_baseli
     against = present(findings(request, machine.trials).against_baseline)
     assert against.decision is Decision.NOT_SLOWER
     assert (end.state, end.reason) == (RunState.COMPLETE, StopReason.COMPARED)
-    assert against.detail in end.detail
+    assert comparison_in_words(against) in end.detail
     machine = Machine()
     machine.run(challenged(challenge(searches=False)))
     assert [trial.repeats for trial in machine.trials] == [None, *[0] * (len(machine.trials) - 1)]

@@ -51,7 +51,6 @@ def comparison(decision: Decision = Decision.NOT_SLOWER, change: float = 0.001, 
         noise=0.004,
         num_reference=4,
         num_candidate=3,
-        detail="",
     )
     return replace(value, **changes)
 
@@ -129,4 +128,4 @@ def retune_run(**changes: Any) -> RetuneRun:
 
 
 def measured(outcome: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:
-    return replace(MfuGateResult(outcome=outcome, detail="not slower", findings=findings()), **changes)
+    return replace(MfuGateResult(outcome=outcome, findings=findings()), **changes)

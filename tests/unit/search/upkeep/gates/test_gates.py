@@ -13,6 +13,7 @@ from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.upkeep import GateRun, MfuGateOutcome, MfuGateResult
+from autotuner.report.verdicts import gate_verdict, predicted_verdict
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, new_baseline, reused_result
@@ -60,16 +61,16 @@ def test_what_is_measured_is_the_given_layout_alone_or_the_best_of_the_space() -
 
 
 def test_a_rate_passes_fails_or_is_undecided_with_its_numbers() -> None:
-    against = comparison(detail="0.1 % faster, by 3 runs beside 4 that scatter by 0.4 %")
-    found = result(findings(against_baseline=against))
+    found = result(findings(against_baseline=comparison()))
     assert found.outcome is MfuGateOutcome.PASSED
-    assert found.detail == (
-        "beside main it is 0.1 % faster, by 3 runs beside 4 that scatter by 0.4 %; it reaches 1 ktoken/s (25.0 % MFU)"
+    assert gate_verdict(gate().request, found) == (
+        "beside main it is 0.1 % faster (95 % interval 0.9 % slower to 1.1 % faster), by 3 runs beside 4 that scatter "
+        "by 0.4 %; it reaches 1 ktoken/s (25.0 % MFU)"
     )
     found = result(SLOWER)
     assert found.outcome is MfuGateOutcome.FAILED
     assert [str(change) for change in found.changes] == ["torch was 2.12 and is 2.13"]
-    assert "torch was 2.12 and is 2.13" in found.detail
+    assert "torch was 2.12 and is 2.13" in gate_verdict(gate().request, found)
     found = result(findings(against_baseline=comparison(Decision.UNDECIDED)))
     assert found.outcome is MfuGateOutcome.UNDECIDED
 
@@ -85,9 +86,10 @@ def test_what_was_decided_stands_however_the_sweep_ended(state: RunState) -> Non
 )
 def test_a_sweep_that_ended_undecided_says_why(state: RunState, outcome: MfuGateOutcome) -> None:
     undecided = findings(against_baseline=comparison(Decision.UNDECIDED))
-    found = gate_result(gate().request, ended(state, "somebody said so"), undecided, [])
+    sweep = ended(state, "somebody said so")
+    found = gate_result(gate().request, sweep, undecided, [])
     assert found.outcome is outcome
-    assert "somebody said so" in found.detail
+    assert "somebody said so" in gate_verdict(gate().request, found, sweep)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_a_death_that_the_layout_caused_fails_and_another_says_nothing(
 ) -> None:
     found = result(ChallengeFindings(measured=INCUMBENT, death="it died"), dies=kind)
     assert found.outcome is outcome
-    assert "it died" in found.detail
+    assert "it died" in gate_verdict(gate().request, found, ended())
 
 
 def test_what_ended_the_sweep_is_told_and_a_gate_that_runs_has_not_passed() -> None:
@@ -158,7 +160,7 @@ def test_runs_of_an_earlier_gate_are_judged_beside_the_baseline_of_now_if_they_d
     slow = findings(runs=runs(rates=(800.0, 801.0, 799.0, 800.5, 800.2)))
     found = present(reused_result(held.request, gate(id="ga-0", result=measured(findings=slow))))
     assert (found.outcome, found.reused_from) == (MfuGateOutcome.FAILED, "ga-0")
-    assert "by the runs of ga-0" in found.detail
+    assert "by the runs of ga-0" in gate_verdict(held.request, found)
     few = gate(id="ga-0", result=measured(findings=findings(runs=runs(rates=(990.0,)))))
     assert reused_result(gate().request, few) is None
     assert reused_result(gate().request, gate(result=measured(findings=None))) is None
@@ -189,7 +191,7 @@ def counted(peak_bytes: float) -> DryRun:
 def test_an_equal_layout_passes_and_a_loss_fails_beyond_the_error_and_the_tolerance() -> None:
     found = gate_of(TODAY)
     assert found.outcome is MfuGateOutcome.PASSED
-    assert "equally fast" in found.detail
+    assert "equally fast" in predicted_verdict(found, JOB)
     found = predicted_gate(JOB, TODAY, None, tolerance=0.02)
     assert (found.outcome, found.change) == (MfuGateOutcome.PASSED, None)
     slower = changed(recompute=Recompute.FULL)
@@ -197,16 +199,16 @@ def test_an_equal_layout_passes_and_a_loss_fails_beyond_the_error_and_the_tolera
     assert gate_of(slower, tolerance=0.5).outcome is MfuGateOutcome.PASSED
     found = gate_of(changed(data_parallel_shard_degree=8, pipeline_parallel_degree=8))
     assert found.outcome is MfuGateOutcome.UNDECIDED
-    assert "within the error of the prediction; measure it" in found.detail
+    assert "within the error of the prediction; measure it" in predicted_verdict(found, JOB)
 
 
 def test_layouts_that_break_rules_or_memory_fail_by_closed_forms_or_as_a_dry_run_counted() -> None:
     found = gate_of(changed(pipeline_schedule=PipelineSchedule.GPIPE))
     assert found.outcome is MfuGateOutcome.FAILED
-    assert "runs out of memory: the fullest of 512 ranks needs" in found.detail
+    assert "runs out of memory: the fullest of 512 ranks needs" in predicted_verdict(found, JOB)
     found = gate_of(changed(pipeline_parallel_degree=5))
     assert found.outcome is MfuGateOutcome.FAILED
-    assert "the degrees multiply to 640 ranks, the cluster has 512" in found.detail
+    assert "the degrees multiply to 640 ranks, the cluster has 512" in predicted_verdict(found, JOB)
     assert found.predicted is None
     full, empty = gate_of(TODAY, dry_run=counted(90e9)), gate_of(TODAY, dry_run=counted(10e9))
     assert (full.outcome, empty.outcome) == (MfuGateOutcome.FAILED, MfuGateOutcome.PASSED)
@@ -226,11 +228,11 @@ def test_a_change_says_the_same_both_ways_and_is_known_better_than_either_layout
 
 
 # ---------------------------------------------------------------- announced
-FAILED = measured(MfuGateOutcome.FAILED, detail="slower than main", findings=SLOWER)
+FAILED = measured(MfuGateOutcome.FAILED, findings=SLOWER)
 
 
 def test_a_gate_is_announced_once_with_its_numbers() -> None:
-    told = gate_told(gate(software="commit 17"), FAILED, at=7.0)
+    told = gate_told(gate(software="commit 17"), FAILED, "slower than main", at=7.0)
     assert (told.id, told.kind.value, told.path, told.at) == ("an-ga-1", "gate.failed", "/gates/ga-1", 7.0)
     assert told.title == "MFU gate main, tiny on cpu:2: failed"
     assert (told.facts["change"], told.facts["software"], told.facts["tokens_per_s"]) == (-0.07, "commit 17", 930.0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice, pairwise
@@ -18,9 +19,10 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.upkeep import Retune, RetuneOutcome, Trigger, Verdict
+from autotuner.report.verdicts import explanation, retune_verdict
 from autotuner.runs.retune_clock import links_changed
 from autotuner.search.upkeep.cron import Cron, DueRun, due_run
-from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend, why_better
+from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend
 from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, present, tiny_job, trial
 from tests.unit.search.upkeep.builders import (
     BETTER,
@@ -45,15 +47,20 @@ def profiled(layout: Layout, **parts: float) -> Trial:
     return trial(layout, measurement=measurement(breakdown=breakdown(**parts)))
 
 
+def better_than_before(trials: Sequence[Trial]) -> list[str]:
+    sweep = replace(ended(), request=replace(ended().request, job=tiny_job()))
+    return list(explanation(outcome_of(sweep, replace(BETTER, measured=BEFORE, challenger=AFTER), trials), "UTC"))
+
+
 def test_a_better_layout_is_told_by_what_changes_and_what_was_predicted_and_measured() -> None:
-    changed, predicted = why_better(BEFORE, AFTER, tiny_job(), [])
+    changed, predicted = better_than_before([])
     assert changed == "pipeline 2 → 1, replicate 1 → 2"
     assert predicted.startswith("predicted: it removes ")
     trials = [
         profiled(BEFORE, forward_s=0.5, pipeline_idle_s=0.4, optimizer_s=0.1),
         profiled(AFTER, forward_s=0.5, all_reduce_s=0.05, optimizer_s=0.105),
     ]
-    assert why_better(BEFORE, AFTER, tiny_job(), trials)[2] == (
+    assert better_than_before(trials)[2] == (
         "measured, in shares of the incumbent's step: pipeline idle −40 %, all-reduce +5 %"
     )
 
@@ -185,74 +192,82 @@ def test_one_run_catches_up_with_all_due_times_that_were_missed() -> None:
 
 
 # ---------------------------------------------------------------- outcome
-def outcome(found: ChallengeFindings, sweep: Sweep | None = None, **asked: object) -> RetuneOutcome:
-    return outcome_of(retune(**asked).request, sweep or ended(), found, [])
+def outcome(found: ChallengeFindings, sweep: Sweep | None = None) -> RetuneOutcome:
+    return outcome_of(sweep or ended(), found, [])
+
+
+def said(found: ChallengeFindings, sweep: Sweep | None = None, **asked: object) -> str:
+    return retune_verdict(retune(**asked).request, sweep or ended(), outcome(found, sweep))
+
+
+def explained(found: ChallengeFindings, trials: Sequence[Trial] = ()) -> list[str]:
+    return list(explanation(outcome_of(ended(), found, trials), "UTC"))
 
 
 def test_an_incumbent_that_runs_as_it_did_or_faster_is_unchanged() -> None:
     unchanged = outcome(findings())
     assert (unchanged.verdict, unchanged.word) == (Verdict.UNCHANGED, "unchanged")
-    assert unchanged.detail == (
+    assert said(findings()) == (
         "the incumbent runs as it did: +0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
         "3 measurements beside 4 of the run before, which scatter by 0.4 %"
     )
-    faster = outcome(findings(against_baseline=comparison(change=0.08)))
-    assert faster.verdict is Verdict.UNCHANGED
-    assert "8.0 % ± 1.0 faster than it was" in faster.detail
+    faster = findings(against_baseline=comparison(change=0.08))
+    assert outcome(faster).verdict is Verdict.UNCHANGED
+    assert "8.0 % ± 1.0 faster than it was" in said(faster)
 
 
 def test_a_regression_says_what_was_lost_since_when_and_what_differs_if_anything() -> None:
-    slower = outcome(SLOWER, time_zone="Europe/Berlin")
+    slower = outcome(SLOWER)
     assert slower.verdict is Verdict.REGRESSION
-    assert slower.detail == (
+    assert said(SLOWER, time_zone="Europe/Berlin") == (
         "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET: 930 token/s instead of 1 ktoken/s, 3 measurements "
         "beside 4 of the run before, which scatter by 0.4 %; what differs: torch was 2.12 and is 2.13"
     )
     assert slower.since == NIGHT - 86400
     assert slower.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
     same = replace(SLOWER, runs=runs(930.0))
-    assert outcome(same).detail.endswith("all that trials record of their environment is as it was")
-    slower = outcome(replace(BETTER, runs=SLOWER.runs, against_baseline=SLOWER.against_baseline), adopts=True)
-    assert slower.verdict is Verdict.REGRESSION
-    assert slower.explanation == (f"as things are now, {CHALLENGER} is 10.0 % ± 1.0 faster; it was not adopted",)
+    assert said(same).endswith("all that trials record of their environment is as it was")
+    both = replace(BETTER, runs=SLOWER.runs, against_baseline=SLOWER.against_baseline)
+    assert outcome(both).verdict is Verdict.REGRESSION
+    assert explained(both) == [f"as things are now, {CHALLENGER} is 10.0 % ± 1.0 faster; it was not adopted"]
 
 
 def test_better_layouts_wait_or_are_adopted_and_say_what_made_them_better() -> None:
-    better = outcome(BETTER)
-    assert better.verdict is Verdict.BETTER_FOUND
-    assert better.detail.startswith(f"{CHALLENGER} is 10.0 % ± 1.0 faster than the incumbent {INCUMBENT}")
-    assert better.detail.endswith("adopt it, or the incumbent stays")
-    assert better.explanation[0] == "tensor 1 → 2, replicate 2 → 1"
-    assert better.explanation[1].startswith("predicted: it ")
-    assert outcome(BETTER, adopts=True).detail.endswith("it is the incumbent from now on")
+    assert outcome(BETTER).verdict is Verdict.BETTER_FOUND
+    assert said(BETTER).startswith(f"{CHALLENGER} is 10.0 % ± 1.0 faster than the incumbent {INCUMBENT}")
+    assert said(BETTER).endswith("adopt it, or the incumbent stays")
+    change, predicted = explained(BETTER)
+    assert change == "tensor 1 → 2, replicate 2 → 1"
+    assert predicted.startswith("predicted: it ")
+    assert said(BETTER, adopts=True).endswith("it is the incumbent from now on")
     assert after(Verdict.BETTER_FOUND, BETTER).incumbent == INCUMBENT
     adopted = after(Verdict.BETTER_FOUND, BETTER, retune(adopts=True))
     assert adopted == Standing(incumbent=CHALLENGER, baseline=(runs(1100.0),))
     late = {**runs(1000.0).environment, LINKS: "nodes 2 and 3: 60 ms late"}
-    better = outcome(replace(BETTER, runs=replace(runs(1000.0), environment=late)))
-    assert better.verdict is Verdict.BETTER_FOUND
-    assert better.explanation[-1] == (
+    better = replace(BETTER, runs=replace(runs(1000.0), environment=late))
+    assert outcome(better).verdict is Verdict.BETTER_FOUND
+    assert explained(better)[-1] == (
         "since 2026-03-01 02:00 UTC links have changed: of links, all healthy became nodes 2 and 3: 60 ms late"
     )
 
 
 def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None:
     alone = replace(ended().request, challenge=Challenge())
-    first = outcome(findings(against_baseline=None), replace(ended(), request=alone))
+    found, sweep = findings(against_baseline=None), replace(ended(), request=alone)
+    first = outcome(found, sweep)
     assert (first.verdict, first.word) == (Verdict.UNCHANGED, "baseline_set")
-    assert told(retune_run(), first, at=NIGHT).title == "nightly: the baseline is set"
-    assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in first.detail
+    assert told(retune_run(), first, "", at=NIGHT).title == "nightly: the baseline is set"
+    assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in said(found, sweep)
 
 
 def test_what_the_noise_hides_is_said_and_not_called_unchanged_if_it_looks_slower() -> None:
     hidden = findings(against_baseline=comparison(Decision.UNDECIDED, -0.002, noise=0.05))
-    undecided = outcome(hidden, test=SequentialTest(loss=0.06))
-    assert undecided.verdict is Verdict.UNCHANGED
-    assert undecided.detail.startswith("no loss was found, and one of 6 % not ruled out: −0.2 % ± 1.0")
+    assert outcome(hidden).verdict is Verdict.UNCHANGED
+    undecided = said(hidden, test=SequentialTest(loss=0.06))
+    assert undecided.startswith("no loss was found, and one of 6 % not ruled out: −0.2 % ± 1.0")
     disturbed = findings(against_baseline=comparison(Decision.UNDECIDED, -0.3))
-    unsure = outcome(disturbed)
-    assert unsure.verdict is Verdict.COULD_NOT_RUN
-    assert unsure.detail.startswith("it looks as if the incumbent had become slower, and what was measured does not")
+    assert outcome(disturbed).verdict is Verdict.COULD_NOT_RUN
+    assert said(disturbed).startswith("it looks as if the incumbent had become slower, and what was measured does not")
 
 
 @pytest.mark.parametrize(
@@ -273,15 +288,13 @@ def test_what_the_noise_hides_is_said_and_not_called_unchanged_if_it_looks_slowe
     ],
 )
 def test_a_run_that_measured_nothing_says_why(sweep: Sweep, found: ChallengeFindings, why: str) -> None:
-    nothing = outcome(found, sweep)
-    assert (nothing.verdict, nothing.detail) == (Verdict.COULD_NOT_RUN, why)
+    assert (outcome(found, sweep).verdict, said(found, sweep)) == (Verdict.COULD_NOT_RUN, why)
 
 
 def test_decisions_stand_after_a_cancel_and_simulated_ones_are_said_to_be() -> None:
     assert outcome(SLOWER, ended(RunState.CANCELLED)).verdict is Verdict.REGRESSION
     simulated = trial(INCUMBENT, measurement=measurement(is_simulated=True))
-    told = [outcome_of(retune().request, ended(), found, [simulated]) for found in (findings(), SLOWER, BETTER)]
-    assert {one.explanation[-1] for one in told} == {
+    assert {explained(found, [simulated])[-1] for found in (findings(), SLOWER, BETTER)} == {
         "nothing ran: these are times of the cost model, with seeded noise"
     }
 
@@ -291,7 +304,7 @@ STANDING_BEFORE = Standing(incumbent=INCUMBENT, baseline=(runs(),))
 
 
 def after(verdict: Verdict, found: ChallengeFindings | None, held: Retune | None = None) -> Standing:
-    outcome = RetuneOutcome(verdict=verdict, detail="", findings=found)
+    outcome = RetuneOutcome(verdict=verdict, findings=found)
     return Standing.after(held or retune(), outcome)
 
 
@@ -329,10 +342,10 @@ def test_the_first_incumbent_is_the_best_that_was_found_and_an_adopted_one_stays
 
 # ---------------------------------------------------------------- What a retune's runs show over time
 RUN = retune_run(id="rr-2")
-SLOW = replace(RUN, result=RetuneOutcome(verdict=Verdict.REGRESSION, detail="", findings=SLOWER))
+SLOW = replace(RUN, result=RetuneOutcome(verdict=Verdict.REGRESSION, findings=SLOWER))
 FIRST = retune_run(
     due_at=NIGHT - 86400,
-    result=RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(against_baseline=None)),
+    result=RetuneOutcome(verdict=Verdict.UNCHANGED, findings=findings(against_baseline=None)),
 )
 
 
@@ -343,7 +356,7 @@ def test_a_run_is_drawn_by_its_measurements_below_the_band_that_it_left() -> Non
     assert point.band_low == pytest.approx(990.0)
     assert point.tokens_per_s < (point.band_low or 0.0)
     scattered = replace(runs(), rates=(990.0, 1000.0, 1004.0))
-    outcome = RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(runs=scattered))
+    outcome = RetuneOutcome(verdict=Verdict.UNCHANGED, findings=findings(runs=scattered))
     (point,) = trend([replace(RUN, result=outcome)])
     assert (point.lowest, point.highest, point.num_measurements) == (990.0, 1004.0, 3)
 
@@ -353,5 +366,5 @@ def test_runs_come_from_the_oldest_on_without_a_band_at_first_and_only_if_they_m
         ("rr-1", True),
         ("rr-2", False),
     ]
-    died = replace(RUN, result=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="it died"))
+    died = replace(RUN, result=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN))
     assert trend([retune_run(is_skipped=True), died]) == ()
