@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from autotuner.core.field_change import difference
 from autotuner.core.layout import Layout
@@ -238,18 +237,22 @@ def _rival(one: Rival, best: Reached, sweep_id: str) -> Cells:
 
 def _name(one: Rival) -> str:
     """Return what a rival is: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp or pp``."""
-    if one.role is Role.IN_USE or not one.lacks:
-        return "what runs today" if one.role is Role.IN_USE else f"rank {one.rank}"
+    if not one.lacks:
+        return _place(one)
     choices = [AXES[name].label for name in one.lacks]
     if len(choices) > _NUM_NAMED:
         choices = [", ".join(choices[: _NUM_NAMED - 1]), f"{len(choices) - _NUM_NAMED + 1} other choices"]
-    return f"rank {one.rank}, the best with a different {' or '.join(choices)}"
+    return f"{_place(one)}, the best with a different {' or '.join(choices)}"
+
+
+def _place(one: Rival) -> str:
+    return "what runs today" if one.role is Role.IN_USE else f"rank {one.rank}"
 
 
 def _why(why: Why | None, request: SweepRequest, sweep_id: str) -> Lines:
     if why is None:
         return Lines(items=("With one layout measured there is nothing to compare yet.",), is_list=False)
-    than = _name(replace(why.rival, lacks={}))
+    than = _place(why.rival)
     tie = ", a tie:" if why.rival.is_tie else ":"
     against: Cells = (Quiet("Compared with"), _link(than, sweep_id, why.rival.trial), tie)
     return Lines(items=(against, *map(sentence, _reasons(why, request, than))), is_list=False)
