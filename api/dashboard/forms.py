@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
 from api.dashboard.render import page
 from api.dashboard.views.address import Address
@@ -102,6 +102,15 @@ def _answered(app: App, question: Question[R, A], inputs: tuple[Input, ...], que
     if (progress := question.progress(answer)) is not None:
         return Asked(texts=texts, progress=progress)
     return Asked(texts=texts, report=question.report(request, answer))
+
+
+async def sent(request: Request) -> tuple[tuple[str, str], ...]:
+    """Return the texts of a form that a browser sent, by the names of their elements."""
+    form = await request.form()
+    return tuple((name, text) for name, text in form.multi_items() if isinstance(text, str))
+
+
+SentOf = Annotated[tuple[tuple[str, str], ...], Depends(sent)]
 
 
 def typed(one: Input, query: Mapping[str, str]) -> str | None:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dashboard.elsewhere import elsewhere
-from api.dashboard.forms import Asked, errors_of, grouped, names_of
+from api.dashboard.forms import Asked, SentOf, errors_of, grouped, names_of
 from api.dashboard.render import page, service_of
 from api.dashboard.sweep_form import AXES, CATALOG, INPUTS, OWN, Form, group_of
 from api.dependencies import AppOf, CallerOf
@@ -121,9 +121,8 @@ def _checked(form: Form, app: App, *, is_whole: bool = True) -> _Checked:
 
 
 # ---------------------------------------------------------------- the page
-async def _given(request: Request) -> Form:
-    sent = await request.form()
-    return Form.of_pairs((name, text) for name, text in sent.multi_items() if isinstance(text, str))
+def _given(sent: SentOf) -> Form:
+    return Form.of_pairs(sent)
 
 
 _GivenOf = Annotated[Form, Depends(_given)]

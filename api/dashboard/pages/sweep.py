@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import fields
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
+from api.dashboard.forms import SentOf, typed
 from api.dashboard.render import page, report_page
 from api.dashboard.views.address import Address
-from api.dashboard.views.sweep import SweepLook
+from api.dashboard.views.sweep import LIMITS, SweepLook
 from api.dependencies import AppOf, CallerOf, SweepOf
+from autotuner.core import documents
 from autotuner.core.access import Caller
 from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.run import Stop
-from autotuner.core.sweep import Sweep
+from autotuner.core.sweep import Budget, Sweep
+from autotuner.core.sweep_requests import BudgetChange
+from autotuner.core.text import to_document
 from autotuner.report.jobs import LAYERS, layers_report
 from autotuner.report.report import Notice, Report, Section
 from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
@@ -67,9 +71,8 @@ def _look(request: Request, app: App, caller: Caller, sweep: Sweep) -> SweepLook
 
 # What people change of a sweep from its page: forms that work without a script, and lead back to it.
 
-_SECONDS = 3600.0
-
-_Text = Annotated[str, Form(max_length=100)]
+_UNLIMITED = {each.name: None for each in fields(Budget) if each.default is None}
+"""What an empty input stands for, of limits that a sweep need not have."""
 
 
 @router.post("/sweeps/{sweep_id}/pause")
@@ -91,55 +94,16 @@ def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Re
 
 
 @router.post("/sweeps/{sweep_id}/budget")
-def change_budget(
-    request: Request,
-    app: AppOf,
-    caller: CallerOf,
-    sweep: SweepOf,
-    num_trials: _Text = "",
-    hours: _Text = "",
-    accelerator_hours: _Text = "",
-    min_gain: _Text = "",
-) -> Response:
+def change_budget(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, given: SentOf) -> Response:
     """Give it another budget; a finished sweep is opened again."""
 
     def change() -> None:
-        app.change(sweep.id, _limits(num_trials, hours, accelerator_hours, min_gain), caller=caller)
+        texts = {one.name: typed(one, dict(given)) or "" for one in LIMITS}
+        said = to_document(LIMITS, texts).get("budget", {})
+        asked = documents.read(BudgetChange, {"budget": _UNLIMITED | said})
+        app.change(sweep.id, asked.budget, caller=caller)
 
     return _changed(request, app, caller, sweep, change)
-
-
-def _limits(num_trials: str, hours: str, accelerator_hours: str, min_gain: str) -> Mapping[str, Any]:
-    """The limits that the form names; an empty field of time or hours is no limit.
-
-    Raises:
-        InvalidInput: A field holds no number.
-    """
-    seconds = _number("hours", hours)
-    share = _number("min_gain", min_gain)
-    trials = _number("num_trials", num_trials)
-    return {
-        **({} if trials is None else {"num_trials": _whole("num_trials", trials)}),
-        "wall_clock_s": None if seconds is None else seconds * _SECONDS,
-        "accelerator_hours": _number("accelerator_hours", accelerator_hours),
-        **({} if share is None else {"min_gain": share / 100}),
-    }
-
-
-def _number(field: str, text: str) -> float | None:
-    plain = text.strip().replace(",", "")
-    if not plain:
-        return None
-    try:
-        return float(plain)
-    except ValueError:
-        raise InvalidInput(field, text, "must be a number") from None
-
-
-def _whole(field: str, value: float) -> int:
-    if not math.isfinite(value) or value != int(value):
-        raise InvalidInput(field, value, "must be a whole number")
-    return int(value)
 
 
 def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: Callable[[], None]) -> Response:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
+from api.dashboard.forms import Asked
 from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.choice_grid import HeatView
 from api.dashboard.views.metric_front import MetricFrontView
@@ -19,6 +20,8 @@ from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
 from autotuner.core.sweep import Sweep
+from autotuner.core.sweep_requests import BudgetChange
+from autotuner.core.text import inputs_of, to_text
 from autotuner.core.trial import Trial, TrialState
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Parallel
@@ -40,6 +43,9 @@ from autotuner.search.results.sweep_answer import Answer, answer
 from autotuner.search.results.trial_table import TableRow
 from autotuner.search.sweep_tables import SweepTrials
 from autotuner.service.build import App
+
+LIMITS = inputs_of(BudgetChange)
+"""Inputs of a sweep's budget."""
 
 Kind = Literal["measured", "simulated", "estimated"]
 
@@ -143,6 +149,8 @@ class SweepLook:
             "is_partial": not with_predicted and not self.app.sweep_tables.knows(self.sweep),
             "refused": "",
             "links": slow_links(self.sweep.request),
+            "limits": LIMITS,
+            "given": Asked(texts={one.name: to_text(getattr(standing.budget, one.path[-1]), one) for one in LIMITS}),
         }
 
     # ---------------------------------------------------------------- trials
