@@ -23,8 +23,9 @@ from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.fault_trace import at_worst
 from autotuner.core.job import Job, PhasedJob
 from autotuner.core.model import TransformerSpec
-from autotuner.core.named import names_in, resolve, resolved
+from autotuner.core.named import KINDS, Described, StoredNames, cluster_profile, names_in, resolve, resolved
 from autotuner.core.objective import require_told
+from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.requests import (
     ExportRequest,
     JobQuestion,
@@ -42,7 +43,6 @@ from autotuner.search.preview import Question, best_of_space, prediction_of_layo
 from autotuner.search.space.trainers import trial_rules, trial_space
 
 if TYPE_CHECKING:
-    from autotuner.core.profile import DeviceProfile
     from autotuner.core.study import OptimizerStudyRequest
     from autotuner.core.sweep import SweepRequest
     from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from autotuner.search.planning.phases import PhasesPlan
     from autotuner.search.planning.plan import PlanRun
     from autotuner.search.planning.request import PlanRequest
-    from autotuner.store.descriptions import Names
     from autotuner.store.sql import Store
 
 T = TypeVar("T")
@@ -68,17 +67,9 @@ PROFILE = "profile:"
 class NoNames:
     """Nothing is stored under any name: what is in the catalog is all there is."""
 
-    def get_model(self, name: str) -> TransformerSpec:
-        """No model has that name."""
-        raise NotFound("model", name)
-
-    def get_cluster(self, name: str) -> Cluster:
-        """No cluster has that name."""
-        raise NotFound("cluster", name)
-
-    def get_profile(self, name: str) -> DeviceProfile:
-        """No profile has that name."""
-        raise NotFound("profile", name)
+    def get(self, cls: type[Described], name: str) -> Described:
+        """Nothing has that name."""
+        raise NotFound(KINDS[cls], name)
 
 
 def _no_store() -> Store:
@@ -89,7 +80,7 @@ def _no_store() -> Store:
 class Autotuner:
     """The product as its users ask it."""
 
-    stored_names: Names | None = field(default_factory=NoNames)
+    stored_names: StoredNames | None = field(default_factory=NoNames)
     """In the place of those that the store holds; None asks the store."""
     open_store: Callable[[], Store] = _no_store
     """Called once, when the store is first needed: a prediction needs none."""
@@ -116,15 +107,15 @@ class Autotuner:
         return self.open()
 
     @property
-    def names(self) -> Names:
+    def names(self) -> StoredNames:
         """Models, clusters and profiles that were stored."""
-        return self.stored_names or self.store
+        return self.stored_names or self.store.descriptions
 
     # ------------------------------------------------------------------ names
     def model(self, name: str) -> TransformerSpec:
         """A stored model, else one of the catalog."""
         try:
-            return self.names.get_model(name)
+            return self.names.get(TransformerSpec, name)
         except NotFound:
             return load(TransformerSpec, name)
 
@@ -145,17 +136,17 @@ class Autotuner:
             own = self._own_profile()
             return _this_machine(is_measured=is_measured) if own is None else _profiled_machine(own)
         if name.startswith(PROFILE):
-            profile = self.names.get_profile(name.removeprefix(PROFILE))
+            profile = self.names.get(DeviceProfile, name.removeprefix(PROFILE))
             if profile.cluster:
                 rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
                 raise InvalidInput("cluster", name, rule, profile.cluster)
             return replace(_profiled_machine(profile), name=name)
         try:
-            stored = self.names.get_cluster(name)
+            stored = self.names.get(Cluster, name)
         except NotFound:
             return load(Cluster, name)
-        measured = self.cluster_profile(name)
-        return stored if measured is None else _profiled(stored, measured)
+        measured = cluster_profile(self.names, name)
+        return stored if measured is None else profiled(stored, measured)
 
     def _would_measure(self, request: Any) -> bool:
         """Return whether the request names this machine, whose cores neither a profile nor a run measured."""
@@ -165,20 +156,12 @@ class Autotuner:
 
         return has_to_measure() and self._own_profile() is None
 
-    def cluster_profile(self, name: str) -> DeviceProfile | None:
-        """What a check measured of the stored cluster of that name."""
-        try:
-            profile = self.names.get_profile(name)
-        except NotFound:
-            return None
-        return profile if profile.cluster == name else None
-
     def _own_profile(self) -> DeviceProfile | None:
         """The profile of this machine under its usual name, where it was taken on this host."""
-        from autotuner.host.machine import is_this_host  # noqa: PLC0415  # as in ``_profiled``
+        from autotuner.host.machine import is_this_host  # noqa: PLC0415  # most predictions are of no measured machine
 
         try:
-            profile = self.names.get_profile(LOCAL)
+            profile = self.names.get(DeviceProfile, LOCAL)
         except NotFound:
             return None
         return profile if is_this_host(profile.host) else None
@@ -450,15 +433,9 @@ def is_this_machine(name: str) -> bool:
     return name == LOCAL or name.startswith(PROFILE)
 
 
-def _profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
-    from autotuner.core.profile import profiled  # noqa: PLC0415  # most predictions are of no measured machine
-
-    return profiled(cluster, profile)
-
-
 def _profiled_machine(profile: DeviceProfile) -> Cluster:
     """This machine by a profile, which has the peaks that a measurement would give."""
-    return _profiled(_this_machine(is_measured=False), profile)
+    return profiled(_this_machine(is_measured=False), profile)
 
 
 def _this_machine(*, is_measured: bool) -> Cluster:

@@ -105,7 +105,7 @@ def layouts_by_retune(
 ) -> tuple[Layout, Layout, list[dict[str, Any]]]:
     """The layout in use on the fast link and on the slow one, as a retune finds them; what was stored of its trials."""
     store, clock = memory_store(), SystemClock()
-    store.save_cluster(cluster)
+    store.descriptions.save(cluster)
     retuning = Retuning(store, clock)
     scheduler = RetuneScheduler(store, clock, dict)
     sweeps = sweep_worker(store, NodesLauncher(nodes), clock, owner="bench", lease_s=600.0)
@@ -131,8 +131,8 @@ def layouts_by_retune(
     measured = _bandwidth_bytes_per_s(nodes)
     _say(f"the link was changed by tc; a probe sees {8e-6 * measured:.1f} Mbit/s, and the stored cluster is told")
     ailing = LinkHealth(link_class="inter_node", bandwidth_bytes_per_s=measured, source="a probe between both nodes")
-    store.remove_cluster(_NAME)
-    store.save_cluster(replace(cluster, link_health=(ailing,)))
+    store.descriptions.remove(Cluster, _NAME)
+    store.descriptions.save(replace(cluster, link_health=(ailing,)))
     scheduler.step()  # hears of the links, and begins a run
     second = _concluded(store, sweeps, runs)
     return first, second, [_stored(store, run) for run in reversed(store.retunes.runs("phases")[0])]

@@ -181,10 +181,7 @@ def names_of(app: App, inputs: Iterable[Input]) -> Mapping[str, Mapping[str, tup
 
 def _names(app: App, kind: type[Any]) -> Mapping[str, tuple[str, ...]]:
     if kind is TransformerSpec:
-        return {
-            "stored here": tuple(model.name for model in app.store.list_models()),
-            "catalog": tuple(sorted(models())),
-        }
+        return {"stored here": app.store.descriptions.names(TransformerSpec), "catalog": tuple(sorted(models()))}
     if kind is Cluster:
-        return {"stored here": (LOCAL, *(cluster.name for cluster in app.store.list_clusters()))}
+        return {"stored here": (LOCAL, *app.store.descriptions.names(Cluster))}
     return {Stack: {"catalog": stacks()}, Trainer: {"registered": tuple(app.trainers)}}.get(kind, {})

@@ -30,6 +30,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.named import resolved
 from autotuner.core.stack import Stack
 from autotuner.costmodel.evidence import NAMES
+from autotuner.door import as_described
 from autotuner.search.sampler.calibration import Lesson
 from autotuner.search.space.trainers import TrainerOffer
 
@@ -111,7 +112,7 @@ _MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
 @descriptions_router.get("/models", responses=problems())
 def list_models(app: AppOf) -> Document[Stored[TransformerSpec]]:
     """List the stored models by name; the built-in ones are in the catalog."""
-    return Stored.by(app.store.model_owners(), app.store.list_models())
+    return app.store.descriptions.stored(TransformerSpec)
 
 
 @descriptions_router.get("/models/{name}", responses=problems(404, 422))
@@ -131,7 +132,7 @@ def save_model(
     """
     model = body if isinstance(body, TransformerSpec) else _published(body, name)
     _check_name(model.name, name)
-    app.descriptions.add_model(model, caller)
+    app.save(model, caller)
     return model
 
 
@@ -141,13 +142,13 @@ def remove_model(app: AppOf, caller: CallerOf, name: Name) -> Document[Transform
 
     The answer is the model as it was stored.
     """
-    return app.descriptions.remove_model(name, caller)
+    return app.remove(TransformerSpec, name, caller)
 
 
 @descriptions_router.get("/clusters", responses=problems())
 def list_clusters(app: AppOf) -> Document[Stored[Cluster]]:
     """List the stored clusters by name."""
-    return Stored.by(app.store.cluster_owners(), app.store.list_clusters())
+    return app.store.descriptions.stored(Cluster)
 
 
 @descriptions_router.get("/clusters/{name}", responses=problems(404, 422))
@@ -166,7 +167,7 @@ def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Do
     `engine` and `queue` say where its trials run; where this service knows the engines, it refuses others.
     """
     _check_name(body.name, name)
-    return app.save_cluster(body, caller)
+    return app.save(as_described(body), caller)
 
 
 @descriptions_router.delete("/clusters/{name}", responses=problems(404, 409, 422))
@@ -176,7 +177,7 @@ def remove_cluster(app: AppOf, caller: CallerOf, name: Name) -> Document[Cluster
     The answer is the cluster as it was stored; sweeps keep the cluster that they were given. While a check of it is not
     finished, 409.
     """
-    return app.descriptions.remove_cluster(name, caller)
+    return app.remove(Cluster, name, caller)
 
 
 def _published(config: HuggingFaceConfig, name: str) -> TransformerSpec:

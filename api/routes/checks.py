@@ -7,10 +7,12 @@ from fastapi import APIRouter, Request, Response
 from api.dependencies import AppOf, CallerOf, Name
 from api.openapi import problems
 from api.routes.runs import new_run
+from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck
 from autotuner.core.documents import Document
 from autotuner.core.health import EngineStanding
 from autotuner.core.listed import Listed
+from autotuner.core.named import cluster_profile
 from autotuner.core.profile import ClusterLinks
 
 router = APIRouter(tags=["models and clusters"])
@@ -35,11 +37,11 @@ def create_check(
     A worker runs it, whoever still asks; what it measures then stands in the predictions for this cluster. Only one
     check of a cluster runs at a time: 409. A cluster without an engine is this machine, which is not checked: 422.
     """
-    asked = ClusterCheck(cluster=app.store.get_cluster(name), request=body)
+    asked = ClusterCheck(cluster=app.store.descriptions.get(Cluster, name), request=body)
     return new_run(CheckRun, request, response, app.start(asked, caller=caller))
 
 
 @router.get("/clusters/{name}/links", responses=problems(404, 422))
 def list_links(app: AppOf, name: Name) -> Document[ClusterLinks]:
     """List the links of a stored cluster, as described and as its newest check measured them."""
-    return ClusterLinks.of(app.store.get_cluster(name), app.cluster_profile(name))
+    return ClusterLinks.of(app.store.descriptions.get(Cluster, name), cluster_profile(app.names, name))

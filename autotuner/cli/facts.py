@@ -9,6 +9,7 @@ import typer
 from autotuner.cli.connect import connect, tell
 from autotuner.cli.console import console, show
 from autotuner.cli.flags import Json, Server
+from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
 
@@ -144,7 +145,7 @@ def profile(
 
     Example: autotuner profile
     """
-    from autotuner.core.profile import profiled
+    from autotuner.core.profile import DeviceProfile, profiled
     from autotuner.launch.this_machine import detect_cluster
     from autotuner.report.cluster import links_report
     from autotuner.report.machine import profiles_report
@@ -160,7 +161,7 @@ def profile(
     migrate_if_embedded(settings.database_url)
     application = build(settings)
     try:
-        profiles = list(application.store.list_profiles())
+        profiles = list(application.store.descriptions.stored(DeviceProfile).items)
         if not shows:
             _refuse_cluster(application.store, name, links=links)
             known = _known(profiles, name)
@@ -168,7 +169,7 @@ def profile(
                 profiles = [known]
             else:
                 profiles = [_taken(known, name, at=application.clock.now(), quick=quick, links=links)]
-                application.store.save_profile(profiles[0])
+                application.store.descriptions.save(profiles[0])
     finally:
         application.close()
     if links and not as_json:
@@ -203,6 +204,6 @@ def _taken(known: DeviceProfile | None, name: str, *, at: float, quick: bool, li
 
 def _refuse_cluster(store: Store, name: str, *, links: bool) -> None:
     """A stored cluster's name means what a check measured of it."""
-    if any(cluster.name == name for cluster in store.list_clusters()):
+    if name in store.descriptions.names(Cluster):
         check = f"autotuner cluster check {name}" + (" --links" if links else "")
         raise InvalidInput("--name", name, f"is a stored cluster, which `{check}` measures")

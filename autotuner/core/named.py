@@ -10,12 +10,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
+from autotuner.core.cluster import Cluster
 from autotuner.core.documents import Name, named_thing
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import DeviceProfile
 
 T = TypeVar("T")
+
+Described = TypeVar("Described", TransformerSpec, Cluster, DeviceProfile)
+
+KINDS: Mapping[type, str] = {TransformerSpec: "model", Cluster: "cluster", DeviceProfile: "profile"}
+"""What callers store under names, as people call it."""
+
+
+class StoredNames(Protocol):
+    """What is stored under names; all that a prediction asks for."""
+
+    def get(self, cls: type[Described], name: str) -> Described:
+        """Return what is saved under that name; what is not stored raises ``NotFound``."""
+        ...
+
+
+def cluster_profile(names: StoredNames, cluster: str) -> DeviceProfile | None:
+    """Return what a check measured of the stored cluster of that name, or None."""
+    try:
+        profile = names.get(DeviceProfile, cluster)
+    except NotFound:
+        return None
+    return profile if profile.cluster == cluster else None
 
 
 def resolved(given: T | str) -> T:

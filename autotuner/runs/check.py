@@ -11,8 +11,9 @@ import structlog
 
 from autotuner.core.choices import Precision
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
-from autotuner.core.errors import AutotunerError, NotFound
+from autotuner.core.errors import AutotunerError
 from autotuner.core.measurement import StepReport
+from autotuner.core.named import cluster_profile
 from autotuner.core.profile import CollectivePoint, DeviceProfile, Measurements, Wanted, keeping_links, with_links
 from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import Finish, RunState, Stop
@@ -151,7 +152,7 @@ class _Check:
     # ------------------------------------------------------------------ how fast are devices and links
     def _measure(self, launcher: EngineLauncher) -> DeviceProfile:
         spec, jobs = benchmark_spec(self._hold.run.id, self._check, self._found.known.jobs), list[BenchmarkJob]()
-        quick, known = self._check.request.quick, self._known_profile()
+        quick, known = self._check.request.quick, cluster_profile(self._store.descriptions, self._cluster.name)
         wanted: Wanted = "links" if known and self._check.request.links else "devices_and_links"
 
         def make(files: TrialFiles) -> BenchmarkJob:
@@ -165,7 +166,7 @@ class _Check:
         num_nodes = self._check.nodes.num_nodes
         found = with_links(found, measured.links, measured_at=self._hold.now(), num_nodes=num_nodes)
         profile = found if known is None else keeping_links(found, known)
-        self._store.save_profile(profile)
+        self._store.descriptions.save(profile)
         self._found.add(num_points=len(measured.collectives), profile_at=profile.measured_at, links=measured.links)
         self._tell(found, of_devices=wanted != "links")
         return profile
@@ -175,14 +176,6 @@ class _Check:
             self._found.say(line)
         for line in each_link_said(self._cluster, found):
             self._found.say(line)
-
-    def _known_profile(self) -> DeviceProfile | None:
-        """Return what an earlier check of the cluster stored."""
-        try:
-            known = self._store.get_profile(self._cluster.name)
-        except NotFound:
-            return None
-        return known if known.cluster == self._cluster.name else None
 
     def _profile(self, measured: Measurements, spec: TrialSpec) -> DeviceProfile:
         accelerator, nodes = self._cluster.accelerator, self._check.nodes

@@ -11,6 +11,7 @@ from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.comparison import Challenge
 from autotuner.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from autotuner.core.layout import Layout
+from autotuner.core.named import cluster_profile
 from autotuner.core.profile import profiled
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.sweep import SweepRequest, job_key
@@ -222,13 +223,12 @@ class Retuning:
         None where no such cluster is stored.
         """
         try:
-            stored = self._store.get_cluster(cluster.name)
+            stored = self._store.descriptions.get(Cluster, cluster.name)
         except NotFound:
             return None
         if (stored.num_nodes, stored.accelerators_per_node) != (cluster.num_nodes, cluster.accelerators_per_node):
             return None
-        profile = next((one for one in self._store.list_profiles() if one.cluster == one.name == cluster.name), None)
-        if profile is None:
+        if (profile := cluster_profile(self._store.descriptions, cluster.name)) is None:
             return replace(cluster, link_health=stored.link_health)
         checked = profiled(stored, profile)
         return replace(

@@ -8,19 +8,24 @@ from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
+from autotuner.catalog.hardware import load_accelerator
+from autotuner.catalog.models import models
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.cluster_check import ClusterCheck, check_engine
 from autotuner.core.documents import extended, violation
-from autotuner.core.errors import InvalidInput, NotAllowed, NotFound
+from autotuner.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from autotuner.core.health import EngineStanding, WorkerStanding
+from autotuner.core.model import TransformerSpec
+from autotuner.core.named import KINDS, Described, StoredNames
+from autotuner.core.profile import DeviceProfile
 from autotuner.core.run import Run, Stop
 from autotuner.core.study import StudyRun
 from autotuner.core.sweep import Sweep, SweepRequest, SweepStanding
 from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, SweepCreate
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import GateRun, MfuGateRequest, Retune, RetuneRequest
-from autotuner.door import Autotuner, as_described, is_this_machine
+from autotuner.door import Autotuner, is_this_machine
 from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import (
@@ -53,7 +58,6 @@ from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.access import Tokens
 from autotuner.service.background import Background
 from autotuner.service.compute import AsidePool, Limits
-from autotuner.service.descriptions import Descriptions
 from autotuner.service.networks import read_networks
 from autotuner.service.observing import configure_logs
 from autotuner.service.plans import Plans
@@ -61,7 +65,6 @@ from autotuner.service.posting import WEBHOOK_ALLOW, Poster
 from autotuner.service.settings import Settings
 from autotuner.service.webhooks import Webhooks
 from autotuner.store.cache import KeptTrials
-from autotuner.store.descriptions import Names
 from autotuner.store.options import Page
 from autotuner.store.sql import Store, open_store
 
@@ -94,25 +97,36 @@ class App(Autotuner):
     _previews: list[Previews] = field(default_factory=list, init=False)
 
     # ------------------------------------------------------------------ names
-    @property
-    def descriptions(self) -> Descriptions:
-        """Models and clusters as callers store and forget them."""
-        return Descriptions(store=self.store)
-
-    def save_cluster(self, described: Cluster, caller: Caller) -> Cluster:
-        """Store a cluster under its name, and return it as it is stored.
+    def save(self, described: Described, caller: Caller) -> Described:
+        """Store a model or a cluster for everybody under its name, and return it as it is stored.
 
         Raises:
-            InvalidInput: Its name means this machine, or its engine or queue is not registered. Where trials run
-                elsewhere and nothing is registered here, the second is left to who runs them.
-            Conflict: As ``Descriptions.add_cluster`` has it.
+            InvalidInput: A cluster's name means this machine, or its engine or queue is not registered. Where trials
+                run elsewhere and nothing is registered here, the second is left to who runs them.
+            Conflict: The catalog has that name, or means something by it (``h100:64``), or another is stored under it.
         """
-        cluster = as_described(described)
-        if is_this_machine(cluster.name):
-            raise InvalidInput("name", cluster.name, "means this machine; give the cluster a name of its own")
-        self._check_engine(cluster)
-        self.descriptions.add_cluster(cluster, caller)
-        return cluster
+        name = described.name
+        if isinstance(described, Cluster):
+            if is_this_machine(name):
+                raise InvalidInput("name", name, "means this machine; give the cluster a name of its own")
+            self._check_engine(described)
+        if _is_catalogued(described):
+            said = f"{name} means a {KINDS[type(described)]} of the catalog, for everybody"
+            raise Conflict(f"{said}; give yours another name, such as my-{name.replace(':', '-')}")
+        self.store.descriptions.save(described, created_by=caller.name)
+        return described
+
+    def remove(self, cls: type[Described], name: str, caller: Caller) -> Described:
+        """Forget what is stored, a cluster with its checks and what they measured, and return it.
+
+        Raises:
+            NotYours: Somebody else stored it, and the caller is no admin.
+            Conflict: A check of the cluster is not finished.
+        """
+        described = self.store.descriptions.get(cls, name)
+        caller.require_own(KINDS[cls], name, self.store.descriptions.stored(cls).created_by.get(name, ""))
+        self.store.descriptions.remove(cls, name)
+        return described
 
     def _check_engine(self, cluster: Cluster) -> None:
         if self.settings.num_workers or self.settings.engines:
@@ -215,7 +229,7 @@ class App(Autotuner):
             case ClusterCheck(cluster=cluster, request=how):
                 check_engine(cluster)
                 self._check_engine(cluster)
-                return store.create_check(cluster.name, how, now=now, created_by=caller.name), True
+                return store.descriptions.create_check(cluster.name, how, now=now, created_by=caller.name), True
             case OptimizerStudyCreate():
                 study = self.study(request)
                 starts_of(study)
@@ -388,6 +402,17 @@ class App(Autotuner):
         )
 
 
+def _is_catalogued(described: TransformerSpec | Cluster | DeviceProfile) -> bool:
+    """Return whether a name is a model's of the catalog, or begins with an accelerator of it, with whatever count."""
+    if not isinstance(described, Cluster):
+        return described.name.lower() in models()
+    try:
+        load_accelerator(described.name.partition("@")[0].partition(":")[0])
+    except NotFound:
+        return False
+    return True
+
+
 def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
     if request.trainer is not None and request.trainer.name in refusal:
         return InvalidInput("trainer", request.trainer.name, refusal)
@@ -425,7 +450,7 @@ def build(
     store: Store | None = None,
     launcher: Launcher | None = None,
     clock: Clock | None = None,
-    names: Names | None = None,
+    names: StoredNames | None = None,
 ) -> App:
     """The application for these settings; what is passed in replaces the real thing.
 

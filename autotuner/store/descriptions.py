@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Protocol, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -14,32 +13,13 @@ from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckRequest, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
-from autotuner.core.model import TransformerSpec
+from autotuner.core.listed import Stored
+from autotuner.core.named import KINDS, Described
 from autotuner.core.profile import DeviceProfile
 from autotuner.core.run import OPEN, NewRun, Run
 from autotuner.store.engine import reading, writing
 from autotuner.store.runs import RunStore, insert_run
 from autotuner.store.tables import descriptions, read_document, runs
-
-Described = TypeVar("Described", TransformerSpec, Cluster, DeviceProfile)
-
-_KINDS: Mapping[type, str] = {TransformerSpec: "model", Cluster: "cluster", DeviceProfile: "profile"}
-
-
-class Names(Protocol):
-    """What is stored under names; all that a prediction asks for. What is not stored raises ``NotFound``."""
-
-    def get_model(self, name: str) -> TransformerSpec:
-        """Return the model saved under that name."""
-        ...
-
-    def get_cluster(self, name: str) -> Cluster:
-        """Return the cluster saved under that name."""
-        ...
-
-    def get_profile(self, name: str) -> DeviceProfile:
-        """Return the profile saved last under that name."""
-        ...
 
 
 class DescriptionStore:
@@ -47,73 +27,60 @@ class DescriptionStore:
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
-        self.runs = run_store
+        self._runs = run_store
 
-    def save_model(self, model: TransformerSpec, *, created_by: str = "") -> None:
-        """Store under its name; an equal one stored before stays its maker's, a different one raises ``Conflict``."""
-        self._add(model, created_by)
+    def save(self, value: Described, *, created_by: str = "") -> None:
+        """Store under its name.
 
-    def get_model(self, name: str) -> TransformerSpec:
-        """Return the model saved under that name; ``NotFound`` names the nearest."""
-        return self._get(TransformerSpec, name)
+        An equal model or cluster stored before stays its maker's, and a different one raises ``Conflict``. A profile
+        takes the place of an older one: a machine is what it was last measured.
+        """
+        kind = KINDS[type(value)]
+        check_name(f"{kind}.name", value.name)
+        row = {"kind": kind, "name": value.name, "document": codec.dumps(value), "created_by": created_by}
+        try:
+            with writing(self._engine) as connection:
+                if isinstance(value, DeviceProfile):
+                    connection.execute(delete(descriptions).where(_is(DeviceProfile, value.name)))
+                connection.execute(insert(descriptions).values(row))
+        except IntegrityError:
+            if self.get(type(value), value.name) != value:
+                raise name_taken(kind, value.name) from None
 
-    def list_models(self) -> Sequence[TransformerSpec]:
-        """Return all models by name."""
-        return self._list(TransformerSpec)
+    def get(self, cls: type[Described], name: str) -> Described:
+        """Return what is saved under that name; ``NotFound`` names the nearest."""
+        with reading(self._engine) as connection:
+            value = _find(connection, cls, name)
+            if value is None:
+                raise _missing(connection, cls, name)
+            return value
 
-    def model_owners(self) -> Mapping[str, str]:
-        """Return who stored each model, by the model's name; empty text where nobody was asked."""
-        return self._owners(TransformerSpec)
+    def stored(self, cls: type[Described]) -> Stored[Described]:
+        """Return all of a type by name, with the name of whoever stored each; empty text where nobody was asked."""
+        query = select(descriptions.c.document, descriptions.c.created_by).where(descriptions.c.kind == KINDS[cls])
+        with reading(self._engine) as connection:
+            found = [(read_document(cls, text), maker) for text, maker in connection.execute(query)]
+        found.sort(key=lambda pair: pair[0].name)  # not in SQL: PostgreSQL sorts text as its locale says
+        return Stored.by({value.name: maker for value, maker in found}, [value for value, _ in found])
 
-    def remove_model(self, name: str) -> None:
-        """Forget a model; sweeps keep what they were given."""
-        with writing(self._engine) as connection:
-            if not connection.execute(delete(descriptions).where(_is(TransformerSpec, name))).rowcount:
-                raise _missing(connection, TransformerSpec, name)
+    def names(self, cls: type[Described]) -> tuple[str, ...]:
+        """Return the names of all of a type, in order."""
+        return tuple(self.stored(cls).created_by)
 
-    def save_cluster(self, cluster: Cluster, *, created_by: str = "") -> None:
-        """Store under its name, as ``save_model`` does."""
-        self._add(cluster, created_by)
+    def remove(self, cls: type[Described], name: str) -> None:
+        """Forget it, a cluster with its checks and the profile that one of them took; sweeps keep what they were given.
 
-    def get_cluster(self, name: str) -> Cluster:
-        """Return the cluster saved under that name; ``NotFound`` names the nearest."""
-        return self._get(Cluster, name)
-
-    def list_clusters(self) -> Sequence[Cluster]:
-        """Return all clusters by name."""
-        return self._list(Cluster)
-
-    def cluster_owners(self) -> Mapping[str, str]:
-        """Return who stored each cluster, by the cluster's name."""
-        return self._owners(Cluster)
-
-    def remove_cluster(self, name: str) -> None:
-        """Forget it with its checks and with the profile that one of them took; sweeps keep what they were given.
-
-        A check that is not finished raises ``Conflict``.
+        A check of the cluster that is not finished raises ``Conflict``.
         """
         with writing(self._engine) as connection:
-            _lock_unchecked(connection, name)
-            profile = _find(connection, DeviceProfile, name)
-            if profile is not None and profile.cluster == name:
-                connection.execute(delete(descriptions).where(_is(DeviceProfile, name)))
-            connection.execute(delete(runs).where(_checks(name)))
-            connection.execute(delete(descriptions).where(_is(Cluster, name)))
-
-    def save_profile(self, profile: DeviceProfile) -> None:
-        """Store under its name, in the place of an older one of that name: a machine is what it was last measured."""
-        check_name("profile.name", profile.name)
-        with writing(self._engine) as connection:
-            connection.execute(delete(descriptions).where(_is(DeviceProfile, profile.name)))
-            _insert(connection, profile, "")
-
-    def get_profile(self, name: str) -> DeviceProfile:
-        """Return the profile saved last under that name; ``NotFound`` names the nearest."""
-        return self._get(DeviceProfile, name)
-
-    def list_profiles(self) -> Sequence[DeviceProfile]:
-        """Return all profiles by name."""
-        return self._list(DeviceProfile)
+            if cls is Cluster:
+                _lock_unchecked(connection, name)
+                profile = _find(connection, DeviceProfile, name)
+                if profile is not None and profile.cluster == name:
+                    connection.execute(delete(descriptions).where(_is(DeviceProfile, name)))
+                connection.execute(delete(runs).where(_checks(name)))
+            if not connection.execute(delete(descriptions).where(_is(cls, name))).rowcount:
+                raise _missing(connection, cls, name)
 
     def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> Run:
         """Queue a check of the stored cluster of that name; while another of it is not finished, ``Conflict``."""
@@ -130,41 +97,12 @@ class DescriptionStore:
                 created_by=created_by,
             )
             insert_run(connection, new, now)
-        return self.runs.get("check", new.id)
-
-    # ------------------------------------------------------------------ of any kind
-    def _add(self, value: Described, created_by: str) -> None:
-        kind = _KINDS[type(value)]
-        check_name(f"{kind}.name", value.name)
-        try:
-            with writing(self._engine) as connection:
-                _insert(connection, value, created_by)
-        except IntegrityError:
-            if self._get(type(value), value.name) != value:
-                raise name_taken(kind, value.name) from None
-
-    def _get(self, cls: type[Described], name: str) -> Described:
-        with reading(self._engine) as connection:
-            value = _find(connection, cls, name)
-            if value is None:
-                raise _missing(connection, cls, name)
-            return value
-
-    def _list(self, cls: type[Described]) -> Sequence[Described]:
-        with reading(self._engine) as connection:
-            texts = connection.scalars(select(descriptions.c.document).where(descriptions.c.kind == _KINDS[cls]))
-            found = [read_document(cls, text) for text in texts]
-        return sorted(found, key=lambda value: value.name)  # not in SQL: PostgreSQL sorts text as its locale says
-
-    def _owners(self, cls: type[Described]) -> Mapping[str, str]:
-        owners = select(descriptions.c.name, descriptions.c.created_by).where(descriptions.c.kind == _KINDS[cls])
-        with reading(self._engine) as connection:
-            return dict(connection.execute(owners).all())
+        return self._runs.get("check", new.id)
 
 
 # ---------------------------------------------------------------------- on a connection
 def _is(cls: type[Described], name: str) -> ColumnElement[bool]:
-    return (descriptions.c.kind == _KINDS[cls]) & (descriptions.c.name == name)
+    return (descriptions.c.kind == KINDS[cls]) & (descriptions.c.name == name)
 
 
 def _find(connection: Connection, cls: type[Described], name: str) -> Described | None:
@@ -172,14 +110,9 @@ def _find(connection: Connection, cls: type[Described], name: str) -> Described 
     return None if text is None else read_document(cls, text)
 
 
-def _insert(connection: Connection, value: TransformerSpec | Cluster | DeviceProfile, created_by: str) -> None:
-    row = {"kind": _KINDS[type(value)], "name": value.name, "document": codec.dumps(value), "created_by": created_by}
-    connection.execute(insert(descriptions).values(row))
-
-
 def _missing(connection: Connection, cls: type[Described], name: str) -> NotFound:
-    names = select(descriptions.c.name).where(descriptions.c.kind == _KINDS[cls])
-    return no_such_name(_KINDS[cls], name, connection.scalars(names))
+    names = select(descriptions.c.name).where(descriptions.c.kind == KINDS[cls])
+    return no_such_name(KINDS[cls], name, connection.scalars(names))
 
 
 def _checks(name: str) -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""Store: sweeps and trials, descriptions by name, checks of clusters, and the parts that keep the rest."""
+"""Store: sweeps and trials, and the parts that keep the rest."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def memory_store() -> Store:
     return Store(memory_engine())
 
 
-class Store(SweepStore, TrialStore, DescriptionStore):
+class Store(SweepStore, TrialStore):
     """Everything that is kept, on SQLite or PostgreSQL.
 
     Every method is one transaction and may be called from any thread. A database that is out of reach or cannot write
@@ -51,6 +51,7 @@ class Store(SweepStore, TrialStore, DescriptionStore):
 
     Attributes:
         runs: The queue of durable runs.
+        descriptions: Models, clusters and profiles by name, and checks of clusters.
         control: What people change of sweeps that they asked for.
         retunes: Retunes and their runs.
         mfu_gates: MFU gates and their baselines.
@@ -65,6 +66,7 @@ class Store(SweepStore, TrialStore, DescriptionStore):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS, "gate": GATE_ROWS, "retune": RETUNE_ROWS})
+        self.descriptions = DescriptionStore(engine, self.runs)
         self.control = ControlStore(engine, self.runs)
         self.retunes = RetuneStore(engine, self.runs)
         self.mfu_gates = MfuGateStore(engine, self.runs)

@@ -13,7 +13,7 @@ import pytest
 
 from autotuner.core.cluster_check import CheckFindings
 from autotuner.core.codec import to_plain
-from autotuner.core.profile import with_links
+from autotuner.core.profile import DeviceProfile, with_links
 from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
 from autotuner.store.sql import Store
@@ -142,7 +142,7 @@ def test_a_check_is_asked_for_by_what_it_knows_alone(client: httpx.Client, body:
 
 def measured(store: Store) -> None:
     taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
-    store.save_profile(replace(taken, cluster="pair"))
+    store.descriptions.save(replace(taken, cluster="pair"))
 
 
 def test_links_are_those_that_were_described_until_a_check_measured_them(client: httpx.Client, store: Store) -> None:
@@ -184,7 +184,7 @@ def test_a_machines_profile_of_the_clusters_name_says_nothing_of_the_cluster(
     client: httpx.Client, store: Store
 ) -> None:
     stored(client)
-    store.save_profile(profile("pair"))
+    store.descriptions.save(profile("pair"))
     assert client.get("/clusters/pair").json() == to_plain(PAIR)
 
 
@@ -201,7 +201,7 @@ def test_a_removed_cluster_is_gone_with_what_was_measured(client: httpx.Client, 
     assert client.delete("/clusters/pair").json() == to_plain(PAIR)
     assert client.get("/clusters/pair").status_code == 404
     assert client.delete("/clusters/pair").status_code == 404
-    assert store.list_profiles() == []
+    assert store.descriptions.stored(DeviceProfile).items == ()
 
 
 def test_a_cluster_that_is_being_checked_is_not_removed(client: httpx.Client) -> None:
@@ -238,7 +238,7 @@ def test_links_that_were_measured_one_by_one_are_listed_and_count_in_the_cluster
     )
     taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, peaks={}, on_cores=True)
     taken = with_links(replace(taken, cluster="pair"), points, measured_at=86_400.0, num_nodes=4)
-    store.save_profile(taken)
+    store.descriptions.save(taken)
     links = client.get("/clusters/pair/links").json()
     assert len(links["one_by_one"]) == 6
     assert (links["one_by_one_at"], links["one_by_one_nodes"]) == (86_400.0, 4)

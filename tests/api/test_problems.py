@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -13,7 +12,9 @@ from api.errors import answer_error
 from autotuner.core.access import Caller, Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
+from autotuner.core.listed import Stored
 from autotuner.core.model import TransformerSpec
+from autotuner.core.named import Described
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import Store
 from autotuner.store.tables import runs
@@ -177,7 +178,11 @@ class LostStore(Store):
 class BrokenStore(Store):
     """A store with a bug in it."""
 
-    def list_models(self) -> Sequence[TransformerSpec]:
+    def __init__(self) -> None:
+        super().__init__(memory_engine())
+        self.descriptions.stored = self._fail  # type: ignore[method-assign]
+
+    def _fail(self, _: type[Described]) -> Stored[Described]:
         raise ZeroDivisionError("a secret of the inside")
 
 
@@ -208,7 +213,7 @@ def test_where_a_database_is_hears_only_who_may_do_everything(caller: Caller | N
 
 
 def test_our_own_bug_is_answered_without_its_inside_and_with_an_id_to_look_for() -> None:
-    with serve(app_on(BrokenStore(memory_engine()))) as address:
+    with serve(app_on(BrokenStore())) as address:
         answer = httpx.get(f"{address}/api/v1/models", headers={"X-Request-ID": "look-for-me"}, timeout=PATIENCE_S)
         found = problem(answer, 500, "internal-error")
         assert "secret" not in answer.text

@@ -74,7 +74,7 @@ def test_a_sweep_on_this_machine_takes_its_peaks_from_a_profile_without_measurin
     client: httpx.Client, driver: StoreDriver, measurings: list[str], name: str
 ) -> None:
     taken = replace(profile("local"), host=host_hash())
-    driver.store.save_profile(taken)
+    driver.store.descriptions.save(taken)
     created = client.post("/sweeps", json=CPU | {"cluster": name})
     assert created.status_code == 201
     accelerator = created.json()["request"]["job"]["cluster"]["accelerator"]

@@ -94,11 +94,11 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
         finished_run(driver, verdict, 1000.0 - 33 * (night > 9) + night % 3, "as before", "nightly", night)
     gate = finished_gate(driver, MfuGateOutcome.FAILED, 934.0, "6.6 % slower than the baseline")
     driver.store.announcements.save_webhook(webhook(name="ours"))
-    driver.store.save_cluster(cpu_cluster(name="lab"))
+    driver.store.descriptions.save(cpu_cluster(name="lab"))
     pod = replace(load_cluster("a100:512@dgx-superpod"), name="pod")
-    driver.store.save_cluster(on_cluster(read_topology(published.DGX_A100), pod))
+    driver.store.descriptions.save(on_cluster(read_topology(published.DGX_A100), pod))
     pairs = replace(load_cluster("a100:64x4@torus-3d"), name="torus")
-    driver.store.save_cluster(on_cluster(read_topology(published.A100_PAIRS), pairs))
+    driver.store.descriptions.save(on_cluster(read_topology(published.A100_PAIRS), pairs))
     trials = driver.store.list_trials(sweep.id, page=Window(limit=500))[0]
     ranked = driver.store.ranking(sweep.id, page=Window(limit=2))[0]
     failed = [trial for trial in trials if trial.failure]

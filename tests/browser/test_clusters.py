@@ -25,8 +25,8 @@ def test_without_a_cluster_the_page_says_how_to_store_and_check_one(page: Page, 
 
 def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Page, driver: StoreDriver) -> None:
     store = driver.store
-    store.save_cluster(PAIR)
-    check = store.create_check("pair", CheckRequest(), now=NOW)
+    store.descriptions.save(PAIR)
+    check = store.descriptions.create_check("pair", CheckRequest(), now=NOW)
     held = runs.claimed(store, "check", now=NOW + 1)
     found = CheckFindings(engine="emulated", jobs=(engine_job(),)).said("trial: job 17 waits", NOW + 6)
     runs.report(store, held, found)
@@ -37,7 +37,7 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
     expect(links).to_contain_text("Nobody measured them")
 
     taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
-    store.save_profile(replace(taken, cluster="pair"))
+    store.descriptions.save(replace(taken, cluster="pair"))
     runs.end(store, held, RunState.COMPLETE, "done", now=NOW + 9)
     cells = links.locator("tbody tr").nth(1).locator("td")
     expect(cells).to_have_text(["500 MB/s", "800 MB/s", "200 µs", "100 µs", "loopback"])
@@ -46,8 +46,8 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
 
 
 def test_the_pages_of_clusters_fit_a_phone(page: Page, driver: StoreDriver) -> None:
-    driver.store.save_cluster(PAIR)
-    driver.store.create_check("pair", CheckRequest(), now=NOW)
+    driver.store.descriptions.save(PAIR)
+    driver.store.descriptions.create_check("pair", CheckRequest(), now=NOW)
     found = CheckFindings().said("x" * 500, NOW)
     runs.report(driver.store, runs.claimed(driver.store, "check", now=NOW), found)
     page.set_viewport_size({"width": 360, "height": 740})
@@ -59,10 +59,10 @@ def test_the_pages_of_clusters_fit_a_phone(page: Page, driver: StoreDriver) -> N
 
 def test_the_page_shows_which_link_is_late_and_fits_a_phone(page: Page, driver: StoreDriver) -> None:
     four = replace(PAIR, num_nodes=4)
-    driver.store.save_cluster(four)
+    driver.store.descriptions.save(four)
     points = tuple(link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in combinations(range(4), 2))
     taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=8, peaks={}, on_cores=True)
-    driver.store.save_profile(with_links(replace(taken, cluster="pair"), points, measured_at=NOW, num_nodes=4))
+    driver.store.descriptions.save(with_links(replace(taken, cluster="pair"), points, measured_at=NOW, num_nodes=4))
     page.goto("/clusters")
     page.get_by_role("link", name="1 unhealthy").click()
     matrix = page.locator("table.pairs")

@@ -25,7 +25,7 @@ def stocked(driver: StoreDriver) -> list[str]:
         finished_run(driver, Verdict.UNCHANGED, 1000.0 + night, HOSTILE, "nightly", night)
     gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, HOSTILE)
     driver.store.announcements.save_webhook(webhook(name="ours"))
-    driver.store.save_cluster(cpu_cluster(name="lab"))
+    driver.store.descriptions.save(cpu_cluster(name="lab"))
     pages = ("/", "/retunes", "/gates", "/clusters", "/calibrations", "/webhooks", "/login", "/explore", "/nothing")
     return [
         *pages,

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckRequest
 from autotuner.core.errors import Conflict, NotFound
+from autotuner.core.profile import DeviceProfile
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.store.sql import Store
 from tests import runs
@@ -17,8 +19,8 @@ PAIR = replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two")
 
 
 def asked(store: Store, name: str = "pair", *, request: CheckRequest | None = None) -> Run:
-    store.save_cluster(replace(PAIR, name=name))
-    return store.create_check(name, request or CheckRequest(), now=1.0)
+    store.descriptions.save(replace(PAIR, name=name))
+    return store.descriptions.create_check(name, request or CheckRequest(), now=1.0)
 
 
 def cancelled(store: Store, check: Run, *, now: float = 3.0) -> Run:
@@ -33,18 +35,18 @@ def test_a_check_waits_with_the_cluster_as_it_was_stored(store: Store) -> None:
 
 
 def test_a_cluster_that_is_not_stored_is_not_checked(store: Store) -> None:
-    store.save_cluster(PAIR)
+    store.descriptions.save(PAIR)
     with pytest.raises(NotFound) as missing:
-        store.create_check("pai", CheckRequest(), now=1.0)
+        store.descriptions.create_check("pai", CheckRequest(), now=1.0)
     assert missing.value.nearest == "pair"
 
 
 def test_a_cluster_has_one_check_at_a_time(store: Store) -> None:
     first = asked(store)
     with pytest.raises(Conflict, match=first.id):
-        store.create_check("pair", CheckRequest(), now=2.0)
+        store.descriptions.create_check("pair", CheckRequest(), now=2.0)
     cancelled(store, first)
-    assert store.create_check("pair", CheckRequest(), now=4.0).id != first.id
+    assert store.descriptions.create_check("pair", CheckRequest(), now=4.0).id != first.id
 
 
 def test_a_check_that_no_worker_has_begun_with_is_cancelled_at_once(store: Store) -> None:
@@ -65,26 +67,29 @@ def test_a_check_that_a_worker_began_with_is_cancelled_by_a_worker(store: Store)
 def test_a_removed_cluster_takes_its_checks_and_its_profile_along_and_sweeps_keep_theirs(store: Store) -> None:
     check = asked(store)
     cancelled(store, check)
-    store.save_profile(replace(profile("pair"), cluster="pair"))
+    store.descriptions.save(replace(profile("pair"), cluster="pair"))
     sweep, _ = store.create_sweep(sweep_request(job=tiny_job(cluster=PAIR)), now=1.0)
-    store.remove_cluster("pair")
-    for read in (store.get_cluster, store.get_profile, store.remove_cluster):
-        with pytest.raises(NotFound):
-            read("pair")
+    store.descriptions.remove(Cluster, "pair")
+    with pytest.raises(NotFound):
+        store.descriptions.get(Cluster, "pair")
+    with pytest.raises(NotFound):
+        store.descriptions.get(DeviceProfile, "pair")
+    with pytest.raises(NotFound):
+        store.descriptions.remove(Cluster, "pair")
     with pytest.raises(NotFound):
         store.runs.get("check", check.id)
     assert store.get_sweep(sweep.id).request.job.cluster == PAIR
-    store.save_cluster(replace(PAIR, num_nodes=3))  # the name is free
+    store.descriptions.save(replace(PAIR, num_nodes=3))  # the name is free
 
 
 def test_a_machines_profile_of_the_same_name_stays(store: Store) -> None:
-    store.save_cluster(PAIR)
-    store.save_profile(profile("pair"))
-    store.remove_cluster("pair")
-    assert store.get_profile("pair") == profile("pair")
+    store.descriptions.save(PAIR)
+    store.descriptions.save(profile("pair"))
+    store.descriptions.remove(Cluster, "pair")
+    assert store.descriptions.get(DeviceProfile, "pair") == profile("pair")
 
 
 def test_a_cluster_that_is_being_checked_is_not_removed(store: Store) -> None:
     check = asked(store)
     with pytest.raises(Conflict, match=check.id):
-        store.remove_cluster("pair")
+        store.descriptions.remove(Cluster, "pair")

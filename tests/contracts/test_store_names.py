@@ -7,79 +7,84 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import DeviceProfile
 from autotuner.store.sql import Store
 from tests.builders import h100_cluster, llama_70b, profile, sweep_request, tiny_model
 
 
 def test_a_saved_model_and_cluster_read_back_by_name(store: Store) -> None:
-    store.save_model(llama_70b())
-    store.save_cluster(h100_cluster(price_per_accelerator_hour=2.5))
-    assert store.get_model("llama-3-70b") == llama_70b()
-    assert store.get_cluster("h100:64") == h100_cluster(price_per_accelerator_hour=2.5)
+    store.descriptions.save(llama_70b())
+    store.descriptions.save(h100_cluster(price_per_accelerator_hour=2.5))
+    assert store.descriptions.get(TransformerSpec, "llama-3-70b") == llama_70b()
+    assert store.descriptions.get(Cluster, "h100:64") == h100_cluster(price_per_accelerator_hour=2.5)
 
 
 def test_saving_an_equal_description_again_is_fine(store: Store) -> None:
     for _ in range(2):
-        store.save_model(tiny_model())
-        store.save_cluster(h100_cluster())
-    assert (store.list_models(), store.list_clusters()) == ([tiny_model()], [h100_cluster()])
+        store.descriptions.save(tiny_model())
+        store.descriptions.save(h100_cluster())
+    assert store.descriptions.stored(TransformerSpec).items == (tiny_model(),)
+    assert store.descriptions.stored(Cluster).items == (h100_cluster(),)
 
 
 def test_a_name_is_not_given_to_a_second_description(store: Store) -> None:
-    store.save_model(tiny_model())
-    store.save_cluster(h100_cluster())
+    store.descriptions.save(tiny_model())
+    store.descriptions.save(h100_cluster())
     with pytest.raises(Conflict, match="'tiny'"):
-        store.save_model(tiny_model(num_layers=5))
+        store.descriptions.save(tiny_model(num_layers=5))
     with pytest.raises(Conflict, match="'h100:64'"):
-        store.save_cluster(h100_cluster(oversubscription=2.0))
-    assert (store.get_model("tiny"), store.get_cluster("h100:64")) == (tiny_model(), h100_cluster())
+        store.descriptions.save(h100_cluster(oversubscription=2.0))
+    assert store.descriptions.get(TransformerSpec, "tiny") == tiny_model()
+    assert store.descriptions.get(Cluster, "h100:64") == h100_cluster()
 
 
 def test_descriptions_are_listed_by_name(store: Store) -> None:
     names = ["b", "B", "a-2", "a", "ä", "A 1", "a_1"]  # an order that locales disagree about
     for name in names:
-        store.save_model(tiny_model(name=name))
-        store.save_cluster(h100_cluster(name=name))
-    assert [model.name for model in store.list_models()] == sorted(names)
-    assert [cluster.name for cluster in store.list_clusters()] == sorted(names)
+        store.descriptions.save(tiny_model(name=name))
+        store.descriptions.save(h100_cluster(name=name))
+    assert [model.name for model in store.descriptions.stored(TransformerSpec).items] == sorted(names)
+    assert [cluster.name for cluster in store.descriptions.stored(Cluster).items] == sorted(names)
 
 
 def test_a_misspelt_name_is_not_found_and_the_nearest_is_named(store: Store) -> None:
-    store.save_model(llama_70b())
-    store.save_cluster(h100_cluster())
+    store.descriptions.save(llama_70b())
+    store.descriptions.save(h100_cluster())
     with pytest.raises(NotFound) as missing_model:
-        store.get_model("lama-3-70b")
+        store.descriptions.get(TransformerSpec, "lama-3-70b")
     with pytest.raises(NotFound) as missing_cluster:
-        store.get_cluster("h100:46")
+        store.descriptions.get(Cluster, "h100:46")
     assert (missing_model.value.kind, missing_model.value.nearest) == ("model", "llama-3-70b")
     assert (missing_cluster.value.kind, missing_cluster.value.nearest) == ("cluster", "h100:64")
 
 
 def test_a_name_unlike_any_is_not_found_without_a_suggestion(store: Store) -> None:
-    store.save_model(llama_70b())
+    store.descriptions.save(llama_70b())
     with pytest.raises(NotFound) as missing:
-        store.get_model("qwen")
+        store.descriptions.get(TransformerSpec, "qwen")
     assert missing.value.nearest is None
 
 
 def test_a_newer_profile_takes_the_place_of_the_older_one(store: Store) -> None:
-    store.save_profile(profile("node"))
-    store.save_profile(profile("local"))
-    store.save_profile(profile("node", measured_at=2.0))
-    assert store.get_profile("node") == profile("node", measured_at=2.0)
-    assert store.list_profiles() == [profile("local"), profile("node", measured_at=2.0)]
+    store.descriptions.save(profile("node"))
+    store.descriptions.save(profile("local"))
+    store.descriptions.save(profile("node", measured_at=2.0))
+    assert store.descriptions.get(DeviceProfile, "node") == profile("node", measured_at=2.0)
+    assert store.descriptions.stored(DeviceProfile).items == (profile("local"), profile("node", measured_at=2.0))
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "a\ud800b", "a\nb"], ids=ascii)
 def test_a_name_that_does_not_print_is_refused(store: Store, name: str) -> None:
     with pytest.raises(InvalidInput, match=r"model\.name"):
-        store.save_model(tiny_model(name=name))
+        store.descriptions.save(tiny_model(name=name))
     with pytest.raises(InvalidInput, match=r"cluster\.name"):
-        store.save_cluster(h100_cluster(name=name))
+        store.descriptions.save(h100_cluster(name=name))
     with pytest.raises(InvalidInput, match=r"profile\.name"):
-        store.save_profile(profile(name))
+        store.descriptions.save(profile(name))
 
 
 READS: dict[str, Callable[[Store, str], Any]] = {
@@ -92,12 +97,12 @@ READS: dict[str, Callable[[Store, str], Any]] = {
     "trials_version": lambda store, key: store.trials_version(key),
     "overview": lambda store, key: store.overview(key, now=1.0),
     "events": lambda store, key: store.events(key),
-    "get_model": lambda store, key: store.get_model(key),
-    "get_cluster": lambda store, key: store.get_cluster(key),
-    "get_profile": lambda store, key: store.get_profile(key),
+    "get_model": lambda store, key: store.descriptions.get(TransformerSpec, key),
+    "get_cluster": lambda store, key: store.descriptions.get(Cluster, key),
+    "get_profile": lambda store, key: store.descriptions.get(DeviceProfile, key),
     "runs": lambda store, key: store.runs.get("check", key),
-    "remove_cluster": lambda store, key: store.remove_cluster(key),
-    "create_check": lambda store, key: store.create_check(key, CheckRequest(), now=1.0),
+    "remove_cluster": lambda store, key: store.descriptions.remove(Cluster, key),
+    "create_check": lambda store, key: store.descriptions.create_check(key, CheckRequest(), now=1.0),
 }
 
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.errors import NotFound
+from autotuner.core.model import TransformerSpec
 from autotuner.store.sql import Store
 from tests.builders import h100_cluster, sweep_request, tiny_model
 from tests.contracts.acts import create
@@ -17,28 +19,28 @@ from tests.contracts.upkeep import retune_request, webhook
 
 def test_a_description_is_theirs_who_stored_it_first(store: Store) -> None:
     for name in ("ada", "bob"):
-        store.save_model(tiny_model(), created_by=name)
-        store.save_cluster(h100_cluster(), created_by=name)
-    store.save_model(tiny_model(name="old"))
-    assert store.model_owners() == {"tiny": "ada", "old": ""}
-    assert store.cluster_owners() == {"h100:64": "ada"}
+        store.descriptions.save(tiny_model(), created_by=name)
+        store.descriptions.save(h100_cluster(), created_by=name)
+    store.descriptions.save(tiny_model(name="old"))
+    assert store.descriptions.stored(TransformerSpec).created_by == {"tiny": "ada", "old": ""}
+    assert store.descriptions.stored(Cluster).created_by == {"h100:64": "ada"}
 
 
 def test_a_removed_model_is_gone_and_sweeps_keep_theirs(store: Store) -> None:
-    store.save_model(tiny_model())
+    store.descriptions.save(tiny_model())
     sweep = create(store)
-    store.remove_model("tiny")
-    assert store.list_models() == []
+    store.descriptions.remove(TransformerSpec, "tiny")
+    assert store.descriptions.stored(TransformerSpec).items == ()
     assert store.get_sweep(sweep.id).request == sweep_request()
-    store.save_model(tiny_model(num_layers=5))  # the name is free
+    store.descriptions.save(tiny_model(num_layers=5))  # the name is free
     with pytest.raises(NotFound) as missing:
-        store.remove_model("tny")
+        store.descriptions.remove(TransformerSpec, "tny")
     assert missing.value.nearest == "tiny"
 
 
 def test_a_check_a_retune_and_a_webhook_say_who_asked_for_them(store: Store) -> None:
-    store.save_cluster(PAIR)
-    check = store.create_check("pair", CheckRequest(), now=1.0, created_by="ada")
+    store.descriptions.save(PAIR)
+    check = store.descriptions.create_check("pair", CheckRequest(), now=1.0, created_by="ada")
     store.retunes.save(retune_request(), now=1.0, next_due_at=None, created_by="bob")
     store.announcements.save_webhook(replace(webhook(), created_by="eve"))
     found = (store.runs.get("check", check.id), store.retunes.get("nightly"), store.announcements.get_webhook("team"))

@@ -107,10 +107,10 @@ def test_the_sweep_of_a_gate_or_a_retune_is_no_trouble_of_its_own(store: Store) 
 
 # ---------------------------------------------------------------------- clusters
 def test_a_cluster_is_told_of_by_its_last_check_that_came_to_an_end(store: Store) -> None:
-    store.save_cluster(cpu_cluster(name="lab", engine="slurm"))
+    store.descriptions.save(cpu_cluster(name="lab", engine="slurm"))
 
     def checked(state: RunState, at: float) -> None:
-        store.create_check("lab", CheckRequest(), now=at)
+        store.descriptions.create_check("lab", CheckRequest(), now=at)
         end(store, claimed(store, "check", now=at), state, "node 7 refuses connections", now=at + 1)
 
     checked(RunState.FAILED, 10.0)

@@ -11,8 +11,9 @@ from fastapi.responses import RedirectResponse
 from api.dashboard.render import report_page, service_of
 from api.dependencies import AppOf, CallerOf, Name
 from autotuner.core.access import Scope
+from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest, CheckRun, ClusterCheck
-from autotuner.core.listed import Stored
+from autotuner.core.named import cluster_profile
 from autotuner.core.profile import ClusterLinks
 from autotuner.report.cluster import cluster_report, clusters_report
 from autotuner.store.options import Page
@@ -27,25 +28,25 @@ _Part = Annotated[Literal["live"] | None, Query()]
 @router.get("/clusters")
 def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
     """All stored clusters by name, where their trials run, and how they were last checked."""
-    clusters = Stored.by(app.store.cluster_owners(), app.store.list_clusters())
+    clusters = app.store.descriptions.stored(Cluster)
     last = {one.name: app.store.runs.list(CheckRun, subject=one.name, page=Page(limit=1))[0] for one in clusters.items}
     checks = {name: found[0] for name, found in last.items() if found}
-    links = {one.name: ClusterLinks.of(one, app.cluster_profile(one.name)) for one in clusters.items}
+    links = {one.name: ClusterLinks.of(one, cluster_profile(app.names, one.name)) for one in clusters.items}
     return report_page(request, clusters_report(clusters, checks, links, service_of(request)), part=part, every_s=3)
 
 
 @router.get("/clusters/{name}")
 def cluster_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part: _Part = None) -> Response:
     """One stored cluster: where its trials run, its links described and measured, and its checks."""
-    cluster, used = app.store.get_cluster(name), app.cluster(name)
+    cluster, used = app.store.descriptions.get(Cluster, name), app.cluster(name)
     checks, _ = app.store.runs.list(CheckRun, subject=name, page=Page(limit=_CHECKS_SHOWN))
     is_open = bool(checks) and not checks[0].state.is_finished
     report = cluster_report(
         cluster,
         used.accelerator,
-        ClusterLinks.of(cluster, app.cluster_profile(name)),
+        ClusterLinks.of(cluster, cluster_profile(app.names, name)),
         checks,
-        created_by=app.store.cluster_owners().get(name, ""),
+        created_by=app.store.descriptions.stored(Cluster).created_by.get(name, ""),
         server=service_of(request),
         has_buttons=caller.may_change(checks[0].created_by) if is_open else caller.scope.covers(Scope.RUN),
     )
@@ -56,7 +57,7 @@ def cluster_page(request: Request, app: AppOf, caller: CallerOf, name: Name, par
 @router.post("/clusters/{name}/check")
 def check_cluster(request: Request, app: AppOf, caller: CallerOf, name: Name) -> Response:
     """Queue a check of a stored cluster, and lead back to its page."""
-    app.start(ClusterCheck(cluster=app.store.get_cluster(name), request=CheckRequest()), caller=caller)
+    app.start(ClusterCheck(cluster=app.store.descriptions.get(Cluster, name), request=CheckRequest()), caller=caller)
     return _back(request, name)
 
 

@@ -16,9 +16,11 @@ from autotuner.catalog.hardware import accelerators, load_accelerator
 from autotuner.catalog.models import models
 from autotuner.catalog.networks import network_presets
 from autotuner.catalog.software import stacks
+from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, TooCostly
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import default_space
 from autotuner.core.units import format_bytes, format_count, format_rate
@@ -167,10 +169,10 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
     hardware, _, network = link.cluster.partition("@")
     accelerator, _, count = hardware.partition(":")
     is_counted = _canonical(accelerator) in accelerators()
-    cluster = _canonical(accelerator) if is_counted else link.cluster
+    cluster, names = _canonical(accelerator) if is_counted else link.cluster, app.store.descriptions.names
     return {
-        "models": {"stored here": _stored_models(app), "catalog": models()},
-        "clusters": {"this service": ("local", *_stored_clusters(app)), "catalog": accelerators()},
+        "models": {"stored here": names(TransformerSpec), "catalog": models()},
+        "clusters": {"this service": ("local", *names(Cluster)), "catalog": accelerators()},
         "cluster": cluster,
         "count": count if is_counted else "",
         "network": network,
@@ -181,14 +183,6 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
         "about_links": "; ".join(map(link_in_words, job.cluster.link_health)),
         "about_workload": f"{format_count(job.workload.tokens_per_step)} tokens a step",
     }
-
-
-def _stored_models(app: App) -> tuple[str, ...]:
-    return tuple(model.name for model in app.store.list_models())
-
-
-def _stored_clusters(app: App) -> tuple[str, ...]:
-    return tuple(cluster.name for cluster in app.store.list_clusters())
 
 
 def _canonical(accelerator: str) -> str:

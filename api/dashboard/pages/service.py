@@ -13,6 +13,7 @@ from api.edge.auth import needs
 from api.routes.service import CallerName, DeliveryId, TokenId
 from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
+from autotuner.core.cluster import Cluster
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
@@ -29,7 +30,7 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 @router.get("/engines")
 def engines_page(request: Request, app: AppOf) -> Response:
     """What each engine answers just now, which may take it seconds, and every worker that told of itself."""
-    clusters = app.store.list_clusters()
+    clusters = app.store.descriptions.stored(Cluster).items
     engines = app.engine_standings()
     used = {engine.name: [one.name for one in clusters if one.engine == engine.name] for engine in engines}
     return report_page(request, running_report(engines, used, app.worker_standings()))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
@@ -10,7 +10,8 @@ import pytest
 from api.edge.limits import OpenStreams
 from autotuner.core.access import NOBODY_ASKED, Caller, Scope
 from autotuner.core.errors import QuotaExceeded
-from autotuner.core.model import TransformerSpec
+from autotuner.core.listed import Stored
+from autotuner.core.named import Described
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import Store, memory_store
 from tests.api.service import StoreDriver, app_on, serve
@@ -69,8 +70,9 @@ class SlowStore(Store):
     def __init__(self) -> None:
         super().__init__(memory_engine())
         self.go_on = threading.Event()
+        self.descriptions.stored = self._wait  # type: ignore[method-assign]
 
-    def list_models(self) -> Sequence[TransformerSpec]:
+    def _wait(self, _: type[Described]) -> Stored[Described]:
         self.go_on.wait(PATIENCE_S)
         raise ZeroDivisionError("nobody hears of this any more")
 

@@ -16,7 +16,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckRequest
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
-from autotuner.core.profile import profiled
+from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.run import Lease, Run, RunState, Wish
 from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
@@ -89,8 +89,8 @@ def broken(*lines: str) -> bytes:
 
 
 def asked(store: Store, cluster: Cluster = PAIR, **request: object) -> Run:
-    store.save_cluster(cluster)
-    return store.create_check(cluster.name, CheckRequest(**request), now=1.0)  # type: ignore[arg-type]
+    store.descriptions.save(cluster)
+    return store.descriptions.create_check(cluster.name, CheckRequest(**request), now=1.0)  # type: ignore[arg-type]
 
 
 def checker(
@@ -149,7 +149,7 @@ def test_a_check_that_goes_well_says_what_happened_and_stores_the_clusters_profi
         "between nodes: 500 MB/s and 200 µs a step measured, 800 MB/s and 100 µs a step described (loopback)",
     ):
         assert part in said
-    profile = store.get_profile("pair")
+    profile = store.descriptions.get(DeviceProfile, "pair")
     assert (profile.cluster, profile.num_nodes, profile.num_ranks) == ("pair", 2, 4)
     assert profiled(PAIR, profile).inter_node_link.bandwidth_bytes_per_s == pytest.approx(0.5e9)
     assert profile.measured_at == check.progress.profile_at
@@ -184,15 +184,15 @@ def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link
     assert (check.state, len(check.progress.links)) == (RunState.COMPLETE, 6)
     assert any(line.startswith("links one by one: 6 links between 4 nodes: typically 50 µs") for line in lines(check))
     assert any(line.startswith("nodes 2 and 3: 29.9 ms late (± 2 µs), measured ") for line in lines(check))
-    (health,) = profiled(four, store.get_profile("pair")).link_health
+    (health,) = profiled(four, store.descriptions.get(DeviceProfile, "pair")).link_health
     assert health.ends == (2, 3)
 
-    store.create_check("pair", CheckRequest(links=True), now=2.0)
+    store.descriptions.create_check("pair", CheckRequest(links=True), now=2.0)
     again = Four(RUNNING, ENDED)
-    known = store.get_profile("pair")
+    known = store.descriptions.get(DeviceProfile, "pair")
     checked(store, {"scripted": launcher(tmp_path, again)})
     assert '"wanted":"links"' in next(iter(again.orders.values())).task.request
-    newer = store.get_profile("pair")
+    newer = store.descriptions.get(DeviceProfile, "pair")
     assert newer.measured_at == known.measured_at, "devices were not measured again"
     assert newer.links_measured_at != known.links_measured_at
 
@@ -206,7 +206,7 @@ def test_some_of_many_nodes_leave_the_health_of_links_open(store: Store, tmp_pat
     asked(store, replace(PAIR, num_nodes=16), num_nodes=4)
     check = checked(store, {"scripted": launcher(tmp_path, Four(RUNNING, ENDED))})
     assert "the engine does not say which of the cluster's 16 nodes these are" in lines(check)
-    assert profiled(replace(PAIR, num_nodes=16), store.get_profile("pair")).link_health == ()
+    assert profiled(replace(PAIR, num_nodes=16), store.descriptions.get(DeviceProfile, "pair")).link_health == ()
 
 
 # ---------------------------------------------------------------------- bad outcomes are clear sentences

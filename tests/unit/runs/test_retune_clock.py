@@ -86,8 +86,8 @@ class Night:
 
     def relink(self, cluster: Cluster) -> None:
         """Store the cluster as it is by now."""
-        self.store.remove_cluster(cluster.name)
-        self.store.save_cluster(cluster)
+        self.store.descriptions.remove(Cluster, cluster.name)
+        self.store.descriptions.save(cluster)
 
     def pass_night(self, at: float) -> RetuneRun:
         """Let it become that time, and do all that is due then."""
@@ -321,7 +321,7 @@ def test_a_run_predicts_by_the_links_that_the_clusters_last_check_found_and_keep
     night = Night()
     retune = night.add()
     cluster = retune.request.template.job.cluster
-    night.store.save_cluster(replace(cluster, link_health=(LATE,)))
+    night.store.descriptions.save(replace(cluster, link_health=(LATE,)))
     run = night.retuning.run_now(retune.name)
     assert run.child_id is not None
     assert night.store.get_sweep(run.child_id).request.job.cluster.link_health == (LATE,)
@@ -331,7 +331,7 @@ def test_a_run_predicts_by_the_links_that_the_clusters_last_check_found_and_keep
 def test_new_links_start_one_run_that_is_not_held_to_what_the_incumbent_reached_on_the_old_ones() -> None:
     night = Night()
     cluster = sweep_request().job.cluster
-    night.store.save_cluster(cluster)
+    night.store.descriptions.save(cluster)
     night.add(on_new_links=True)
     night.pass_night(NIGHT)
     night.relink(replace(cluster, link_health=(LATE,)))
@@ -349,7 +349,7 @@ def test_new_links_start_one_run_that_is_not_held_to_what_the_incumbent_reached_
 def test_a_better_layout_on_new_links_is_adopted_though_the_incumbent_became_slower() -> None:
     night = Night()
     cluster = sweep_request().job.cluster
-    night.store.save_cluster(cluster)
+    night.store.descriptions.save(cluster)
     night.add(on_new_links=True, searches=True, adopts=True)
     assert verdict(night.pass_night(NIGHT)) is Verdict.UNCHANGED
     night.relink(replace(cluster, link_health=(LATE,)))
@@ -364,9 +364,9 @@ def test_a_better_layout_on_new_links_is_adopted_though_the_incumbent_became_slo
 def test_what_a_check_measured_of_the_network_is_how_its_links_are_today() -> None:
     night = Night()
     cluster = replace(sweep_request().job.cluster, num_nodes=2, accelerators_per_node=1)
-    night.store.save_cluster(cluster)
+    night.store.descriptions.save(cluster)
     slow = replace(profile(cluster.name), cluster=cluster.name, inter_node_bandwidth_bytes_per_s=1e6)
-    night.store.save_profile(replace(slow, inter_node_latency_s=1e-4))
+    night.store.descriptions.save(replace(slow, inter_node_latency_s=1e-4))
     today = night.retuning.links_today(cluster)
     assert today is not None
     assert today.inter_node_link.bandwidth_bytes_per_s == 1e6
@@ -376,7 +376,7 @@ def test_what_a_check_measured_of_the_network_is_how_its_links_are_today() -> No
 def test_links_that_differ_by_no_more_than_measurements_do_start_no_run() -> None:
     night = Night()
     cluster = sweep_request().job.cluster
-    night.store.save_cluster(replace(cluster, link_health=(LATE,)))
+    night.store.descriptions.save(replace(cluster, link_health=(LATE,)))
     night.add(on_new_links=True)
     night.pass_night(NIGHT)
     night.relink(replace(cluster, link_health=(replace(LATE, delay_s=0.0603, source="a day later"),)))

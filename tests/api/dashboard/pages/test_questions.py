@@ -81,8 +81,8 @@ def test_what_was_typed_stays_in_its_input(browser: httpx.Client) -> None:
 
 
 def test_stored_models_and_clusters_can_be_chosen(browser: httpx.Client, driver: StoreDriver) -> None:
-    driver.store.save_model(tiny_model(name="ours"))
-    driver.store.save_cluster(cpu_cluster(name="lab"))
+    driver.store.descriptions.save(tiny_model(name="ours"))
+    driver.store.descriptions.save(cpu_cluster(name="lab"))
     page = text_of(browser, "/explore?model=ours&cluster=lab&seq_len=64&global_batch_size=8")
     assert "<option selected>ours</option>" in page
     assert "<option selected>lab</option>" in page

@@ -110,7 +110,7 @@ def test_a_clone_of_nothing_says_so_and_shows_a_form(browser: httpx.Client) -> N
 
 
 def test_what_is_explored_fills_the_form_in(browser: httpx.Client, driver: StoreDriver) -> None:
-    driver.store.save_cluster(cpu_cluster(name="lab"))
+    driver.store.descriptions.save(cpu_cluster(name="lab"))
     query = {
         "model": "llama-demo",
         "cluster": "lab",

@@ -53,7 +53,7 @@ def test_a_retune_is_paused_resumed_and_run_by_hand(browser: httpx.Client, drive
 
 
 def test_a_cluster_is_checked_and_its_check_cancelled(browser: httpx.Client, store: Store) -> None:
-    store.save_cluster(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
+    store.descriptions.save(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
     assert 'action="/clusters/pair/check"' in browser.get("/clusters/pair").text
     asked = browser.post("/clusters/pair/check")
     assert (asked.status_code, asked.headers["Location"]) == (303, "/clusters/pair")
@@ -64,5 +64,5 @@ def test_a_cluster_is_checked_and_its_check_cancelled(browser: httpx.Client, sto
 
 
 def test_a_cluster_without_an_engine_has_no_button(browser: httpx.Client, store: Store) -> None:
-    store.save_cluster(replace(cpu_cluster(2), name="here"))
+    store.descriptions.save(replace(cpu_cluster(2), name="here"))
     assert "Check now" not in browser.get("/clusters/here").text

@@ -103,9 +103,9 @@ def test_a_checked_cluster_shows_its_links_measured_beside_described(registered:
     registered.run(*ADD)
     application = build(Settings(num_workers=0))
     store = application.store
-    store.create_check("pair", CheckRequest(), now=1.0)
+    store.descriptions.create_check("pair", CheckRequest(), now=1.0)
     taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, peaks={}, on_cores=True)
-    store.save_profile(replace(taken, cluster="pair"))
+    store.descriptions.save(replace(taken, cluster="pair"))
     runs.end(store, runs.claimed(store, "check"), RunState.COMPLETE, "the profile of pair is stored", now=3.0)
     application.close()
     shown = registered.run("cluster", "show", "pair")

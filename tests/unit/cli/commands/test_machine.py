@@ -23,7 +23,7 @@ def stored(one: DeviceProfile) -> None:
     settings = Settings(num_workers=0)
     migrate(settings.database_url)
     application = build(settings)
-    application.store.save_profile(one)
+    application.store.descriptions.save(one)
     application.close()
 
 
