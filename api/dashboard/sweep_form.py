@@ -235,7 +235,8 @@ class Form:
         Raises:
             InvalidInput: The number of steps of a fault trace is none.
         """
-        told = {one.name: text for one in INPUTS if (text := self.texts[one.name].strip()) != one.default}
+        texts = self.texts
+        told = {one.name: text for one in INPUTS if (text := texts[one.name].strip()) != one.default}
         told |= {"model": self._model(), "cluster": self._cluster()}
         told |= {"space": self._space(), "fault_trace": self._trace()}
         return {one.name: told[one.name] for one in INPUTS if told.get(one.name) and one.path[0] not in without}

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from os.path import isfile
 from pathlib import Path
@@ -48,7 +48,7 @@ from autotuner.core.workload import LengthDistribution
 
 
 # ---------------------------------------------------------------- inputs
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: what follows from the type is worked out once
 class Input:
     """One text that a person types."""
 
@@ -79,7 +79,7 @@ class Input:
         """Its own name and those of its field, which addresses may have, too."""
         return (self.name, _short(self.path[-1]), self.path[-1])
 
-    @property
+    @cached_property
     def label(self) -> str:
         """Its name for people, with the unit of numbers that are typed without one: ``Storage, GB/s``."""
         caption, whole = mark_of(self.hint, Caption), _short(self.path[-1])
@@ -90,12 +90,12 @@ class Input:
         words = caption.text if caption else name.replace("_", " ").capitalize()
         return ", ".join(filter(None, (words, unit)))
 
-    @property
+    @cached_property
     def kind(self) -> Any:
         """The type of the field, without None and marks."""
         return _plain(self.hint)
 
-    @property
+    @cached_property
     def item(self) -> Any:
         """The type of what the field holds several of, with its marks; of any other field its own type."""
         return _without_none(get_args(self.kind)[0]) if self.is_list else self.hint
@@ -120,18 +120,18 @@ class Input:
         """Whether an option says one of several."""
         return (self.is_list and self.named is not None) or (get_origin(self.kind) is dict and not self.is_object)
 
-    @property
+    @cached_property
     def named(self) -> type[Any] | None:
         """What it may name; None where it takes no name."""
         return named_within(self.item)
 
-    @property
+    @cached_property
     def takes_name_alone(self) -> bool:
         """Whether nothing but a name can be typed."""
         mark = mark_of(self.item, Name)
         return mark is not None and mark.alone
 
-    @property
+    @cached_property
     def choices(self) -> tuple[str, ...]:
         """Words that may be typed; empty where any text may."""
         kind: Any = self.kind
@@ -143,13 +143,13 @@ class Input:
             return tuple(kind.labels())
         return tuple(str(one.value) for one in kind) if isinstance(kind, type) and issubclass(kind, Enum) else ()
 
-    @property
+    @cached_property
     def nouns(self) -> Mapping[str, str]:
         """What choices are called that are no words themselves."""
         members: Any = self.kind if isinstance(self.kind, type) and issubclass(self.kind, Enum) else ()
         return {str(one.value): one.noun for one in members if hasattr(one, "noun")}
 
-    @property
+    @cached_property
     def default(self) -> str:
         """What stands for nothing, as a person would type it; empty where nothing is a value, too."""
         is_said = self.preset is not MISSING and mark_of(self.hint, AsJson) is None
@@ -161,14 +161,14 @@ class Input:
         hint = mark_of(self.hint, Hint)
         return hint.text if hint else "" if self.example.startswith("in ") else self.example
 
-    @property
+    @cached_property
     def example(self) -> str:
         """Texts that can be read; empty where the kind of the field says it all."""
         typed = _typed(self)
         written = typed or mark_of(self.hint, AsJson)
         return written.example if written else _EXAMPLES.get(self.named or _plain(self.item), "")
 
-    @property
+    @cached_property
     def help(self) -> str:
         """What it is, in the first sentence of what is said of the field, with an example of what can be typed."""
         said = " ".join(self.doc.replace("``", "").split())
