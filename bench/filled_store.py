@@ -24,6 +24,7 @@ from autotuner.core.sweep import SweepRequest, SweepResult
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.search.ranking import best_predicted
+from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
@@ -128,7 +129,7 @@ def _write(app: App, num_trials: int, num_steps: int, now: float) -> str:
     assert claimed.lease is not None
     lease = claimed.lease
     for number, row in enumerate(best_predicted(job, request.space, limit=num_trials).rows):
-        trial = store.add_trial(sweep.id, lease=lease, number=number, layout=row.layout, prediction=row.prediction)
+        trial = store.add_trial(RunTrial(number=number, layout=row.layout, prediction=row.prediction), lease=lease)
         spec = TrialSpec(trial_id=trial.id, model=job.model, workload=workload, layout=row.layout, device="cuda")
         store.start_trial(trial.id, lease=lease, now=now)
         for report in _reports(row.prediction, num_steps):

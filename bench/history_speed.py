@@ -32,6 +32,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.space.legal import legal_layouts
+from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
@@ -122,7 +123,7 @@ class _Team:
         job, layout = sweep.request.job, self._layouts[sweep.id][number]
         predicted = predict_one(layout, job)
         lease = self._lease(sweep)
-        trial = self._store.add_trial(sweep.id, lease=lease, number=number, layout=layout, prediction=predicted)
+        trial = self._store.add_trial(RunTrial(number=number, layout=layout, prediction=predicted), lease=lease)
         self._store.start_trial(trial.id, lease=lease, now=self._now())
         spec = TrialSpec(trial_id=trial.id, model=job.model, workload=job.workload, layout=layout, device="cuda")
         took_s = 1.1 * predicted.step_time.total_s * float(np.exp(self._random.normal(0.0, _SCATTER)))

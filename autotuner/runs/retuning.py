@@ -241,18 +241,8 @@ class Retuning:
     def _start(
         self, retune: Retune, due: DueRun, sweep: SweepRequest | None, quota: Quota | None = None
     ) -> RetuneRun | None:
-        return self._store.retunes.start_run(
-            retune.name,
-            expected_due_at=due.expected_due_at,
-            due_at=due.due_at,
-            next_due_at=due.next_due_at,
-            trigger=due.trigger,
-            now=self._clock.now(),
-            sweep=sweep,
-            num_missed=due.num_missed,
-            skipped=due.skipped,
-            caller=self._maker(retune, quota),
-        )
+        now, maker = self._clock.now(), self._maker(retune, quota)
+        return self._store.retunes.start_run(retune.name, due, now=now, sweep=sweep, caller=maker)
 
     def incumbent(self, retune: Retune) -> Layout | None:
         """The layout in use; before the first run, the fastest that was measured of the job where none was named."""

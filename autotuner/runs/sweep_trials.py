@@ -262,24 +262,12 @@ class TrialPerformer:
 
     # ------------------------------------------------------------------ writes whose answer may have been lost
     def _added(self, order: RunTrial) -> Trial:
-        def add(lease: Lease) -> Trial:
-            return self._store.add_trial(
-                lease.run_id,
-                lease=lease,
-                number=order.number,
-                layout=order.layout,
-                prediction=order.prediction,
-                scaled=order.scaled,
-                repeats=order.repeats,
-                prospects=order.prospects,
-            )
-
         def added(lease: Lease) -> Trial | None:
             stored = next((t for t in self._store.all_trials(lease.run_id) if t.number == order.number), None)
             is_same = stored is not None and stored.state is TrialState.QUEUED and stored.layout == order.layout
             return stored if is_same else None
 
-        return self._write_or_find(add, added)
+        return self._write_or_find(lambda lease: self._store.add_trial(order, lease=lease), added)
 
     def _started(self, trial: Trial) -> Trial:
         """Store that the trial runs: its attempt is counted once."""

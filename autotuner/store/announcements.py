@@ -8,15 +8,15 @@ from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.announcement import Announcement, Delivery, DeliveryProgress, DeliveryState, Webhook
-from autotuner.core.errors import Conflict, NotFound
+from autotuner.core.errors import Conflict
 from autotuner.core.run import OPEN, NewRun, Run, RunState
-from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
-from autotuner.store.engine import AnySelect, reading, select_values, values_of, window, writing
+from autotuner.store.descriptions import check_name, name_taken, new_id
+from autotuner.store.engine import AnySelect, one_row, reading, select_values, values_of, window, writing
 from autotuner.store.options import Page
 from autotuner.store.runs import RunStore, insert_run
 from autotuner.store.tables import announcements, runs, webhooks
 
-_WEBHOOKS = select_values(webhooks, Webhook)
+_WEBHOOKS, _NAMES = select_values(webhooks, Webhook), select(webhooks.c.name)
 
 _STATES = {
     DeliveryState.PENDING: OPEN,
@@ -64,9 +64,7 @@ class AnnouncementStore:
     def get_webhook(self, name: str) -> Webhook:
         """Return the webhook of that name; ``NotFound`` names the nearest."""
         with reading(self._engine) as connection:
-            row = connection.execute(_WEBHOOKS.where(webhooks.c.name == name)).one_or_none()
-            if row is None:
-                raise _no_such_webhook(connection, name)
+            row = one_row(connection, _WEBHOOKS.where(webhooks.c.name == name), "webhook", name, _NAMES)
         return Webhook(**row._mapping)
 
     def list_webhooks(self) -> Sequence[Webhook]:
@@ -79,9 +77,7 @@ class AnnouncementStore:
     def remove_webhook(self, name: str) -> None:
         """Forget it with its deliveries."""
         with writing(self._engine) as connection:
-            mine = select(webhooks.c.name).where(webhooks.c.name == name).with_for_update()
-            if connection.scalar(mine) is None:
-                raise _no_such_webhook(connection, name)
+            one_row(connection, _NAMES.where(webhooks.c.name == name).with_for_update(), "webhook", name, _NAMES)
             connection.execute(delete(runs).where(runs.c.kind == "delivery", runs.c.subject == name))
             connection.execute(delete(webhooks).where(webhooks.c.name == name))
 
@@ -148,7 +144,3 @@ def _delivery(run: Run) -> Delivery:
         ended_at=run.finished_at,
         detail=run.detail,
     )
-
-
-def _no_such_webhook(connection: Connection, name: str) -> NotFound:
-    return no_such_name("webhook", name, connection.scalars(select(webhooks.c.name)))

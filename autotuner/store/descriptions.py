@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
-from difflib import get_close_matches
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckRequest, ClusterCheck
-from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.errors import Conflict, InvalidInput
 from autotuner.core.listed import Stored
 from autotuner.core.named import KINDS, Described
 from autotuner.core.profile import DeviceProfile
 from autotuner.core.run import OPEN, NewRun, Run
-from autotuner.store.engine import reading, writing
+from autotuner.store.engine import one_row, reading, writing
 from autotuner.store.runs import RunStore, insert_run
 from autotuner.store.tables import descriptions, read_document, runs
 
@@ -49,11 +47,9 @@ class DescriptionStore:
 
     def get(self, cls: type[Described], name: str) -> Described:
         """Return what is saved under that name; ``NotFound`` names the nearest."""
+        query = select(descriptions.c.document).where(_is(cls, name))
         with reading(self._engine) as connection:
-            value = _find(connection, cls, name)
-            if value is None:
-                raise _missing(connection, cls, name)
-            return value
+            return read_document(cls, one_row(connection, query, KINDS[cls], name, _names(cls)).document)
 
     def stored(self, cls: type[Described]) -> Stored[Described]:
         """Return all of a type by name, with the name of whoever stored each; empty text where nobody was asked."""
@@ -73,21 +69,20 @@ class DescriptionStore:
         A check of the cluster that is not finished raises ``Conflict``.
         """
         with writing(self._engine) as connection:
+            _locked(connection, cls, name)
             if cls is Cluster:
-                _lock_unchecked(connection, name)
-                profile = _find(connection, DeviceProfile, name)
-                if profile is not None and profile.cluster == name:
+                _require_unchecked(connection, name)
+                profile = connection.scalar(select(descriptions.c.document).where(_is(DeviceProfile, name)))
+                if profile is not None and read_document(DeviceProfile, profile).cluster == name:
                     connection.execute(delete(descriptions).where(_is(DeviceProfile, name)))
                 connection.execute(delete(runs).where(_checks(name)))
-            if not connection.execute(delete(descriptions).where(_is(cls, name))).rowcount:
-                raise _missing(connection, cls, name)
+            connection.execute(delete(descriptions).where(_is(cls, name)))
 
     def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> Run:
         """Queue a check of the stored cluster of that name; while another of it is not finished, ``Conflict``."""
         with writing(self._engine) as connection:
-            _lock_unchecked(connection, name)
-            cluster = _find(connection, Cluster, name)
-            assert cluster is not None, "it is locked"
+            cluster = read_document(Cluster, _locked(connection, Cluster, name))
+            _require_unchecked(connection, name)
             new = NewRun(
                 id=new_id("ck"),
                 kind="check",
@@ -105,29 +100,27 @@ def _is(cls: type[Described], name: str) -> ColumnElement[bool]:
     return (descriptions.c.kind == KINDS[cls]) & (descriptions.c.name == name)
 
 
-def _find(connection: Connection, cls: type[Described], name: str) -> Described | None:
-    text = connection.scalar(select(descriptions.c.document).where(_is(cls, name)))
-    return None if text is None else read_document(cls, text)
+def _locked(connection: Connection, cls: type[Described], name: str) -> str:
+    """Return the document of that name, which nobody else changes until the transaction ends.
+
+    Raises:
+        NotFound: It is not stored.
+    """
+    mine = select(descriptions.c.document).where(_is(cls, name)).with_for_update()
+    document: str = one_row(connection, mine, KINDS[cls], name, _names(cls)).document
+    return document
 
 
-def _missing(connection: Connection, cls: type[Described], name: str) -> NotFound:
-    names = select(descriptions.c.name).where(descriptions.c.kind == KINDS[cls])
-    return no_such_name(KINDS[cls], name, connection.scalars(names))
+def _names(cls: type[Described]) -> Select[str]:
+    return select(descriptions.c.name).where(descriptions.c.kind == KINDS[cls])
 
 
 def _checks(name: str) -> ColumnElement[bool]:
     return (runs.c.kind == "check") & (runs.c.subject == name)
 
 
-def _lock_unchecked(connection: Connection, name: str) -> None:
-    """Let nobody else begin a check of the cluster until the transaction ends.
-
-    Raises:
-        NotFound: No cluster of that name is stored.
-        Conflict: A check of it is not finished.
-    """
-    if connection.scalar(select(descriptions.c.name).where(_is(Cluster, name)).with_for_update()) is None:
-        raise _missing(connection, Cluster, name)
+def _require_unchecked(connection: Connection, name: str) -> None:
+    """Return if no check of the locked cluster is unfinished."""
     running = connection.scalar(select(runs.c.id).where(_checks(name), runs.c.state.in_(OPEN)).limit(1))
     if running is not None:
         raise Conflict(f"check {running} of the cluster {name} is not finished; wait for it, or cancel it")
@@ -150,12 +143,6 @@ def check_name(field: str, name: str) -> None:
     """
     if not name or not name.isprintable():
         raise InvalidInput(field, name, "must be printable text of at least one character")
-
-
-def no_such_name(kind: str, name: str, known: Iterable[str]) -> NotFound:
-    """Return the error for a name that is not stored, with the closest of those that are."""
-    near = get_close_matches(name, list(known), 1)
-    return NotFound(kind, name, near[0] if near else None)
 
 
 def name_taken(kind: str, name: str) -> Conflict:

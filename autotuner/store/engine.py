@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -288,11 +289,17 @@ def values_of(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def one_row(connection: Connection, query: AnySelect, kind: str, key: str) -> AnyRow:
-    """Return the only row of the query; ``NotFound`` says of which kind and under which key there is none."""
+def one_row(connection: Connection, query: AnySelect, kind: str, key: str, names: Select[str] | None = None) -> AnyRow:
+    """Return the only row of the query.
+
+    Raises:
+        NotFound: There is none; it says of which kind and under which key, with the nearest of the names that there
+            are.
+    """
     row = connection.execute(query).one_or_none()
     if row is None:
-        raise NotFound(kind, key)
+        near = [] if names is None else get_close_matches(key, connection.scalars(names).all(), 1)
+        raise NotFound(kind, key, near[0] if near else None)
     return row
 
 

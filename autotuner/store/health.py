@@ -163,17 +163,15 @@ def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
 
 
 # ---------------------------------------------------------------------- gates
-def select_gates(since: float) -> AnySelect:
-    """Return gates that ended since then and let nothing pass."""
-    return (
-        select(runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, runs.c.result, runs.c.request)
-        .where(runs.c.kind == "gate", runs.c.state == RunState.FAILED, runs.c.finished_at > since)
-        .order_by(*NEWEST)
-    )
+def select_failed(kind: str, since: float) -> AnySelect:
+    """Return runs of a kind that failed since then: gates that let nothing pass, deliveries that were given up."""
+    failed = (runs.c.kind == kind) & (runs.c.state == RunState.FAILED) & (runs.c.finished_at > since)
+    columns = (runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, runs.c.result, runs.c.request)
+    return select(*columns).where(failed).order_by(*NEWEST)
 
 
 def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
-    for row in connection.execute(select_gates(since).limit(limit)):
+    for row in connection.execute(select_failed("gate", since).limit(limit)):
         name = _fields(row.request).get("gate", {}).get("software") or f"gate of {row.subject}"
         kind = _OUTCOMES.get(_fields(row.result).get("outcome", ""), TroubleKind.GATE_COULD_NOT_RUN)
         yield Trouble(kind=kind, subject=row.id, name=name, detail=row.detail, at=row.finished_at)
@@ -202,16 +200,11 @@ def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Tro
 
 
 # ---------------------------------------------------------------------- webhooks
-def select_dead(since: float) -> AnySelect:
-    """Return deliveries that were given up since then."""
-    is_dead = (runs.c.kind == "delivery") & (runs.c.state == RunState.FAILED)
-    query = select(runs.c.subject, runs.c.finished_at, runs.c.detail).where(is_dead, runs.c.finished_at > since)
-    return query.order_by(*NEWEST)
-
-
 def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
     found: dict[str, Trouble] = {}
-    for name, at, detail in connection.execute(select_dead(since)):
+    columns = (runs.c.subject, runs.c.finished_at, runs.c.detail)
+    told: AnySelect = select_failed("delivery", since).with_only_columns(*columns)
+    for name, at, detail in connection.execute(told):
         known = found.get(
             name, Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject=name, name=name, detail="", at=0.0, count=0)
         )

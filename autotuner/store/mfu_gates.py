@@ -19,7 +19,7 @@ from autotuner.search.upkeep.gate import gate_told, new_baseline
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, new_id
 from autotuner.store.engine import reading, upsert, writing
-from autotuner.store.runs import Rows, RunStore, get_run, insert_run
+from autotuner.store.runs import Rows, RunStore, get_run, insert_run, with_result
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import baselines, runs
 
@@ -155,15 +155,9 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: GateR
         raise NotYours("baseline", baseline.name, owner)
 
 
-def _ended(_: GateRun, end: Finish) -> Finish:
-    """Return how a gate ends: one that an error ended could not run."""
-    could_not_run = MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN)
-    return end if end.result is not None else replace(end, result=could_not_run)
-
-
 GATE_ROWS = Rows(
     run=GateRun,
-    ended=_ended,
+    ended=with_result(MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN)),
     on_end=_end,
     has_jobs=lambda *_: True,  # once its sweep has ended a gate is decided, whoever cancels it
 )

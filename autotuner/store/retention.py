@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from sqlalchemy import Connection, Engine, Select, delete, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, delete, exists, or_, select, update
 
 from autotuner.core.access import DAY_S
 from autotuner.core.trial import TrialState
@@ -87,14 +87,18 @@ class Retention:
     def prune_plans(self, *, before: float) -> int:
         """Remove some plans that were first asked for before then; how many, 0 when there are no more."""
         with writing(self._engine) as connection:
-            old = select(runs.c.id).where(runs.c.kind == "plan", runs.c.created_at < before).limit(_BATCH)
-            return connection.execute(delete(runs).where(runs.c.id.in_(connection.scalars(old).all()))).rowcount
+            return _prune(connection, runs, (runs.c.kind == "plan") & (runs.c.created_at < before))
 
     def prune_audit(self, *, before: float) -> int:
         """Remove some entries of the audit log from before then; how many, 0 when there are no more."""
         with writing(self._engine) as connection:
-            ids = connection.scalars(select(audit.c.id).where(audit.c.at < before).limit(_BATCH)).all()
-            return connection.execute(delete(audit).where(audit.c.id.in_(ids))).rowcount
+            return _prune(connection, audit, audit.c.at < before)
+
+
+def _prune(connection: Connection, table: Table, is_old: ColumnElement[bool]) -> int:
+    """Remove some of the old rows; how many, 0 when there are no more."""
+    ids = connection.scalars(select(table.c.id).where(is_old).limit(_BATCH)).all()
+    return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
 
 
 def select_thinnable(before: float) -> Select[str]:

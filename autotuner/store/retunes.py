@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.comparison import RunGroup
-from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.errors import Conflict, InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.run import OPEN, Finish, NewRun, RunState
 from autotuner.core.sweep import SweepRequest
@@ -25,12 +25,13 @@ from autotuner.core.upkeep import (
     Trigger,
     Verdict,
 )
+from autotuner.search.upkeep.cron import DueRun
 from autotuner.search.upkeep.retune import Standing, told
 from autotuner.store import announcements
-from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
-from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, writing
+from autotuner.store.descriptions import check_name, name_taken, new_id
+from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, values_of, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import Rows, RunStore, get_run, insert_run, read_run, select_runs
+from autotuner.store.runs import Rows, RunStore, get_run, insert_run, read_run, select_runs, with_result
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import read_document, retunes, runs
 
@@ -40,6 +41,8 @@ _RETUNES: AnySelect = select(
     _REQUEST_TEXT, *(column for column in retunes.c if column.name not in ("name", "request"))
 ).select_from(retunes)
 """Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
+
+_NAMES = select(retunes.c.name)
 
 
 class RetuneStore:
@@ -94,8 +97,7 @@ class RetuneStore:
     def remove(self, name: str) -> None:
         """Forget it with its runs; their sweeps stay. A run that is not finished raises ``Conflict``."""
         with writing(self._engine) as connection:
-            if not _lock(connection, name):
-                raise _no_such_retune(connection, name)
+            one_row(connection, _NAMES.where(retunes.c.name == name).with_for_update(), "retune", name, _NAMES)
             if (run := _unfinished_run(connection, name)) is not None:
                 raise Conflict(f"run {run.id} of the retune {name} is not finished; wait for it, or cancel its sweep")
             connection.execute(delete(runs).where(runs.c.kind == "retune", runs.c.subject == name))
@@ -112,58 +114,44 @@ class RetuneStore:
     def start_run(
         self,
         name: str,
+        due: DueRun,
         *,
-        expected_due_at: float | None,
-        due_at: float,
-        next_due_at: float | None,
-        trigger: Trigger,
         now: float,
         sweep: SweepRequest | None = None,
-        num_missed: int = 0,
-        skipped: bool = False,
         caller: Caller = NOBODY_ASKED,
     ) -> RetuneRun | None:
         """Store a run with its queued sweep, and the retune's next due time; all at once.
 
         None, and nothing is changed, where somebody else was first or things are not as the caller saw them: the retune
-        is gone or due at another time than ``expected_due_at``, a run of ``due_at`` is stored, or another run is
-        unfinished and this one is not skipped; or the other way round.
+        is gone or due at another time than expected, a run of that due time is stored, or another run is unfinished and
+        this one is not skipped; or the other way round.
 
         Args:
             name: Whose run it is.
-            expected_due_at: The retune's ``next_due_at`` as the caller saw it.
-            due_at: When the run was due; now, of a run out of turn.
-            next_due_at: What the retune's becomes; as it was, of a run out of turn.
-            trigger: Why it begins.
+            due: When it was due, and when the next is; a run out of turn is due now, and leaves the next as it was.
             now: Of its start.
             sweep: What it measures; None of one that is skipped, or that cannot start and ends at once.
-            num_missed: Due times that it stands for, beside its own.
-            skipped: It was due while another was unfinished, and is over.
             caller: Whose sweep it is, held to their quota as by ``Store.create_sweep``.
         """
-        assert not (skipped and sweep), "what is skipped measures nothing"
+        assert not (due.skipped and sweep), "what is skipped measures nothing"
         with writing(self._engine) as connection:
-            if not (
-                _lock(connection, name, _is_due_at(expected_due_at)) and _can_start(connection, name, due_at, skipped)
-            ):
+            if not (_lock(connection, name, _is_due_at(due.expected_due_at)) and _can_start(connection, name, due)):
                 return None
             request = RetuneRunRequest(
-                due_at=due_at, trigger=trigger, started_at=now, num_missed=num_missed, is_skipped=skipped
+                due_at=due.due_at,
+                trigger=due.trigger,
+                started_at=now,
+                num_missed=due.num_missed,
+                is_skipped=due.skipped,
             )
-            new = NewRun(
-                id=new_id("rt"),
-                kind="retune",
-                request=request,
-                subject=name,
-                unique_key=_unique(name, due_at),
-                due_at=0.0,
-            )
-            if skipped:
-                self._runs.add_ended(connection, new, _SKIPPED, due_at, ended_at=now)
+            key = _unique(name, due.due_at)
+            new = NewRun(id=new_id("rt"), kind="retune", request=request, subject=name, unique_key=key, due_at=0.0)
+            if due.skipped:
+                self._runs.add_ended(connection, new, _SKIPPED, due.due_at, ended_at=now)
             else:
                 child = sweep and queue_sweep(connection, sweep, now, caller=caller, parent_id=new.id)
-                insert_run(connection, replace(new, awaits=child.id if child else None), due_at)
-            connection.execute(update(retunes).where(retunes.c.name == name).values(next_due_at=next_due_at))
+                insert_run(connection, replace(new, awaits=child.id if child else None), due.due_at)
+            connection.execute(update(retunes).where(retunes.c.name == name).values(next_due_at=due.next_due_at))
             return get_run(connection, RETUNE_ROWS, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
@@ -174,8 +162,7 @@ class RetuneStore:
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
         """Return runs of a retune, newest due time first, and how many there are in all."""
         with reading(self._engine) as connection:
-            if connection.scalar(select(retunes.c.name).where(retunes.c.name == name)) is None:
-                raise _no_such_retune(connection, name)
+            one_row(connection, _NAMES.where(retunes.c.name == name), "retune", name, _NAMES)
         return self._runs.list(RetuneRun, subject=name, page=page)
 
     def _change(self, name: str, **changed: Any) -> Retune:
@@ -193,10 +180,7 @@ def _readable(rows: Sequence[AnyRow]) -> Iterator[Retune]:
 
 
 def _get(connection: Connection, name: str) -> Retune:
-    row = connection.execute(_RETUNES.where(retunes.c.name == name)).one_or_none()
-    if row is None:
-        raise _no_such_retune(connection, name)
-    return _read(row)
+    return _read(one_row(connection, _RETUNES.where(retunes.c.name == name), "retune", name, _NAMES))
 
 
 def _read(row: AnyRow) -> Retune:
@@ -214,13 +198,9 @@ _LATELY = 20
 """Runs in which the last that was not skipped is looked for."""
 
 
-def _no_such_retune(connection: Connection, name: str) -> NotFound:
-    return no_such_name("retune", name, connection.scalars(select(retunes.c.name)))
-
-
 def _lock(connection: Connection, name: str, *conditions: ColumnElement[bool]) -> bool:
     """Return True if the retune is stored as the conditions say; nobody else changes it until the transaction ends."""
-    mine = select(retunes.c.name).where(retunes.c.name == name, *conditions)
+    mine = _NAMES.where(retunes.c.name == name, *conditions)
     return connection.scalar(mine.with_for_update()) is not None
 
 
@@ -228,11 +208,11 @@ def _is_due_at(due_at: float | None) -> ColumnElement[bool]:
     return retunes.c.next_due_at.is_(None) if due_at is None else retunes.c.next_due_at == due_at
 
 
-def _can_start(connection: Connection, name: str, due_at: float, skipped: bool) -> bool:
+def _can_start(connection: Connection, name: str, due: DueRun) -> bool:
     """Return True if the due time has no run, and is skipped if and only if another run is unfinished."""
-    taken = select(runs.c.id).where(runs.c.unique_key == _unique(name, due_at))
+    taken = select(runs.c.id).where(runs.c.unique_key == _unique(name, due.due_at))
     is_taken = connection.scalar(taken) is not None
-    return not is_taken and skipped == (_unfinished_run(connection, name) is not None)
+    return not is_taken and due.skipped == (_unfinished_run(connection, name) is not None)
 
 
 def _unfinished_run(connection: Connection, name: str) -> RetuneRun | None:
@@ -272,20 +252,16 @@ def _unread(connection: Connection, run_id: str, end: Finish) -> RetuneRun:
     columns = (runs.c.subject, runs.c.created_by, runs.c.created_at, runs.c.due_at)
     row = connection.execute(select(*columns).where(runs.c.id == run_id)).one()
     request = RetuneRunRequest(due_at=row.created_at, trigger=Trigger.CRON, started_at=row.created_at)
-    result = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN)
-    return RetuneRun(id=run_id, state=end.state, request=request, result=result, **row._mapping)
+    return RetuneRun(id=run_id, state=end.state, request=request, result=_COULD_NOT_RUN, **row._mapping)
 
 
-def _ended(_: RetuneRun, end: Finish) -> Finish:
-    """Return how a run ends: one that an error ended could not run."""
-    could_not_run = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN)
-    return end if end.result is not None else replace(end, result=could_not_run)
+_COULD_NOT_RUN = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN)
 
 
 RETUNE_ROWS = Rows(
     run=RetuneRun,
     noun="retune run",
-    ended=_ended,
+    ended=with_result(_COULD_NOT_RUN),
     on_end=_end,
     has_jobs=lambda *_: True,  # once its sweep has ended a run is decided
 )

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from time import monotonic
-from typing import Any, Generic, TypeVar, get_type_hints, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, get_type_hints, overload
 
 from sqlalchemy import ColumnElement, Connection, Engine, and_, case, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -61,6 +61,11 @@ def _no_pause(run: Run) -> None:
     raise Conflict(f"{run.kind} {run.id} cannot be paused")
 
 
+def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
+    """Return how a run ends that always has a result: the given one, where an error ended it."""
+    return lambda _, end: end if end.result is not None else replace(end, result=could_not_run)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[R]):
     """What the store must know of a kind of run: the types of its documents, and its rows in other tables.
@@ -98,6 +103,17 @@ ROWS: Mapping[str, Rows[Any]] = {
     "plan": Rows(run=PlanRun, scope=Scope.ADMIN),  # whoever asks the same question waits for the same plan
 }
 """The kinds that have no rows of their own that change with the run, by name."""
+
+
+class Where(TypedDict, total=False):
+    """Which runs to list; what is left out or None lets all pass."""
+
+    subject: str | None
+    """Only runs of this subject."""
+    parent_id: str | None
+    """Only runs that were queued for this one."""
+    states: Collection[RunState]
+    """Only runs in one of these states; empty: in any."""
 
 
 class RunStore:
@@ -165,46 +181,22 @@ class RunStore:
         return [kind for kind, rows in self._rows.items() if rows.is_listed]
 
     @overload
-    def list(
-        self,
-        kind: type[R],
-        *,
-        subject: str | None = None,
-        parent_id: str | None = None,
-        states: Collection[RunState] = (),
-        page: Page = Page(),
-    ) -> tuple[Sequence[R], int]: ...
+    def list(self, kind: type[R], *, page: Page = Page(), **where: Unpack[Where]) -> tuple[Sequence[R], int]: ...
     @overload
+    def list(self, kind: str | None, *, page: Page = Page(), **where: Unpack[Where]) -> tuple[Sequence[Run], int]: ...
     def list(
-        self,
-        kind: str | None,
-        *,
-        subject: str | None = None,
-        parent_id: str | None = None,
-        states: Collection[RunState] = (),
-        page: Page = Page(),
-    ) -> tuple[Sequence[Run], int]: ...
-    def list(
-        self,
-        kind: type[Run] | str | None,
-        *,
-        subject: str | None = None,
-        parent_id: str | None = None,
-        states: Collection[RunState] = (),
-        page: Page = Page(),
+        self, kind: type[Run] | str | None, *, page: Page = Page(), **where: Unpack[Where]
     ) -> tuple[Sequence[Run], int]:
         """Return runs, newest first, without those that another release wrote, and how many there are in all.
 
         Args:
             kind: Of the runs. None: of any kind that is listed.
-            subject: Only runs of this subject.
-            parent_id: Only runs that were queued for this one.
-            states: Only runs in one of these states; empty: in any.
             page: Which of them.
+            where: What they have in common.
         """
         kinds = self._listed() if kind is None else [_name(kind)]
         with reading(self._engine) as connection:
-            rows, total = window(connection, select_runs(kinds, subject, parent_id, states), page)
+            rows, total = window(connection, select_runs(kinds, **where), page)
         return [*self._readable(rows)], total
 
     def _readable(self, rows: Sequence[AnyRow]) -> Iterator[Run]:

@@ -5,18 +5,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from inspect import isclass
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     JSON,
+    Boolean,
     Column,
+    Double,
     Enum,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
+    Integer,
     MetaData,
     Named,
     Table,
@@ -25,14 +31,15 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import String, TypeDecorator
+from sqlalchemy.types import String, TypeDecorator, TypeEngine
 
 from autotuner.core import codec
-from autotuner.core.access import Quota, Scope
-from autotuner.core.announcement import AnnouncementKind, PayloadFormat
+from autotuner.core.access import AuditEntry, Session, Token
+from autotuner.core.announcement import Announcement, Webhook
 from autotuner.core.comparison import RunGroup
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import Unreadable
+from autotuner.core.health import KnownWorker
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, Measurement, StepReport
 from autotuner.core.objective import Metric, Weight
@@ -134,6 +141,25 @@ def word(cls: type[StrEnum]) -> Enum:
     return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
 
 
+def columns_of(cls: type[Any], *, key: str = "") -> Iterator[Column[Any]]:
+    """Return the columns of a table whose rows are values of a class, one of whose fields is the key."""
+    for name, hint in get_type_hints(cls).items():
+        kinds = [kind for kind in get_args(hint) if kind is not NoneType] if isinstance(hint, UnionType) else [hint]
+        yield Column(name, _type_of(kinds[0]), primary_key=name == key, nullable=kinds[0] is not hint)
+
+
+def _type_of(hint: Any) -> TypeEngine[Any]:
+    """Return how a database holds a value of a type."""
+    if get_origin(hint) is tuple:
+        return Documents(get_args(hint)[0])
+    if is_dataclass(hint):
+        return Document(cast("type[Any]", hint))
+    if isclass(hint) and issubclass(hint, StrEnum):
+        return word(hint)
+    known: Mapping[Any, TypeEngine[Any]] = {str: Plain(), float: Double(), int: Integer(), bool: Boolean()}
+    return known.get(hint, JSON())
+
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -200,14 +226,7 @@ class _Events(TypedColumns):
 events = Table("events", metadata, _Events)
 
 
-class _Workers(TypedColumns):
-    name: Named[str] = Column(Plain, primary_key=True)  # owner of the leases that it takes
-    version: Named[str] = Column(Plain)
-    started_at: Named[float]
-    seen_at: Named[float]
-
-
-workers = Table("workers", metadata, _Workers, Index(None, "seen_at"))
+workers = Table("workers", metadata, *columns_of(KnownWorker, key="name"), Index(None, "seen_at"))
 
 
 # ---------------------------------------------------------------------- sweeps and optimizer studies
@@ -381,76 +400,31 @@ baselines = Table("baselines", metadata, _Baselines)
 
 
 # ---------------------------------------------------------------------- who hears of it
-class _Announcements(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    at: Named[float]
-    kind: Named[AnnouncementKind] = Column(word(AnnouncementKind))
-    title: Named[str] = Column(Plain)
-    text: Named[str] = Column(Plain)
-    path: Named[str] = Column(Plain)
-    subject_id: Named[str] = Column(Plain)
-    facts: Named[dict[str, object]] = Column(JSON)
+announcements = Table("announcements", metadata, *columns_of(Announcement, key="id"), Index(None, "at", "id"))
 
 
-announcements = Table("announcements", metadata, _Announcements, Index(None, "at", "id"))
-
-
-class _Webhooks(TypedColumns):
-    name: Named[str] = Column(Plain, primary_key=True)
-    url: Named[str] = Column(Plain)
-    secret: Named[str] = Column(Plain)
-    kinds: Named[tuple[AnnouncementKind, ...]] = Column(Documents(AnnouncementKind))
-    format: Named[PayloadFormat] = Column(word(PayloadFormat))
-    created_at: Named[float]
-    created_by: Named[str] = Column(Plain)
-
-
-webhooks = Table("webhooks", metadata, _Webhooks)
+webhooks = Table("webhooks", metadata, *columns_of(Webhook, key="name"))
 
 
 # ---------------------------------------------------------------------- who may call, and what they did
-class _Tokens(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    digest: Named[str] = Column(Plain)
-    name: Named[str] = Column(Plain)
-    scope: Named[Scope] = Column(word(Scope))
-    quota: Named[Quota] = Column(Document(Quota))
-    created_at: Named[float]
-    created_by: Named[str] = Column(Plain)
-    expires_at: Named[float | None]
-    revoked_at: Named[float | None]
-    last_used_at: Named[float | None]
+tokens = Table("tokens", metadata, *columns_of(Token, key="id"), Column("digest", Plain, nullable=False))
 
 
-tokens = Table("tokens", metadata, _Tokens)
-
-
-class _Sessions(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    token_id: Named[str] = Column(Plain, ForeignKey(tokens.c.id))
-    created_at: Named[float]
-    expires_at: Named[float]
-
-
-sessions = Table("sessions", metadata, _Sessions, Index(None, "token_id"), Index(None, "expires_at"))
-
-
-class _Audit(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    at: Named[float]
-    caller: Named[str] = Column(Plain)
-    token_id: Named[str | None] = Column(Plain)
-    action: Named[str] = Column(Plain)
-    subject: Named[str] = Column(Plain)
-    status: Named[int]
-    request_id: Named[str] = Column(Plain)
-    address: Named[str] = Column(Plain)
+sessions = Table(
+    "sessions",
+    metadata,
+    *columns_of(Session, key="id"),
+    ForeignKeyConstraint(["token_id"], [tokens.c.id]),
+    Index(None, "token_id"),
+    Index(None, "expires_at"),
+)
 
 
 audit = Table(
     "audit",
     metadata,
-    _Audit,
+    Column("id", Plain, primary_key=True),
+    *columns_of(AuditEntry),
     Index(None, "at", "id"),  # newest first
     Index(None, "caller", "at", "id"),  # those of one caller
 )

@@ -13,14 +13,14 @@ from sqlalchemy.exc import IntegrityError
 from autotuner.core import codec
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.objective import Objective
-from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.prediction import TrialEstimate
 from autotuner.core.run import Lease
-from autotuner.core.sweep import Event, Prospects
-from autotuner.core.trial import EngineJob, Outcome, RankedTime, ScaledTrial, Stopped, Trial, TrialState, TrialsVersion
+from autotuner.core.sweep import Event
+from autotuner.core.trial import EngineJob, Outcome, RankedTime, Stopped, Trial, TrialState, TrialsVersion
 from autotuner.core.trial import trial_id as id_of
+from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store import events, trial_changes
 from autotuner.store.engine import AnySelect, one_row, reading, window, writing
 from autotuner.store.events import trial_facts, write_event
@@ -59,40 +59,22 @@ class TrialStore:
         self._engine = engine
 
     # ------------------------------------------------------------------ what workers write
-    def add_trial(
-        self,
-        sweep_id: str,
-        *,
-        lease: Lease,
-        number: int,
-        layout: Layout,
-        prediction: Prediction,
-        scaled: ScaledTrial | None = None,
-        repeats: int | None = None,
-        prospects: Prospects | None = None,
-    ) -> Trial:
-        """Store a queued trial. ``number`` is unique in its sweep: adding it again raises ``Conflict``.
+    def add_trial(self, order: RunTrial, *, lease: Lease) -> Trial:
+        """Store the queued trial that a sweep orders. Its ``number`` is unique there: a second one raises ``Conflict``.
 
-        Args:
-            sweep_id: Whose it is.
-            lease: Of the sweep.
-            number: Counts from 0.
-            layout: Of the sweep's job.
-            prediction: Of that layout.
-            scaled: What runs in its place, on fewer ranks; None: the layout itself.
-            repeats: Number of the trial whose layout it runs again; None: it is the first of its layout.
-            prospects: What the search expected when it chose the layout, kept with the sweep and in part with the
-                trial; None: it did not choose it, and the sweep's stay as they were.
+        What the search expected when it chose the layout is kept with the sweep, and in part with the trial; where it
+        did not choose it, the sweep's stay as they were.
         """
+        prospects = order.prospects
         trial = Trial(
-            id=id_of(sweep_id, number),
-            sweep_id=sweep_id,
-            number=number,
+            id=id_of(lease.run_id, order.number),
+            sweep_id=lease.run_id,
+            number=order.number,
             state=TrialState.QUEUED,
-            layout=layout,
-            prediction=prediction,
-            scaled=scaled,
-            repeats=repeats,
+            layout=order.layout,
+            prediction=order.prediction,
+            scaled=order.scaled,
+            repeats=order.repeats,
             expected_gain=None if prospects is None else prospects.expected_gain,
         )
         try:
@@ -100,10 +82,10 @@ class TrialStore:
                 hold(connection, lease)
                 insert_trial(connection, trial)
                 if prospects is not None:
-                    mine = update(sweeps).where(sweeps.c.id == sweep_id)
+                    mine = update(sweeps).where(sweeps.c.id == trial.sweep_id)
                     connection.execute(mine.values(prospects=prospects))
         except IntegrityError as error:
-            raise Conflict(f"sweep {sweep_id} has a trial {number} already") from error
+            raise Conflict(f"sweep {trial.sweep_id} has a trial {trial.number} already") from error
         return trial
 
     def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:

@@ -23,6 +23,7 @@ from autotuner.core.run import Lease, RunState, StopReason
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, Trial
 from autotuner.runs.clock import Clock
+from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store, memory_store
@@ -144,11 +145,12 @@ class StoreDriver:
     def queued(self, sweep: Sweep, number: int, layout: Layout | None = None, **predicted: Any) -> Trial:
         """A trial that waits."""
         return self.store.add_trial(
-            sweep.id,
+            RunTrial(
+                number=number,
+                layout=layout or cpu_layout(tensor_parallel_degree=2),
+                prediction=prediction(**predicted),
+            ),
             lease=self.lease(sweep.id),
-            number=number,
-            layout=layout or cpu_layout(tensor_parallel_degree=2),
-            prediction=prediction(**predicted),
         )
 
     def start(self, sweep: Sweep, number: int, layout: Layout | None = None, **predicted: Any) -> Trial:
@@ -185,12 +187,13 @@ class StoreDriver:
         """A trial that ran on two of eight ranks, and what is estimated of its layout."""
         layout = cpu_layout(tensor_parallel_degree=2, data_parallel_replicate_degree=4)
         trial = self.store.add_trial(
-            sweep.id,
+            RunTrial(
+                number=number,
+                layout=layout,
+                prediction=prediction(),
+                scaled=proxy_trial(),
+            ),
             lease=self.lease(sweep.id),
-            number=number,
-            layout=layout,
-            prediction=prediction(),
-            scaled=proxy_trial(),
         )
         self.end(
             self.store.start_trial(trial.id, lease=self.lease(trial.id), now=NOW),

@@ -14,6 +14,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
 from autotuner.runs.gate import gate_kind
 from autotuner.runs.worker import Worker
+from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.sql import Store
 from tests.api.bodies import GATE
 from tests.api.service import NOW
@@ -38,12 +39,13 @@ def run(store: Store, rates: tuple[float, ...], *, cancels: str | None = None, *
     for number, rate in enumerate(rates):
         repeats = 0 if number else None
         trial = store.add_trial(
-            sweep.id,
+            RunTrial(
+                number=number,
+                layout=LAYOUT,
+                prediction=prediction(),
+                repeats=repeats,
+            ),
             lease=lease_of(store, sweep.id, "a"),
-            number=number,
-            layout=LAYOUT,
-            prediction=prediction(),
-            repeats=repeats,
         )
         store.start_trial(trial.id, lease=lease_of(store, trial.id, "a"), now=NOW)
         store.finish_trial(trial.id, reached(rate, **measured), lease=lease_of(store, trial.id, "a"), now=NOW + number)

@@ -182,7 +182,7 @@ class BrokenStore(Store):
         super().__init__(memory_engine())
         self.descriptions.stored = self._fail  # type: ignore[method-assign]
 
-    def _fail(self, _: type[Described]) -> Stored[Described]:
+    def _fail(self, cls: type[Described]) -> Stored[Described]:  # noqa: ARG002
         raise ZeroDivisionError("a secret of the inside")
 
 

@@ -23,6 +23,7 @@ from autotuner.core.upkeep import (
     Trigger,
     Verdict,
 )
+from autotuner.search.upkeep.cron import DueRun
 from autotuner.store.engine import writing
 from autotuner.store.tables import runs as queue
 from tests.api.service import NOW, StoreDriver
@@ -67,15 +68,8 @@ def retune(driver: StoreDriver, name: str = "nightly", **changes: Any) -> None:
 def started_run(driver: StoreDriver, name: str = "nightly", night: int = 0) -> RetuneRun:
     """The run of a night, whose sweep is queued."""
     due_at = NOW + night * DAY_S
-    run = driver.store.retunes.start_run(
-        name,
-        expected_due_at=due_at,
-        due_at=due_at,
-        next_due_at=due_at + DAY_S,
-        trigger=Trigger.CRON,
-        now=due_at,
-        sweep=sweep_request(),
-    )
+    due = DueRun(expected_due_at=due_at, due_at=due_at, next_due_at=due_at + DAY_S, trigger=Trigger.CRON)
+    run = driver.store.retunes.start_run(name, due, now=due_at, sweep=sweep_request())
     assert run is not None
     return run
 

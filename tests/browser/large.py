@@ -25,6 +25,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.sweeps.instructions import RunTrial
 from bench.fake_launcher import plain_measurement
 from tests.api.service import NOW, StoreDriver
 from tests.builders import step_report
@@ -117,12 +118,13 @@ def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
 
 def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayout) -> Trial:
     queued = driver.store.add_trial(
-        sweep.id,
+        RunTrial(
+            number=number,
+            layout=row.layout,
+            prediction=row.prediction,
+            prospects=_prospects(number),
+        ),
         lease=driver.lease(sweep.id),
-        number=number,
-        layout=row.layout,
-        prediction=row.prediction,
-        prospects=_prospects(number),
     )
     trial = driver.store.start_trial(queued.id, lease=driver.lease(queued.id), now=_began(number))
     for step in range(3):

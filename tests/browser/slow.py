@@ -18,6 +18,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.scenarios import predicted_under
+from autotuner.search.sweeps.instructions import RunTrial
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model
 from tests.contracts.acts import finish_sweep
@@ -69,11 +70,12 @@ def _layout(schedule: PipelineSchedule, *, has_trace: bool) -> Layout:
 def _ran(driver: StoreDriver, sweep: Sweep, number: int, layout: Layout) -> None:
     request = sweep.request
     queued = driver.store.add_trial(
-        sweep.id,
+        RunTrial(
+            number=number,
+            layout=layout,
+            prediction=predicted_under(layout, request.job, request.fault_trace),
+        ),
         lease=driver.lease(sweep.id),
-        number=number,
-        layout=layout,
-        prediction=predicted_under(layout, request.job, request.fault_trace),
     )
     trial = driver.store.start_trial(queued.id, lease=driver.lease(queued.id), now=NOW + 100 * number)
     for step, time_s in enumerate(_times_s(request.fault_trace)):

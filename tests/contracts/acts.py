@@ -13,6 +13,7 @@ from autotuner.core.errors import NotFound
 from autotuner.core.run import Finish, Lease, RunState, StopReason, Wish
 from autotuner.core.sweep import Prospects, Sweep, SweepResult
 from autotuner.core.trial import Outcome, Trial
+from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.sql import Store
 from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
 
@@ -96,7 +97,7 @@ def held_sweep(store: Store, **changes: Any) -> Sweep:
 def add(store: Store, sweep: Sweep, number: int = 0, **changes: Any) -> Trial:
     """A trial of a sweep that ``OWNER`` holds, queued."""
     asked: dict[str, Any] = {"layout": cpu_layout(), "prediction": prediction()} | changes
-    return store.add_trial(sweep.id, lease=lease_of(store, sweep.id), number=number, **asked)
+    return store.add_trial(RunTrial(number=number, **asked), lease=lease_of(store, sweep.id))
 
 
 def start(store: Store, sweep: Sweep, number: int = 0, *, now: float = 11.0, **changes: Any) -> Trial:

@@ -177,7 +177,7 @@ def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engin
 TROUBLES = {
     "ix_runs_kind_subject_created_at_id": health.select_last("retune"),
     "ix_sweeps_state_created_at_id": health.select_sweeps(1.0),
-    "ix_runs_kind_state_created_at_id": health.select_gates(1.0),
+    "ix_runs_kind_state_created_at_id": health.select_failed("gate", 1.0),
     "ix_runs_kind_state_due_at_created_at_id": runs.select_due(["plan"], 1.0),
 }
 """Queries by an index that each is found by; of open runs there are few, and these are sorted."""

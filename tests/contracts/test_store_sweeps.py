@@ -13,6 +13,7 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.run import RunState, Stop, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialState
+from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.options import Page, SweepFilter
 from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, sweep_request, tiny_job
@@ -161,7 +162,7 @@ WORKER_WRITES: dict[str, Callable[[Store, str, str], Any]] = {
         store, sweep, owner=OWNER, now=60.0, state=RunState.FAILED, reason=StopReason.ERROR, detail=""
     ),
     "add_trial": lambda store, sweep, trial: store.add_trial(
-        sweep, lease=lease_of(store, sweep), number=9, layout=cpu_layout(), prediction=prediction()
+        RunTrial(number=9, layout=cpu_layout(), prediction=prediction()), lease=lease_of(store, sweep)
     ),
     "start_trial": lambda store, sweep, trial: store.start_trial(trial, lease=lease_of(store, trial), now=60.0),
     "add_step": lambda store, sweep, trial: store.add_step(
@@ -224,7 +225,7 @@ def test_a_worker_that_shares_its_name_with_the_next_holder_has_lost_its_lease(s
     assert sweep.lease is not None
     take_over(store, owner=OWNER)
     with pytest.raises(LeaseLost):
-        store.add_trial(sweep.id, lease=sweep.lease, number=0, layout=cpu_layout(), prediction=prediction())
+        store.add_trial(RunTrial(number=0, layout=cpu_layout(), prediction=prediction()), lease=sweep.lease)
 
 
 def test_a_sweep_that_a_service_with_a_fast_clock_stored_is_claimed_at_once(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
@@ -23,6 +23,7 @@ from autotuner.core.upkeep import (
     Trigger,
     Verdict,
 )
+from autotuner.search.upkeep.cron import DueRun
 from autotuner.store.sql import Store
 from tests.builders import cpu_layout, sweep_request
 from tests.contracts.acts import LEASE_S, OWNER, claim_sweep, finish_sweep
@@ -69,15 +70,10 @@ def saved_retune(store: Store, name: str = "nightly", *, due_at: float | None = 
 
 def start_run(store: Store, name: str = "nightly", **changes: Any) -> RetuneRun | None:
     """The run of ``DUE_AT``, as a scheduler starts it."""
-    asked: dict[str, Any] = {
-        "expected_due_at": DUE_AT,
-        "due_at": DUE_AT,
-        "next_due_at": NEXT_DUE_AT,
-        "trigger": Trigger.CRON,
-        "now": 101.0,
-        "sweep": challenge_request(),
-    }
-    return store.retunes.start_run(name, **(asked | changes))
+    due = DueRun(expected_due_at=DUE_AT, due_at=DUE_AT, next_due_at=NEXT_DUE_AT, trigger=Trigger.CRON)
+    of_due = {one.name: changes.pop(one.name) for one in fields(DueRun) if one.name in changes}
+    asked: dict[str, Any] = {"now": 101.0, "sweep": challenge_request()}
+    return store.retunes.start_run(name, replace(due, **of_due), **(asked | changes))
 
 
 def started_run(store: Store, name: str = "nightly", **changes: Any) -> RetuneRun:

@@ -144,7 +144,7 @@ class RunTrial:
     number: int
     layout: Layout
     prediction: Prediction
-    stored: Trial | None
+    stored: Trial | None = None
     """The interrupted trial to try again, or None for a new one."""
     scaled: ScaledTrial | None = None
     """What runs in its place, where trials have fewer ranks than their job."""

@@ -72,7 +72,7 @@ class SlowStore(Store):
         self.go_on = threading.Event()
         self.descriptions.stored = self._wait  # type: ignore[method-assign]
 
-    def _wait(self, _: type[Described]) -> Stored[Described]:
+    def _wait(self, cls: type[Described]) -> Stored[Described]:  # noqa: ARG002
         self.go_on.wait(PATIENCE_S)
         raise ZeroDivisionError("nobody hears of this any more")
 

@@ -280,11 +280,12 @@ def plan_first_trial(house: House, owner: str) -> None:
     order = SweepMachine(house.store.get_sweep(house.sweep_id).request, [], started_at=0.0).decide(0.0)
     assert isinstance(order, RunTrial)
     house.store.add_trial(
-        house.sweep_id,
+        RunTrial(
+            number=0,
+            layout=order.layout,
+            prediction=order.prediction,
+        ),
         lease=lease_of(house.store, house.sweep_id, owner),
-        number=0,
-        layout=order.layout,
-        prediction=order.prediction,
     )
 
 
