@@ -106,7 +106,7 @@ def create_app(app: App | None = None) -> FastAPI:
     )
     api.state.autotuner = autotuner
     api.state.metrics = metrics
-    api.state.live_events = LiveEvents(autotuner.open)
+    api.state.live_events = LiveEvents(lambda: autotuner.store)
     api.state.entrance = entrance_of(autotuner)
     api.router.routes.extend(_routes())
     add_error_handlers(api)

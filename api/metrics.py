@@ -180,7 +180,7 @@ class Metrics:
         self._lag = LoopLag(self.registry)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.registry.register(StoredMetrics(app.open, app.clock))
+        self.registry.register(StoredMetrics(lambda: app.store, app.clock))
 
     def text(self) -> bytes:
         """Everything, in Prometheus' words."""

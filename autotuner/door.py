@@ -78,7 +78,12 @@ def _no_store() -> Store:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autotuner:
-    """The product as its users ask it."""
+    """The product as its users ask it.
+
+    Raises (every question that is about a job):
+        InvalidInput: A description breaks a rule.
+        NotFound: A name is neither stored nor in the catalog.
+    """
 
     stored_names: StoredNames | None = field(default_factory=NoNames)
     """In the place of those that the store holds; None asks the store."""
@@ -86,25 +91,20 @@ class Autotuner:
     """Called once, when the store is first needed: a prediction needs none."""
     asides: Asides = field(default_factory=Inline)
     """What may take long is computed by these."""
-    _opened: list[Store] = field(default_factory=list, init=False)
-    _recollections: list[Recollection] = field(default_factory=list, init=False)
-    _opening: threading.RLock = field(default_factory=threading.RLock, init=False)  # one thing is made of another
+    _made: dict[str, Any] = field(default_factory=dict, init=False)
+    _making: threading.RLock = field(default_factory=threading.RLock, init=False)  # one thing is made of another
 
-    def open(self) -> Store:
-        """The one store of the application, opened unless it is."""
-        return self._once(self._opened, self.open_store)
-
-    def _once(self, held: list[T], make: Callable[[], T]) -> T:
-        """The one thing that is held, made unless it is."""
-        with self._opening:
-            if not held:
-                held.append(make())
-            return held[0]
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        """The one thing of that name, made unless it is."""
+        with self._making:
+            if name not in self._made:
+                self._made[name] = make()
+            return cast("T", self._made[name])
 
     @property
     def store(self) -> Store:
-        """Sweeps, trials and whatever else is kept."""
-        return self.open()
+        """Sweeps, trials and whatever else is kept; opened unless it is."""
+        return self._once("store", self.open_store)
 
     @property
     def names(self) -> StoredNames:
@@ -202,12 +202,7 @@ class Autotuner:
         return load(cls, name) if cls is Stack else self.trainer(name)
 
     def resolve(self, request: T, *, is_measured: bool = True) -> T:
-        """Return a request with a thing for each name, stored or of the catalog, at all depths.
-
-        Raises:
-            InvalidInput: As ``thing`` has it.
-            NotFound: As ``thing`` has it.
-        """
+        """Return a request with a thing for each name, stored or of the catalog, at all depths; errors as ``thing``."""
         return resolve(request, partial(self.thing, is_measured=is_measured))
 
     # ------------------------------------------------------------------ jobs
@@ -216,19 +211,14 @@ class Autotuner:
         """What the stored trials teach."""
         from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
 
-        return self._once(self._recollections, lambda: Recollection(self.store.history))
+        return self._once("recollection", lambda: Recollection(self.store.history))
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
         """The job with what the stored trials say of its speed; as it is where nothing is stored."""
         return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
 
     def job(self, request: JobQuestion) -> Job:
-        """The job that a question is about, with what measured runs and stored trials say of its cluster.
-
-        Raises:
-            InvalidInput: A description breaks a rule.
-            NotFound: A name is neither stored nor in the catalog.
-        """
+        """The job that a question is about, with what measured runs and stored trials say of its cluster."""
         request = self.resolve(request)
         job = self.measured_job(request, resolved(request.stack))
         return self.calibrated(job) if request.uses_history else job
@@ -284,7 +274,6 @@ class Autotuner:
 
         Raises:
             InvalidInput: A value breaks a rule together with those of the original.
-            NotFound: A name is neither stored nor in the catalog.
         """
         request = self.resolve(request)
         job, gate = request.job_like(original.job), replace(original.loss_gate, **request.loss_gate)
@@ -327,7 +316,7 @@ class Autotuner:
         return extended(RetuneRequest, request, cron=" ".join(request.cron.split()), template=template)
 
     def study(self, request: OptimizerStudyCreate) -> OptimizerStudyRequest:
-        """The study that is asked for; errors as ``job`` has them."""
+        """The study that is asked for."""
         from autotuner.core.study import OptimizerStudyRequest  # noqa: PLC0415  # predictions need none of it
 
         return extended(OptimizerStudyRequest, request, job=self.resolve(request).job(Stack()))
@@ -337,10 +326,9 @@ class Autotuner:
         """Predict the layout of the request, or the best of its space.
 
         Raises:
-            InvalidInput: A description breaks a rule, the space holds no legal layout or too many, the format cannot
-                say a value that was named, or the cluster does not tell what layouts are to be compared by.
+            InvalidInput: The space holds no legal layout or too many, the format cannot say a value that was named, or
+                the cluster does not tell what layouts are to be compared by.
             InvalidDocument: The layout cannot run, with every rule that it breaks.
-            NotFound: A name is neither stored nor in the catalog.
         """
         job = self.job(request)
         require_told(request.objective, job.cluster)
@@ -388,8 +376,7 @@ class Autotuner:
             hear: Hears how many pieces of work are done, and how many there are as far as is known.
 
         Raises:
-            InvalidInput: A description breaks a rule, or there are no clusters to compare, or too many.
-            NotFound: A name is neither stored nor in the catalog.
+            InvalidInput: There are no clusters to compare, or too many.
         """
         from autotuner.core.run import RunState  # noqa: PLC0415  # predictions need none of it
         from autotuner.search.planning.plan import PlanProgress, PlanRun, plan, plan_id_of  # noqa: PLC0415
@@ -419,8 +406,8 @@ class Autotuner:
 
     def close(self) -> None:
         """Release what was opened."""
-        for store in self._opened:
-            store.close()
+        if "store" in self._made:
+            self.store.close()
 
 
 def as_described(cluster: Cluster) -> Cluster:

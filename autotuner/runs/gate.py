@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def gate_kind(store: Store) -> Kind:
-    """Return the kind that compares a change with its baseline. No worker takes a gate before its sweep has ended.
-
-    Args:
-        store: Of the gates, and of the sweeps that measure for them.
-    """
+    """Return the kind that compares a change with its baseline. No worker takes a gate before its sweep has ended."""
 
     def begin(hold: Hold) -> Work:
         gate = hold.run

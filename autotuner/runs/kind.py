@@ -53,11 +53,7 @@ class Machine(Protocol):
 
 
 class OneAction:
-    """A machine of one action, whose outcome is the next step.
-
-    Args:
-        action: The action.
-    """
+    """A machine of one action, whose outcome is the next step."""
 
     def __init__(self, action: Step) -> None:
         self._next = action

@@ -36,6 +36,8 @@ class StopRequested(AutotunerError):
 class Hold:
     """A worker's hold on one run. A thread renews the lease for as long as ``kept`` is open.
 
+    What is stored by it raises ``LeaseLost`` where another worker holds the run, if nothing else is said.
+
     Args:
         store: Of the run.
         clock: Tells the time.
@@ -131,30 +133,17 @@ class Hold:
             thread.join()
 
     def save(self, progress: Any) -> None:
-        """Store the progress, as often as it takes.
-
-        Raises:
-            LeaseLost: Another worker holds the run.
-        """
+        """Store the progress, as often as it takes."""
         with self._writing:
             self._news = None
             self._hear(self._until_stored(lambda: self._store.renew(self._lease, progress, now=self._clock.now())))
 
     def write(self, write: Callable[[Lease], T]) -> T:
-        """Store what belongs to the run, as often as it takes.
-
-        Raises:
-            LeaseLost: Another worker holds the run.
-        """
+        """Store what belongs to the run, as often as it takes."""
         return self._until_stored(lambda: write(self._lease))
 
     def write_once(self, write: Callable[[Lease], None]) -> None:
-        """Store what belongs to the run.
-
-        Raises:
-            LeaseLost: Another worker holds the run.
-            StoreUnavailable: It is not stored.
-        """
+        """Store what belongs to the run; ``StoreUnavailable`` where it is not stored."""
         write(self._lease)
 
     def try_to_write(self, write: Callable[[Lease], None]) -> None:

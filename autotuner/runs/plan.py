@@ -12,11 +12,7 @@ from autotuner.search.planning.request import PlanRequest
 
 
 def plan_kind(asides: Asides) -> Kind:
-    """Return the kind that computes plans.
-
-    Args:
-        asides: Compute pieces of a plan.
-    """
+    """Return the kind that computes plans, by asides for their pieces."""
 
     def begin(hold: Hold) -> Work:
         def hear(done: int, known: int) -> None:

@@ -25,9 +25,6 @@ def retune_kind(store: Store) -> Kind:
     """Return the kind that compares the layout in use with what it reached, and with others.
 
     No worker takes a run before its sweep has ended.
-
-    Args:
-        store: Of retunes, and of the sweeps that measure for their runs.
     """
 
     def begin(hold: Hold) -> Work:

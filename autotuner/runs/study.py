@@ -35,12 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
-    """Return the kind that searches an optimizer's parameters.
-
-    Args:
-        store: Of the trials.
-        launcher: Runs them.
-    """
+    """Return the kind that searches an optimizer's parameters, by trials that a launcher runs."""
 
     def begin(hold: Hold) -> Work:
         request: OptimizerStudyRequest = hold.run.request

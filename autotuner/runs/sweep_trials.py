@@ -57,12 +57,7 @@ _log = structlog.get_logger(__name__)
 
 
 def sweep_kind(store: Store, launcher: Launcher) -> Kind:
-    """Return the kind that searches layouts by trials.
-
-    Args:
-        store: Of sweeps and trials.
-        launcher: Runs the trials.
-    """
+    """Return the kind that searches layouts by trials, which a launcher runs."""
 
     def begin(hold: Hold) -> Work:
         _log.info("sweep.claimed")

@@ -90,11 +90,6 @@ class App(Autotuner):
     """Theirs, by the same names; ``launcher`` is made of these."""
     poster: Poster = field(default_factory=Poster)
     """Posts what is announced."""
-    _backgrounds: list[Background] = field(default_factory=list, init=False)
-    _plans: list[Plans] = field(default_factory=list, init=False)
-    _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)
-    _sweep_tables: list[SweepTables] = field(default_factory=list, init=False)
-    _previews: list[Previews] = field(default_factory=list, init=False)
 
     # ------------------------------------------------------------------ names
     def save(self, described: Described, caller: Caller) -> Described:
@@ -161,12 +156,12 @@ class App(Autotuner):
     @property
     def kept_trials(self) -> KeptTrials:
         """The trials of sweeps that somebody looks at."""
-        return self._once(self._kept_trials, lambda: KeptTrials(self.store))
+        return self._once("kept trials", lambda: KeptTrials(self.store))
 
     @property
     def sweep_tables(self) -> SweepTables:
         """The same as tables, beside what was predicted and not tried."""
-        return self._once(self._sweep_tables, lambda: SweepTables(self.asides))
+        return self._once("sweep tables", lambda: SweepTables(self.asides))
 
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
@@ -201,7 +196,7 @@ class App(Autotuner):
         if request.uses_history:
             trainer = None if request.trainer is None else request.trainer.name
             known = replace(request, job=self.calibrated(request.job, trainer))
-        found = self._once(self._previews, lambda: Previews(self.asides)).of(known, with_remedies=with_remedies)
+        found = self._once("previews", lambda: Previews(self.asides)).of(known, with_remedies=with_remedies)
         refused = self.refusal(request)
         return replace(found, refusal=None if refused is None else violation(refused))
 
@@ -309,7 +304,7 @@ class App(Autotuner):
     @property
     def plans(self) -> Plans:
         """Plans as this process reads and computes them."""
-        return self._once(self._plans, lambda: Plans(self.open, self.asides, self.clock, self.settings.lease_s))
+        return self._once("plans", lambda: Plans(self.store.runs, self.asides, self.clock, self.settings.lease_s))
 
     # ------------------------------------------------------------------ what can be started
     def require_runnable(self, request: SweepRequest) -> None:
@@ -374,10 +369,11 @@ class App(Autotuner):
     def rest(self) -> None:
         """Stop what works beside the answers, and wait for it."""
         self.background.stop()
-        for plans in self._plans:
+        plans: Plans | None = self._made.get("plans")
+        if plans is not None:
             plans.request_stop()
         self.asides.close()
-        for plans in self._plans:
+        if plans is not None:
             plans.close()
 
     def close(self) -> None:
@@ -389,16 +385,16 @@ class App(Autotuner):
     @property
     def background(self) -> Background:
         """What works beside the answers: it runs sweeps, and looks after what follows them."""
-        return self._once(self._backgrounds, self._new_background)
-
-    def _new_background(self) -> Background:
-        return Background(
-            settings=self.settings,
-            open_store=self.open,
-            launcher=self.launcher,
-            clock=self.clock,
-            engine_launchers=self.engine_launchers,
-            poster=self.poster,
+        return self._once(
+            "background",
+            lambda: Background(
+                settings=self.settings,
+                open_store=lambda: self.store,
+                launcher=self.launcher,
+                clock=self.clock,
+                engine_launchers=self.engine_launchers,
+                poster=self.poster,
+            ),
         )
 
 
@@ -474,5 +470,5 @@ def build(
         asides=_asides(settings),
     )
     if names is None:
-        app.open()
+        _ = app.store
     return app

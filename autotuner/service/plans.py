@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
@@ -19,7 +18,7 @@ from autotuner.search.asides import Asides
 from autotuner.search.planning.clusters import offers
 from autotuner.search.planning.plan import PlanProgress, PlanRun, plan_id_of
 from autotuner.search.planning.request import PlanRequest
-from autotuner.store.sql import Store
+from autotuner.store.runs import RunStore
 
 _MOST_COMPUTING = 4
 """Plans at once, since each has the service compute two pieces at a time; the others wait in the store."""
@@ -37,8 +36,8 @@ class Plans:
     process died is taken over by the process of whoever reads it.
     """
 
-    def __init__(self, open_store: Callable[[], Store], asides: Asides, clock: Clock, lease_s: float) -> None:
-        self._open_store = open_store
+    def __init__(self, store: RunStore, asides: Asides, clock: Clock, lease_s: float) -> None:
+        self._store = store
         self._asides = asides
         self._clock = clock
         self._lease_s = lease_s
@@ -56,12 +55,12 @@ class Plans:
             NotFound: The catalog has no accelerator of a name.
         """
         offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
-        runs, now = self._open_store().runs, self._clock.now()
+        now = self._clock.now()
         new = NewRun(id=plan_id_of(request), kind="plan", request=request, progress=PlanProgress())
-        run, is_new = runs.add(new, now=now)
+        run, is_new = self._store.add(new, now=now)
         if run.state in (RunState.FAILED, RunState.CANCELLED):
             with suppress(Conflict):  # somebody else asked again at the same time
-                runs.reopen("plan", run.id, PlanProgress(), now=now)
+                self._store.reopen("plan", run.id, PlanProgress(), now=now)
         return self.read(run.id), is_new
 
     def read(self, plan_id: str, wait_s: float = 0.0) -> PlanRun:
@@ -97,7 +96,7 @@ class Plans:
 
     def _get(self, plan_id: str) -> PlanRun:
         try:
-            run = self._open_store().runs.get(PlanRun, plan_id)
+            run = self._store.get(PlanRun, plan_id)
         except Unreadable:  # of another release
             raise NotFound("plan", plan_id) from None
         if run.problem is not None:
@@ -119,7 +118,7 @@ class Plans:
 
     def _worker(self) -> Worker:
         return Worker(
-            self._open_store().runs,
+            self._store,
             {"plan": plan_kind(self._asides)},
             self._clock,
             owner=new_owner(),

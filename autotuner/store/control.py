@@ -143,12 +143,9 @@ def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float)
 
 # ---------------------------------------------------------------------- budgets
 def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) -> Sweep:
-    """Return the sweep with these limits in the place of what they were; a finished sweep is queued, to search on.
+    """Return the sweep with these limits of a budget in the place of what they were; others stay.
 
-    Args:
-        sweep: As it stands.
-        limits: Fields of a budget; those that are left out stay.
-        so_far: What it has spent.
+    A finished sweep is queued, to search on.
 
     Raises:
         InvalidInput: A limit is not legal, or a finished sweep would end by it at once.
@@ -205,13 +202,7 @@ def _is_more_patient(before: Budget, now: Budget) -> bool:
 def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: Progress) -> Sweep:
     """Return the sweep with the trial among those to run again; a finished sweep is queued, to do that alone.
 
-    While a run again of it waits or goes on, nothing changes.
-
-    Args:
-        sweep: As it stands.
-        trial: One of its own.
-        num_ended: How many trials of that layout have ended.
-        so_far: What the sweep has spent.
+    ``num_ended`` trials of that layout have ended. While a run again of it waits or goes on, nothing changes.
 
     Raises:
         Conflict: The trial has not ended, the budget that passes meanwhile is spent, or the sweep compares runs.

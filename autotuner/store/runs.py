@@ -119,6 +119,9 @@ class Where(TypedDict, total=False):
 class RunStore:
     """Durable runs, whatever their kind.
 
+    An id that no run of the kind has raises ``NotFound``. What a worker writes raises ``LeaseLost`` if another worker
+    has claimed the run since, or it has ended or is gone.
+
     Args:
         engine: Of the database.
         rows: By kind. The store knows only these.
@@ -155,21 +158,12 @@ class RunStore:
     @overload
     def get(self, kind: str, run_id: str) -> Run: ...
     def get(self, kind: type[Run] | str, run_id: str) -> Run:
-        """Return a run as it stands now.
-
-        Raises:
-            NotFound: No run of the kind has that id.
-            Unreadable: Another release wrote it.
-        """
+        """Return a run as it stands now; ``Unreadable`` where another release wrote it."""
         with reading(self._engine) as connection:
             return self._get(connection, _name(kind), run_id)
 
     def identify(self, run_id: str) -> Identity:
-        """Return what kind a run is of, and whose; also of one that another release wrote.
-
-        Raises:
-            NotFound: No listed run has that id.
-        """
+        """Return what kind a listed run is of, and whose; also of one that another release wrote."""
         columns = (runs.c.kind, runs.c.subject, runs.c.created_by, runs.c.state)
         mine = select(*columns).where(runs.c.id == run_id, runs.c.kind.in_(self._listed()))
         with reading(self._engine) as connection:
@@ -205,12 +199,7 @@ class RunStore:
                 yield self._read(row)
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
-        """Queue a finished run again: a plan that failed, a delivery that was given up.
-
-        Raises:
-            NotFound: No run of the kind has that id.
-            Conflict: The run is not finished.
-        """
+        """Queue a finished run again: a plan that failed, a delivery that was given up; ``Conflict`` of another."""
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
             if not run.state.is_finished:
@@ -222,16 +211,7 @@ class RunStore:
         """End a run at once if no worker and no job is busy with it, else ask for its end, which a worker brings about.
 
         A finished run stays as it is. If the run awaits another, that one is cancelled, and its end decides how this
-        one ends.
-
-        Args:
-            kind: Of the run.
-            run_id: Its id.
-            detail: How a run ends that nobody is busy with.
-            now: Epoch seconds.
-
-        Raises:
-            NotFound: No run of the kind has that id.
+        one ends. ``detail`` says how a run ends that nobody is busy with.
         """
         with writing(self._engine) as connection:
             awaited = connection.execute(_select_awaited(run_id)).one_or_none()
@@ -260,7 +240,6 @@ class RunStore:
         """Pause a run at once if no worker and no job is busy with it, else ask its worker to.
 
         Raises:
-            NotFound: No run of the kind has that id.
             Conflict: The run is finished or about to be, or must not be paused.
         """
         with writing(self._engine) as connection:
@@ -279,12 +258,7 @@ class RunStore:
             return self._get(connection, kind, run_id)
 
     def resume(self, kind: str, run_id: str, *, now: float) -> Run:
-        """Queue a paused run again, or withdraw a pause that its worker has not carried out yet.
-
-        Raises:
-            NotFound: No run of the kind has that id.
-            Conflict: The run is finished.
-        """
+        """Queue a paused run again, or withdraw a pause that no worker has carried out; ``Conflict`` once it ended."""
         with writing(self._engine) as connection:
             run = self.lock(connection, kind, run_id)
             if run.state.is_finished:
@@ -358,11 +332,7 @@ class RunStore:
             return None
 
     def renew(self, lease: Lease, progress: Any = None, *, now: float) -> Wish:
-        """Say that the worker is alive, store how far it is, and return what people want of the run.
-
-        Raises:
-            LeaseLost: As ``holding``; so do all writes of a worker.
-        """
+        """Say that the worker is alive, store how far it is, and return what people want of the run."""
         with self.holding(lease) as connection:
             known = {} if progress is None else {"progress": _text(progress)}
             _update(connection, lease.run_id, renewals=runs.c.renewals + 1, seen_at=now, **known)
@@ -386,12 +356,8 @@ class RunStore:
     def finish(self, lease: Lease, end: Finish, *, now: float, seen: int | None = None) -> bool:
         """End a run and return True.
 
-        Args:
-            lease: Of the run.
-            end: How it ends.
-            now: Epoch seconds.
-            seen: Version of the demand that the worker knows. If people have changed it since, nothing ends, and the
-                answer is False.
+        If people have changed the demand since the version that the worker has ``seen``, nothing ends, and the answer
+        is False.
         """
         with self.holding(lease) as connection:
             run = self._read(connection.execute(_RUNS.where(runs.c.id == lease.run_id)).one())
@@ -402,22 +368,14 @@ class RunStore:
 
     @contextmanager
     def holding(self, lease: Lease) -> Iterator[Connection]:
-        """Open a transaction in which a worker may write what belongs to its run.
-
-        Raises:
-            LeaseLost: Another worker has claimed the run, or it has ended or is gone.
-        """
+        """Open a transaction in which a worker may write what belongs to its run."""
         with writing(self._engine) as connection:
             hold(connection, lease)
             yield connection
 
     # ------------------------------------------------------------------ inside a transaction, also of other stores
     def lock(self, connection: Connection, kind: str, run_id: str) -> Run:
-        """Return a run that nobody else changes until the transaction ends.
-
-        Raises:
-            NotFound: No run of the kind has that id.
-        """
+        """Return a run that nobody else changes until the transaction ends."""
         return self._get(connection, kind, run_id, is_locking=True)
 
     def add_ended(

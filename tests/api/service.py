@@ -96,7 +96,7 @@ class PlainService:
         """Its address, on that store from now on."""
         state = self.api.state
         state.autotuner = app_on(store)
-        state.live_events = LiveEvents(state.autotuner.open)
+        state.live_events = LiveEvents(lambda: state.autotuner.store)
         return self.address
 
 
