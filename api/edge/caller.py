@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from autotuner.core.access import Caller
-from autotuner.service.networks import Address, Network, is_within
+from autotuner.service.networks import Network, is_within, read_address
 
 # Who a request comes from, in its state: found out once, before it is let in.
 
@@ -66,15 +65,8 @@ def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
     peer = peer_address(scope)
     forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
     for earlier in reversed(forwarded):
-        address = _address(earlier)
+        address = read_address(earlier)
         if address is None or not is_within(peer, believed):
             break
         peer = str(address)
     return peer
-
-
-def _address(text: str) -> Address | None:
-    try:
-        return ip_address(text.strip())
-    except ValueError:
-        return None

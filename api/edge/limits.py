@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from http import HTTPStatus
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from math import ceil
 from time import time
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ from api.edge.caller import LOOKING, PROBES, caller_in, client_address
 from api.errors import BodyTooLarge, BodyTooSlow, CrossSite, answer_error, answer_problem
 from autotuner.core.access import Caller
 from autotuner.core.errors import AutotunerError, InvalidInput, QuotaExceeded, TooOften
-from autotuner.service.networks import Network
+from autotuner.service.networks import Network, household
 
 # How many requests a minute: of each caller, and of each address before it is known who calls.
 #
@@ -83,7 +83,7 @@ def rate_of_address(scope: Scope, *, per_minute: int, believed: Sequence[Network
         per_minute: Of every address.
         believed: Networks of proxies that say where a request comes from.
     """
-    return Rate(key=_household(client_address(scope, believed)), whose="this address", per_minute=per_minute)
+    return Rate(key=household(client_address(scope, believed)), whose="this address", per_minute=per_minute)
 
 
 def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
@@ -93,15 +93,6 @@ def rate_of_caller(scope: Scope, *, per_minute: int) -> Rate | None:
         return None
     per_minute = caller.quota.requests_per_minute or per_minute
     return Rate(key=caller.token_id or caller.name, whose=caller.name, per_minute=per_minute)
-
-
-def _household(address: str) -> str:
-    """Who has one address of IPv6 has its whole /64."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
 # How long a request may take until its answer begins.

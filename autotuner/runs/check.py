@@ -47,12 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 def check_kind(store: Store, launchers: Mapping[str, EngineLauncher]) -> Kind:
-    """Return the kind that checks clusters.
-
-    Args:
-        store: Gets the profiles.
-        launchers: Of the engines that are registered here, by name.
-    """
+    """Return the kind that checks clusters, with the launchers of the engines that are registered here, by name."""
 
     def begin(hold: Hold) -> Work:
         check = _Check(hold, store, launchers)

@@ -45,12 +45,7 @@ def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> f
 
 
 class DeliveryMachine:
-    """Posts, and decides from the answer whether that was all.
-
-    Args:
-        run: The delivery.
-        luck: Returns a number in 0..1, for the jitter.
-    """
+    """Posts, and decides from the answer whether that was all; luck in 0..1 is for the jitter."""
 
     def __init__(self, run: Run, luck: Callable[[], float]) -> None:
         self._progress: DeliveryProgress = run.progress
@@ -86,12 +81,7 @@ def delivery_kind(
     """Return the kind that posts announcements.
 
     A receiver gets each at least once: a worker that dies between an answer and its note of it is followed by one that
-    posts again, with the same ``webhook-id``.
-
-    Args:
-        post: Posts one, within ``POST_S``.
-        find_webhook: Returns the webhook of a name.
-        luck: Returns a number in 0..1, for the jitter.
+    posts again, with the same ``webhook-id``. Each post takes ``POST_S`` at most.
     """
 
     def begin(hold: Hold) -> Work:

@@ -49,15 +49,8 @@ def ask_gate(
 ) -> GateRun:
     """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
 
-    Args:
-        store: Where it is kept.
-        request: What is asked.
-        software: Versions of what would run, as far as they are known; a registered trainer's are not.
-        now: Of the request.
-        caller: Who asks.
-
-    Raises:
-        NotYours: As ``baseline_of`` raises it.
+    ``software`` has versions of what would run, as far as they are known; a registered trainer's are not. Errors are
+    those of ``baseline_of``.
     """
     key, content = gate_key(request.sweep), gate_content(request, software)
     baseline = baseline_of(store, request, caller)

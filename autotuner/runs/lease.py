@@ -227,11 +227,7 @@ class LeaseWatch:
         self._silent_s: dict[Lease, float] = {}
 
     def lapsed(self, ask: Callable[[], Sequence[Lease]]) -> Sequence[Lease]:
-        """Look once more, and tell which leases may be taken over.
-
-        Args:
-            ask: The leases that are held now.
-        """
+        """Look once more, by asking which leases are held now, and tell which of them may be taken over."""
         passed_s = self._clock.monotonic() - self._heard_at  # asking may take long, and an answer be old when it comes
         held = ask()
         self._heard_at = self._clock.monotonic()

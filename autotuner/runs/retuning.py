@@ -189,13 +189,8 @@ class Retuning:
     def begin_out_of_turn(self, retune: Retune, trigger: Trigger, quota: Quota | None = None) -> RetuneRun | None:
         """A run that no due time asked for; None where another is unfinished or was faster.
 
-        Args:
-            retune: Whose run it is.
-            trigger: Why it begins.
-            quota: What holds its sweep; None: that of the retune's maker.
-
         Raises:
-            QuotaExceeded: The quota has nothing left.
+            QuotaExceeded: The quota has nothing left; where none is given, that of the retune's maker.
         """
         now, unchanged = self._clock.now(), retune.next_due_at
         due = DueRun(expected_due_at=unchanged, due_at=now, next_due_at=unchanged, trigger=trigger)

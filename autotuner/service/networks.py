@@ -24,23 +24,35 @@ def read_networks(text: str, setting: str) -> tuple[Network, ...]:
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    """Whether one of the networks holds it; an IPv4 address in the clothes of IPv6 counts as what it is."""
-    try:
-        one: Address = ip_address(address)
-    except ValueError:
-        return False
-    plain = one if isinstance(one, IPv4Address) else one.ipv4_mapped or one
-    return any(plain in network for network in networks if network.version == plain.version)
+    """Whether one of the networks holds it; an IPv4-mapped IPv6 address counts as what it is."""
+    one = read_address(address)
+    return one is not None and is_held(unmapped(one), networks)
+
+
+def is_held(address: Address, networks: Sequence[Network]) -> bool:
+    """Whether one of the networks holds an address as it is."""
+    return any(address in network for network in networks if network.version == address.version)
 
 
 def household(address: str) -> str:
     """What one customer of a provider has: of IPv4 an address, of IPv6 the first 64 bits; other text as it is."""
-    try:
-        one: Address = ip_address(address)
-    except ValueError:
+    if (one := read_address(address)) is None:
         return address
-    plain = one if isinstance(one, IPv4Address) else one.ipv4_mapped or one
+    plain = unmapped(one)
     return str(ip_network((plain, 64), strict=False)) if isinstance(plain, IPv6Address) else str(plain)
+
+
+def read_address(text: str) -> Address | None:
+    """The address of a text; None where it is none."""
+    try:
+        return ip_address(text.strip())
+    except ValueError:
+        return None
+
+
+def unmapped(address: Address) -> Address:
+    """The IPv4 address of an IPv4-mapped IPv6 address; others as they are."""
+    return address if isinstance(address, IPv4Address) else address.ipv4_mapped or address
 
 
 def _network(text: str, setting: str) -> Network:

@@ -22,7 +22,7 @@ from anyio.from_thread import start_blocking_portal
 from autotuner.core.announcement import WebhookAnswer
 from autotuner.core.errors import InvalidInput
 from autotuner.runs.delivery import POST_S
-from autotuner.service.networks import Address, Network
+from autotuner.service.networks import Address, Network, is_held, read_address, unmapped
 
 WEBHOOK_ALLOW = "AUTOTUNER_WEBHOOK_ALLOW"
 """The setting by which an operator allows more."""
@@ -55,14 +55,13 @@ def refusal(address: str, allowed: Sequence[Network]) -> str | None:
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
     """Whether the operator named a network that holds it."""
-    plain = _plain(address)
-    return any(plain in network for network in allowed if network.version == plain.version)
+    return is_held(_plain(address), allowed)
 
 
 def is_public(address: Address) -> bool:
     """Whether it is an address of one host of the public internet."""
     plain = _plain(address)
-    if any(plain in network for network in _SPECIAL if network.version == plain.version):
+    if is_held(plain, _SPECIAL):
         return False
     if isinstance(plain, IPv6Address) and (plain not in _GLOBAL_UNICAST or plain.sixtofour is not None):
         return False
@@ -71,11 +70,9 @@ def is_public(address: Address) -> bool:
 
 def _plain(address: Address) -> Address:
     """The IPv4 address that an IPv6 address stands for, where it stands for one."""
-    if isinstance(address, IPv4Address):
-        return address
-    if address in _NAT64:
+    if isinstance(address, IPv6Address) and address in _NAT64:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
-    return address.ipv4_mapped or address
+    return unmapped(address)
 
 
 def _kind(address: Address) -> str:
@@ -127,11 +124,8 @@ def check_url(url: str, allowed: Sequence[Network]) -> None:
     if parsed.scheme == "http" and not allowed:
         rule = "must begin with https; http is for networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
         raise InvalidInput("url", origin(url), rule, f"https://{parsed.host}")
-    try:
-        address = str(ip_address(parsed.host))
-    except ValueError:  # a name, which is looked up when something is posted
-        return
-    if why := _why_refused(parsed, (address,), allowed):
+    address = read_address(parsed.host)  # None: a name, which is looked up when something is posted
+    if address is not None and (why := _why_refused(parsed, (str(address),), allowed)):
         raise InvalidInput("url", origin(url), why)
 
 
@@ -244,13 +238,9 @@ class Poster:
         self._limit_s = limit_s
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Flag | None = None) -> WebhookAnswer | None:
-        """Post the body and say how that ended.
+        """Post the body, with headers beside our own, and say how that ended.
 
-        Args:
-            url: Where.
-            body: What.
-            headers: Beside our own.
-            stop: Set from another thread, it ends the wait for an answer; None comes back then.
+        Set from another thread, ``stop`` ends the wait for an answer; None comes back then.
         """
         try:
             there = destination(url, self._allowed, self._resolve)

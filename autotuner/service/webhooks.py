@@ -46,13 +46,7 @@ Source: docs.slack.dev/reference/block-kit/blocks/section-block.
 
 
 def payload(announcement: Announcement, form: PayloadFormat, public_url: str | None) -> bytes:
-    """The body in that format, byte by byte as it is signed and posted.
-
-    Args:
-        announcement: What is told.
-        form: For whom.
-        public_url: Where people reach the service; None: nothing is linked.
-    """
+    """The body in that format, byte by byte as it is signed and posted; linked where people reach the service."""
     match form:
         case PayloadFormat.JSON:
             document = _document(announcement, public_url)

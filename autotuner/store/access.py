@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, text, union_all, update
+from sqlalchemy import Connection, delete, func, insert, select, text, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import (
@@ -24,6 +24,7 @@ from autotuner.store import overviews
 from autotuner.store.descriptions import check_name, new_id
 from autotuner.store.engine import AnySelect, one_row, reading, select_values, values_of, window, writing
 from autotuner.store.options import Page
+from autotuner.store.runs import Part
 from autotuner.store.tables import audit, sessions, sweeps, tokens, trials
 
 _TOKENS, _SESSIONS, _ENTRIES = (
@@ -36,11 +37,8 @@ _UNFINISHED = tuple(state for state in RunState if not state.is_finished)
 _FINISHED = tuple(state for state in RunState if state.is_finished)
 
 
-class AccessStore:
-    """Who may call, what callers take, and what they did; every method is one transaction."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+class AccessStore(Part):
+    """Who may call, what callers take, and what they did."""
 
     # ------------------------------------------------------------------ tokens
     def add_token(self, token: Token, digest: str) -> None:
@@ -144,12 +142,7 @@ def allowed_hours(
 ) -> float | None:
     """Return accelerator-hours that a sweep of a locked caller may take; None: as many as it likes.
 
-    Args:
-        connection: In the transaction that gives them.
-        caller: Whose sweep it is.
-        asked: How many it asks for; of one that is unfinished already, how many more.
-        now: The time.
-        is_new: Whether it is one sweep more that is unfinished.
+    A sweep that is not new is unfinished already, and asks for so many more.
 
     Raises:
         InvalidInput: It asks for more than the quota ever has.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.announcement import Announcement, Delivery, DeliveryProgress, DeliveryState, Webhook
@@ -13,7 +13,7 @@ from autotuner.core.run import OPEN, NewRun, Run, RunState
 from autotuner.store.descriptions import check_name, name_taken, new_id
 from autotuner.store.engine import AnySelect, one_row, reading, select_values, values_of, window, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import RunStore, insert_run
+from autotuner.store.runs import Part, insert_run
 from autotuner.store.tables import announcements, runs, webhooks
 
 _WEBHOOKS, _NAMES = select_values(webhooks, Webhook), select(webhooks.c.name)
@@ -26,16 +26,12 @@ _STATES = {
 """States of the runs that deliver, by how people call them."""
 
 
-class AnnouncementStore:
-    """Announcements, webhooks and deliveries; every method is one transaction, as in ``Store``.
+class AnnouncementStore(Part):
+    """Announcements, webhooks and deliveries.
 
     An announcement is stored in the transaction of the outcome that it tells, with a queued delivery (a ``Run``) for
     each webhook that then wants its kind.
     """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._runs = RunStore(engine)
 
     def announce(self, announcement: Announcement) -> None:
         """Store one by itself; an id that is stored already raises ``Conflict``."""

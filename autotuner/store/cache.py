@@ -41,11 +41,9 @@ class _Place:
 
 
 class KeptTrials:
-    """Reads trials of sweeps, and keeps them while no event says that they changed; for any thread.
+    """Reads trials of sweeps, and keeps the most of all sweeps together while no event says that they changed.
 
-    Args:
-        store: Where they are stored.
-        most: Trials that are kept of all sweeps together.
+    Any thread may ask.
     """
 
     def __init__(self, store: Store, most: int = _MOST_TRIALS) -> None:

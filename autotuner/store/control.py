@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, update
+from sqlalchemy import Connection, update
 
 from autotuner.core import codec
 from autotuner.core.access import NOBODY_ASKED, Caller
@@ -18,7 +18,7 @@ from autotuner.core.units import format_seconds
 from autotuner.store import access, overviews, trial_changes
 from autotuner.store.engine import reading, writing
 from autotuner.store.events import sweep_facts, write_event
-from autotuner.store.runs import RunStore
+from autotuner.store.runs import Part
 from autotuner.store.sweeps import get_sweep
 from autotuner.store.tables import sweeps
 from autotuner.store.trials import get_trial, get_trials, save_trial
@@ -32,16 +32,12 @@ _BEYOND_BUDGETS = {
 """Ends after which a larger budget would change nothing."""
 
 
-class ControlStore:
-    """Budgets that change, and trials that run again; every method is one transaction, as in ``Store``.
+class ControlStore(Part):
+    """Budgets that change, and trials that run again.
 
     Each may be asked again without harm. A sweep that compares runs, for a retune or an MFU gate, raises ``Conflict``.
     A worker that holds the sweep hears of each when it renews its lease.
     """
-
-    def __init__(self, engine: Engine, run_store: RunStore) -> None:
-        self._engine = engine
-        self._runs = run_store
 
     def change_budget(
         self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
@@ -16,16 +16,12 @@ from autotuner.core.named import KINDS, Described
 from autotuner.core.profile import DeviceProfile
 from autotuner.core.run import OPEN, NewRun, Run
 from autotuner.store.engine import one_row, reading, writing
-from autotuner.store.runs import RunStore, insert_run
+from autotuner.store.runs import Part, insert_run
 from autotuner.store.tables import descriptions, read_document, runs
 
 
-class DescriptionStore:
-    """Models, clusters and profiles by name, and checks of clusters; every method is one transaction."""
-
-    def __init__(self, engine: Engine, run_store: RunStore) -> None:
-        self._engine = engine
-        self._runs = run_store
+class DescriptionStore(Part):
+    """Models, clusters and profiles by name, and checks of clusters."""
 
     def save(self, value: Described, *, created_by: str = "") -> None:
         """Store under its name.

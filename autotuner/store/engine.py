@@ -309,11 +309,7 @@ def window(
 ) -> tuple[Sequence[AnyRow], int]:
     """Return the rows of that page, and how many the query has without it.
 
-    Args:
-        connection: To the database.
-        query: In the order of the list.
-        page: The window on it.
-        counted: What has as many rows and is counted instead, since it reads less.
+    ``counted`` has as many rows as the query and is counted instead, since it reads less.
     """
     rows = connection.execute(query.limit(page.limit).offset(page.offset)).all()
     if len(rows) < page.limit and (rows or not page.offset):  # it is the last page

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from autotuner.core.access import DAY_S
 from autotuner.core.health import KnownWorker, Trouble, TroubleKind
@@ -15,7 +15,7 @@ from autotuner.core.run import OPEN, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.engine import AnySelect, reading, select_values, values_of, writing
-from autotuner.store.runs import NEWEST
+from autotuner.store.runs import NEWEST, Part
 from autotuner.store.tables import runs, sweeps, trials, workers
 
 _HOUR_S = 3600.0
@@ -47,11 +47,8 @@ class Gauges:
     """When the delivery that is pending longest was asked for; None where none is."""
 
 
-class Health:
-    """Gauges, what went wrong and stands unmended, and workers; every method is one transaction."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+class Health(Part):
+    """Gauges, what went wrong and stands unmended, and workers."""
 
     def gauges(self, *, now: float) -> Gauges:
         """Read all gauges at one moment, by queries that take no longer the more sweeps have ended."""

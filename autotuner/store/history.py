@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, type_coerce
 
 from autotuner.core import codec
 from autotuner.core.cluster import SIMULATED
@@ -18,6 +18,7 @@ from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, ScaledTrial, TrialState
 from autotuner.store.engine import AnyRow, AnySelect, reading
+from autotuner.store.runs import Part
 from autotuner.store.tables import KnownFields, measurements, runs, steps, sweeps, trials
 
 
@@ -34,14 +35,11 @@ class _Measured:
     foreign_cpu_share: float = 0.0
 
 
-class HistoryStore:
+class HistoryStore(Part):
     """Trials that ran or ran out of memory, of all sweeps; simulated ones are left out.
 
     Newest first: by their sweep's age, then by their number. ``before`` leaves out what finished then or later.
     """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def measured(
         self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000

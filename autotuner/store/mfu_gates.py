@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from sqlalchemy import Connection, Engine, delete, select, update
+from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
@@ -19,7 +19,7 @@ from autotuner.search.upkeep.gate import gate_told, new_baseline
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, new_id
 from autotuner.store.engine import reading, upsert, writing
-from autotuner.store.runs import Rows, RunStore, get_run, insert_run, with_result
+from autotuner.store.runs import Part, Rows, get_run, insert_run, with_result
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import baselines, runs
 
@@ -27,12 +27,8 @@ _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASE
 """Outcomes of gates that measured as much as they needed."""
 
 
-class MfuGateStore:
-    """MFU gates and baselines; every method is one transaction, as in ``Store``."""
-
-    def __init__(self, engine: Engine, run_store: RunStore) -> None:
-        self._engine = engine
-        self._runs = run_store
+class MfuGateStore(Part):
+    """MFU gates and baselines."""
 
     def create(
         self,

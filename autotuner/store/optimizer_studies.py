@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.run import Lease, NewRun, Run
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
 from autotuner.store.descriptions import new_id
 from autotuner.store.engine import reading, upsert
-from autotuner.store.runs import RunStore, key_of_caller
+from autotuner.store.runs import Part, key_of_caller
 from autotuner.store.tables import study_trials
 
 
-class OptimizerStudyStore:
-    """Optimizer studies, which are runs, and their trials; every method is one transaction, as in ``Store``."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._runs = RunStore(engine)
+class OptimizerStudyStore(Part):
+    """Optimizer studies, which are runs, and their trials."""
 
     def create(
         self,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, delete, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, delete, exists, or_, select, update
 
 from autotuner.core.access import DAY_S
 from autotuner.core.trial import TrialState
 from autotuner.store.announcements import deliveries_of
 from autotuner.store.engine import writing
 from autotuner.store.options import Ages
+from autotuner.store.runs import Part
 from autotuner.store.tables import announcements, audit, events, measurements, runs, steps, sweeps, trials
 
 _THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting", "trial.resumed", "trial.job")
@@ -35,11 +36,8 @@ class Thinned:
         return Thinned(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-class Retention:
+class Retention(Part):
     """What is removed because of its age; every method but ``run`` is one transaction."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def run(self, ages: Ages, *, now: float) -> Thinned:
         """Remove everything that is older, and return how much that was."""

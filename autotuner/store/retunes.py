@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Text, delete, insert, select, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, Text, delete, insert, select, type_coerce, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
@@ -31,7 +31,7 @@ from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, name_taken, new_id
 from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, values_of, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import Rows, RunStore, get_run, insert_run, read_run, select_runs, with_result
+from autotuner.store.runs import Part, Rows, get_run, insert_run, read_run, select_runs, with_result
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import read_document, retunes, runs
 
@@ -45,16 +45,12 @@ _RETUNES: AnySelect = select(
 _NAMES = select(retunes.c.name)
 
 
-class RetuneStore:
-    """Retunes and their runs; every method is one transaction, as in ``Store``.
+class RetuneStore(Part):
+    """Retunes and their runs.
 
     ``start_run`` does all of its step or nothing, and of many that try the same step one does it. A run is durable: it
     awaits its sweep, and the worker that takes it then stores how it ends.
     """
-
-    def __init__(self, engine: Engine, run_store: RunStore) -> None:
-        self._engine = engine
-        self._runs = run_store
 
     # ------------------------------------------------------------------ retunes
     def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:

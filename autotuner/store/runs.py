@@ -120,11 +120,7 @@ class RunStore:
     """Durable runs, whatever their kind.
 
     An id that no run of the kind has raises ``NotFound``. What a worker writes raises ``LeaseLost`` if another worker
-    has claimed the run since, or it has ended or is gone.
-
-    Args:
-        engine: Of the database.
-        rows: By kind. The store knows only these.
+    has claimed the run since, or it has ended or is gone. The store knows only the kinds that it has rows of.
     """
 
     def __init__(self, engine: Engine, rows: Mapping[str, Rows[Any]] = ROWS) -> None:
@@ -183,10 +179,7 @@ class RunStore:
     ) -> tuple[Sequence[Run], int]:
         """Return runs, newest first, without those that another release wrote, and how many there are in all.
 
-        Args:
-            kind: Of the runs. None: of any kind that is listed.
-            page: Which of them.
-            where: What they have in common.
+        Without a kind they are of any that is listed.
         """
         kinds = self._listed() if kind is None else [_name(kind)]
         with reading(self._engine) as connection:
@@ -298,13 +291,8 @@ class RunStore:
     ) -> Run | None:
         """Give the run that is due longest to a worker, or None. Each run is given to one worker only.
 
-        Args:
-            kinds: That the worker can run.
-            owner: Name of the worker.
-            now: Epoch seconds.
-            lease_s: Seconds that the worker may be silent.
-            lapsed: Leases that this worker has watched stand still. One that was renewed since is left alone; where the
-                store let nobody write for a while, all are.
+        Leases that have ``lapsed`` are those that this worker has watched stand still. One that was renewed since is
+        left alone; where the store let nobody write for a while, all are.
         """
         oldest = select_due(kinds, now, lapsed)
         with reading(self._engine) as connection:  # workers look often, and looking must not lock
@@ -429,6 +417,14 @@ class RunStore:
     def _read(self, row: AnyRow) -> Run:
         run: Run = read_run(self._rows[row.kind], row)
         return run
+
+
+class Part:
+    """A part of the store; every method is one transaction, as in ``Store``."""
+
+    def __init__(self, engine: Engine, run_store: RunStore) -> None:
+        self._engine = engine
+        self._runs = run_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

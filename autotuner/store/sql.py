@@ -28,12 +28,7 @@ _ANSWER_S = 15.0
 def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
     """Return the store in the database of that URL; nothing is connected before the first call.
 
-    Args:
-        url: As ``make_engine`` takes it.
-        answer_s: How long a server may take to answer before it counts as out of reach.
-
-    Raises:
-        InvalidInput: The URL names no SQLite or PostgreSQL database.
+    The URL, and what is wrong with it, is as ``make_engine`` has it; so is how long a server may take to answer.
     """
     return Store(make_engine(url, answer_s=answer_s))
 
@@ -64,18 +59,19 @@ class Store(SweepStore, TrialStore):
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS, "gate": GATE_ROWS, "retune": RETUNE_ROWS})
+        rows = {**ROWS, "sweep": SWEEP_ROWS, "gate": GATE_ROWS, "retune": RETUNE_ROWS}
+        self.runs = RunStore(engine, rows)
+        super().__init__(engine, self.runs)
         self.descriptions = DescriptionStore(engine, self.runs)
         self.control = ControlStore(engine, self.runs)
         self.retunes = RetuneStore(engine, self.runs)
         self.mfu_gates = MfuGateStore(engine, self.runs)
-        self.optimizer_studies = OptimizerStudyStore(engine)
-        self.announcements = AnnouncementStore(engine)
-        self.history = HistoryStore(engine)
-        self.retention = Retention(engine)
-        self.health = Health(engine)
-        self.access = AccessStore(engine)
+        self.optimizer_studies = OptimizerStudyStore(engine, self.runs)
+        self.announcements = AnnouncementStore(engine, self.runs)
+        self.history = HistoryStore(engine, self.runs)
+        self.retention = Retention(engine, self.runs)
+        self.health = Health(engine, self.runs)
+        self.access = AccessStore(engine, self.runs)
 
     def check(self) -> str:
         """Return the schema revision: the one of this program, or of a newer one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
@@ -30,7 +30,7 @@ from autotuner.store.descriptions import new_id
 from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, writing
 from autotuner.store.events import sweep_facts, write_event
 from autotuner.store.options import ALL_SWEEPS, NEWEST_FIRST, Page, SweepFilter, SweepOrder
-from autotuner.store.runs import Rows, RunStore, another_request, insert_run, key_of_caller, read_lease
+from autotuner.store.runs import Part, Rows, another_request, insert_run, key_of_caller, read_lease
 from autotuner.store.tables import read_document, runs, sweeps
 
 _OF_RUN = (
@@ -48,16 +48,12 @@ _EVENTS = {RunState.PAUSED: "sweep.paused", RunState.QUEUED: "sweep.queued"}
 """Events of changes of state that no other event tells."""
 
 
-class SweepStore:
-    """Sweeps; every method is one transaction.
+class SweepStore(Part):
+    """Sweeps.
 
     A write to a sweep locks the row of its run first (SQLite: the database), so writes to one sweep happen one after
     another and its events get their sequence in the order in which they become visible.
     """
-
-    def __init__(self, engine: Engine, run_store: RunStore) -> None:
-        self._engine = engine
-        self.runs = run_store
 
     def create_sweep(
         self,
@@ -118,9 +114,9 @@ class SweepStore:
         A finished sweep stays as it is.
         """
         try:
-            self.runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
+            self._runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
         except InvalidInput as problem:
-            self.runs.fail_unreadable("sweep", sweep_id, problem, now=now)
+            self._runs.fail_unreadable("sweep", sweep_id, problem, now=now)
             raise Conflict(f"this release cannot read the sweep {sweep_id}; it has ended as failed") from problem
         return self.get_sweep(sweep_id)
 

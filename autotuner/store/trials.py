@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
@@ -25,7 +25,7 @@ from autotuner.store import events, trial_changes
 from autotuner.store.engine import AnySelect, one_row, reading, window, writing
 from autotuner.store.events import trial_facts, write_event
 from autotuner.store.options import Page, TrialFilter
-from autotuner.store.runs import hold
+from autotuner.store.runs import Part, hold
 from autotuner.store.tables import measurements, runs, steps, sweeps, trials
 
 _BATCH = 500
@@ -48,15 +48,12 @@ TRIALS: AnySelect = select(*_TRIAL_COLUMNS).select_from(
 )
 
 
-class TrialStore:
-    """Trials and events of sweeps; every method is one transaction.
+class TrialStore(Part):
+    """Trials and events of sweeps.
 
     Writes that a worker makes for a sweep (``add_trial`` to ``set_estimates``) name the lease of its run and raise
     ``LeaseLost`` if the run has been claimed since, so a worker that was thought dead cannot disturb its successor.
     """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     # ------------------------------------------------------------------ what workers write
     def add_trial(self, order: RunTrial, *, lease: Lease) -> Trial:
@@ -352,12 +349,7 @@ def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
 
 
 def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
-    """Return rows as ``RankedTime`` takes them, the best first, without repeats.
-
-    Args:
-        sweep_id: Whose trials.
-        with_worths: Says what steps are worth, too, where that differs.
-    """
+    """Return rows as ``RankedTime`` takes them, the best first, without repeats; with what steps are worth, too."""
     names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
     worth = (measurements.c.value * measurements.c.step_time_s).label("worth_per_step")
     columns = [*(measurements.c[name] for name in names), *([worth] if with_worths else [])]

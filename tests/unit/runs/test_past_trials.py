@@ -108,7 +108,7 @@ def test_each_trial_that_ends_is_known_to_the_next_question(team: Team) -> None:
 
 def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
     team.sweep(1.5)
-    history = Counted(team.store._engine)
+    history = Counted(team.store._engine, team.store.runs)
     remembered = Recollection(history)
     larger = replace(JOB, workload=replace(JOB.workload, global_batch_size=2 * JOB.workload.global_batch_size))
     for job in (JOB, larger, JOB):
@@ -119,7 +119,7 @@ def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
 
 def test_only_trials_that_ended_since_are_read_again(team: Team) -> None:
     team.sweep(1.5)
-    history = Counted(team.store._engine)
+    history = Counted(team.store._engine, team.store.runs)
     remembered = Recollection(history)
     remembered.calibrated(JOB)
     team.sweep(1.5)

@@ -23,7 +23,6 @@ from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.engine import writing
 from autotuner.store.health import Health
-from autotuner.store.schema import memory_engine
 from autotuner.store.sql import Store, memory_store
 from autotuner.store.tables import runs
 from bench.fake_launcher import FakeLauncher
@@ -342,5 +341,6 @@ def test_a_worker_stops_though_the_store_is_away() -> None:
         def forget(self, name: str) -> None:
             raise StoreUnavailable(f"nobody forgets {name}")
 
-    store: Health = Away(memory_engine())
-    Presence(store, ManualClock(), name="worker-a").end()
+    store = memory_store()
+    store.health = Away(store._engine, store.runs)
+    Presence(store.health, ManualClock(), name="worker-a").end()
