@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast
@@ -100,15 +100,6 @@ _AGAIN_S = 1.0
 """Before a stream of events that was cut is opened again."""
 
 _Any = TrialFilter()
-
-
-def _passing(where: TrialFilter) -> dict[str, object]:
-    return {
-        "state": where.state,
-        "tensor_parallel_degree": where.tensor_parallel_degree,
-        "pipeline_parallel_degree": where.pipeline_parallel_degree,
-        "micro_batch_size": where.micro_batch_size,
-    }
 
 
 class ServiceError(AutotunerError):
@@ -297,8 +288,8 @@ class Remote:
     def _get(self, path: str, answer: type[T], **params: object) -> T:
         return self._send("GET", path, answer, params=params)
 
-    def _post(self, path: str, answer: type[T], body: object = None) -> T:
-        return self._send("POST", path, answer, body=body)
+    def _post(self, path: str, answer: type[T], body: object = None, key: str | None = None) -> T:
+        return self._send("POST", path, answer, body=body, headers={"Idempotency-Key": key})
 
     def _delete(self, path: str, answer: type[T]) -> T:
         return self._send("DELETE", path, answer)
@@ -337,8 +328,7 @@ class Remote:
     # ---------------------------------------------------------------- sweeps
     def create_sweep(self, body: SweepCreate, *, idempotency_key: str | None = None) -> SweepStanding:
         """Queue a sweep; sent again with the same key, it is the sweep of the first time."""
-        key = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/sweeps", SweepStanding, body=body, headers=key)
+        return self._post("/sweeps", SweepStanding, body, idempotency_key)
 
     def preview_sweep(self, body: SweepCreate) -> SweepPreview:
         """What a sweep would search, without starting it."""
@@ -369,8 +359,7 @@ class Remote:
 
     def clone_sweep(self, sweep_id: str, body: SweepClone, *, idempotency_key: str | None = None) -> SweepStanding:
         """Queue a sweep that is asked for as another was, but for what the body says; the key is as for a new sweep."""
-        path, key = f"/sweeps/{sweep_id}/clone", {"Idempotency-Key": idempotency_key}
-        return self._send("POST", path, SweepStanding, body=body, headers=key)
+        return self._post(f"/sweeps/{sweep_id}/clone", SweepStanding, body, idempotency_key)
 
     def rerun_trial(self, trial_id: str) -> SweepStanding:
         """Have a trial run again, by itself; a finished sweep is opened again to do that alone."""
@@ -380,15 +369,15 @@ class Remote:
         self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
     ) -> Listed[Trial]:
         """Trials of a sweep by number, without their steps."""
-        window = {"limit": limit, "offset": offset}
-        return self._get(f"/sweeps/{sweep_id}/trials", Listed[Trial], **_passing(where), **window)
+        path = f"/sweeps/{sweep_id}/trials"
+        return self._get(path, Listed[Trial], **asdict(where), limit=limit, offset=offset)
 
     def rank_sweep(
         self, sweep_id: str, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0
     ) -> Listed[RankedTrial]:
         """Trials of a sweep by what it maximises, the best first."""
-        window = {"limit": limit, "offset": offset}
-        return self._get(f"/sweeps/{sweep_id}/ranking", Listed[RankedTrial], **_passing(where), **window)
+        path = f"/sweeps/{sweep_id}/ranking"
+        return self._get(path, Listed[RankedTrial], **asdict(where), limit=limit, offset=offset)
 
     def read_table(
         self,
@@ -419,7 +408,7 @@ class Remote:
 
     def rank_all(self, *, where: TrialFilter = _Any, limit: int = 50, offset: int = 0) -> Listed[RankedTrial]:
         """Trials of all sweeps by measured MFU, highest first."""
-        return self._get("/ranking", Listed[RankedTrial], **_passing(where), limit=limit, offset=offset)
+        return self._get("/ranking", Listed[RankedTrial], **asdict(where), limit=limit, offset=offset)
 
     def read_trial(self, trial_id: str) -> RankedTrial:
         """A trial: layout, prediction, measurement or failure, loss gate, and its steps."""
@@ -527,8 +516,7 @@ class Remote:
     # ---------------------------------------------------------------- optimizer studies
     def create_optimizer_study(self, body: OptimizerStudyCreate, *, idempotency_key: str | None = None) -> StudyRun:
         """Have optimizers tried with a layout until their losses are at a target."""
-        key = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/optimizer-studies", StudyRun, body=body, headers=key)
+        return self._post("/optimizer-studies", StudyRun, body, idempotency_key)
 
     # ---------------------------------------------------------------- retunes
     def list_retunes(self) -> Listed[Retune]:

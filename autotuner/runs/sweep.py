@@ -286,13 +286,8 @@ class SweepMachine:
             self._study.change_budget(demand.budget, self._trials)
 
     @locked
-    def started(self, trial: Trial) -> None:
-        """The trial that ``decide`` ordered runs; from now on it costs."""
-        self._trials[trial.number] = trial
-
-    @locked
     def placed(self, trial: Trial) -> None:
-        """A running trial waits or goes on, or its job stands elsewhere now, which says what it costs."""
+        """A trial that was ordered runs, waits or goes on, or its job stands elsewhere, which says what it costs."""
         self._trials[trial.number] = trial
 
     @locked

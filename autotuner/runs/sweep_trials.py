@@ -150,7 +150,7 @@ class TrialPerformer:
         running = self._started(queued)
         with self._machine.lock:
             spec = self._spec(running)
-            self._machine.started(running)
+            self._machine.placed(running)
         outcome: Outcome | None = given_up(queued)
         if outcome is None:
             outcome = unless_lost_again(running, self._launched(spec, _Watcher(self, running)))

@@ -1,1 +1,1 @@
-"""The Store port on SQLite, in a file or in memory, and on PostgreSQL."""
+"""The store, on SQLite, in a file or in memory, and on PostgreSQL."""

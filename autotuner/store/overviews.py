@@ -113,31 +113,19 @@ def hours_spent(connection: Connection, sweep_ids: Sequence[str], now: float) ->
 
 def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> list[SweepOverview]:
     ids = [row.id for row in rows]
-    num_trials: dict[str, dict[TrialState, int]] = {sweep_id: {} for sweep_id in ids}
-    num_repeats, hours = dict.fromkeys(ids, 0), dict.fromkeys(ids, 0.0)
+    counted: dict[str, list[AnyRow]] = {sweep_id: [] for sweep_id in ids}
     for found in connection.execute(select_progress(ids, now)):
-        num_trials[found.sweep_id][found.state] = found.num_trials
-        num_repeats[found.sweep_id] += found.num_repeats if found.state in _RAN else 0
-        hours[found.sweep_id] += found.hours + found.gate_hours
-    best = _best_so_far(connection, ids)
-    return [_overview(row, now, num_trials[row.id], num_repeats[row.id], hours[row.id], best[row.id]) for row in rows]
+        counted[found.sweep_id].append(found)
+    best: dict[str, list[BestSoFar]] = {sweep_id: [] for sweep_id in ids}
+    for sweep_id, number, value in connection.execute(select_best_so_far(ids)):
+        best[sweep_id].append(BestSoFar(number=number, value=value))
+    return [_overview(row, counted[row.id], best[row.id], now) for row in rows]
 
 
-def _best_so_far(connection: Connection, sweep_ids: list[str]) -> dict[str, list[BestSoFar]]:
-    found: dict[str, list[BestSoFar]] = {sweep_id: [] for sweep_id in sweep_ids}
-    for sweep_id, number, value in connection.execute(select_best_so_far(sweep_ids)):
-        found[sweep_id].append(BestSoFar(number=number, value=value))
-    return found
-
-
-def _overview(
-    row: AnyRow,
-    now: float,
-    num_trials: dict[TrialState, int],
-    num_repeats: int,
-    accelerator_hours: float,
-    best_so_far: Sequence[BestSoFar],
-) -> SweepOverview:
+def _overview(row: AnyRow, counted: Sequence[AnyRow], best_so_far: Sequence[BestSoFar], now: float) -> SweepOverview:
+    """Return a sweep of which trials were counted, one row for each state."""
+    num_trials = {found.state: found.num_trials for found in counted}
+    num_repeats = sum(found.num_repeats for found in counted if found.state in _RAN)
     said = dict(row._mapping)
     wanted, owner, seen_at, lease_s = (said.pop(name) for name in ("wanted", "owner", "seen_at", "lease_s"))
     idle = Interventions(**{name: said.pop(name) for name in ("idle_since", "idle_s", "num_reopened")})
@@ -146,7 +134,7 @@ def _overview(
         row.state,
         num_trials=sum(num_trials.get(state, 0) for state in _RAN) - num_repeats,
         elapsed_s=idle.worked_s(row.started_at, row.finished_at or now),
-        accelerator_hours=accelerator_hours,
+        accelerator_hours=sum(found.hours + found.gate_hours for found in counted),
     )
     return SweepOverview(
         cancel_requested=wanted is Stop.CANCEL,

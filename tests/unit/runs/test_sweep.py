@@ -86,7 +86,7 @@ def test_accelerator_hours_are_spent_by_trials_that_ended_and_that_run() -> None
     run(plan, 1, finished_at=10.0)
     assert stopped(plan).reason == StopReason.ACCELERATOR_HOURS_BUDGET
     plan = plan_for(sweep_request(budget=Budget(accelerator_hours=0.01)))  # two ranks for 18 s
-    plan.started(trial(ordered(plan), state=TrialState.RUNNING, finished_at=None))
+    plan.placed(trial(ordered(plan), state=TrialState.RUNNING, finished_at=None))
     assert not plan.overspent(17.0)
     assert plan.overspent(19.0)
 
@@ -284,7 +284,7 @@ def test_a_job_costs_from_when_it_has_its_accelerators() -> None:
     plan = plan_for(sweep_request(budget=Budget(accelerator_hours=1.0, min_gain=0)))
     running = trial(ordered(plan), state=TrialState.RUNNING, finished_at=None)
     waits = EngineJob(engine="slurm", name="a", handle="4711", submitted_at=0.0)
-    plan.started(running)
+    plan.placed(running)
     plan.placed(replace(running, jobs=(waits,)))
     assert plan.overspent(100 * 3600.0) is None
     plan.placed(replace(running, jobs=(replace(waits, phase=EngineJobPhase.RUNNING, started_at=99.75 * 3600.0),)))

@@ -95,7 +95,7 @@ class Machine:
         return None
 
     def obey(self, plan: SweepMachine, order: RunTrial) -> Trial:
-        plan.started(running := self._trial(order, state=TrialState.RUNNING, finished_at=None))
+        plan.placed(running := self._trial(order, state=TrialState.RUNNING, finished_at=None))
         self.now += RUN_S
         ended = replace(running, **self._outcome(order), finished_at=self.now)
         self.trials.append(ended)
