@@ -126,7 +126,7 @@ class TrialPerformer:
         """Estimate at full size what was measured, where a worker died between its last trial and its estimates."""
         if self._machine.lacks_estimates:
             estimates = self._machine.estimates()
-            self._machine.estimated(self._write(lambda lease: self._set_estimates(estimates, lease)))
+            self._machine.estimated(self._hold.write(lambda lease: self._set_estimates(estimates, lease)))
 
     # ------------------------------------------------------------------ on a trial's thread
     def _try(self, order: RunTrial) -> None:
@@ -173,7 +173,7 @@ class TrialPerformer:
         """A trial that ended, with what is estimated of it; what it told changes the estimates of the others, too."""
         if not (estimates := self._machine.estimates(ended)):
             return ended
-        estimated = self._write(lambda lease: self._set_estimates(estimates, lease))
+        estimated = self._hold.write(lambda lease: self._set_estimates(estimates, lease))
         self._machine.estimated([trial for trial in estimated if trial.number != ended.number])
         return next((trial for trial in estimated if trial.number == ended.number), ended)
 
@@ -301,10 +301,7 @@ class TrialPerformer:
                     raise
                 return stored
 
-        return self._write(attempt)
-
-    def _write(self, write: Callable[[Lease], T]) -> T:
-        return self._hold.write(write)
+        return self._hold.write(attempt)
 
     def _now(self) -> float:
         return self._hold.now()
@@ -350,13 +347,13 @@ class TrialPerformer:
     def waits(self, trial: Trial, reason: str | None) -> None:
         """Store that a trial waits, and why: what it costs is counted from when it goes on."""
         self._machine.placed(
-            self._write(lambda lease: self._store.set_waiting(trial.id, reason, lease=lease, now=self._now()))
+            self._hold.write(lambda lease: self._store.set_waiting(trial.id, reason, lease=lease, now=self._now()))
         )
 
     def placed(self, trial: Trial, job: EngineJob) -> None:
         """Store how a job of an engine stands: what it costs is counted from when it has its accelerators."""
         self._machine.placed(
-            self._write(lambda lease: self._store.set_job(trial.id, job, lease=lease, now=self._now()))
+            self._hold.write(lambda lease: self._store.set_job(trial.id, job, lease=lease, now=self._now()))
         )
 
     def gate_waits(self, trial: Trial, reason: str | None) -> None:

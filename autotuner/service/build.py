@@ -119,7 +119,7 @@ class App(Autotuner):
             Conflict: A check of the cluster is not finished.
         """
         described = self.store.descriptions.get(cls, name)
-        caller.require_own(KINDS[cls], name, self.store.descriptions.stored(cls).created_by.get(name, ""))
+        caller.require_own(KINDS[cls], name, self.store.descriptions.owner(cls, name))
         self.store.descriptions.remove(cls, name)
         return described
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from autotuner.core.sweep import Event
 from autotuner.core.trial import Trial, TrialsVersion
 from autotuner.search.sweep_tables import SweepTrials
+from autotuner.store.events import STEP
 from autotuner.store.options import Page
 
 if TYPE_CHECKING:  # a prediction needs no database
@@ -28,8 +29,6 @@ _OF_ONE_TRIAL = frozenset(
     for what in ("started", "finished", "interrupted", "waiting", "resumed", "job", "gated", "note", "link_event")
 )
 """Kinds of events behind which no trial differs but the one that they name."""
-
-_STEP = "trial.step"
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +97,7 @@ class KeptTrials:
         """Return which of the known trials have changed; None where all are to be read."""
         if not 0 <= version.num_trials - len(before.trials) < _MOST_READ_ALONE:
             return None
-        told = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != _STEP]
+        told = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != STEP]
         if not told or told[-1].sequence < version.last_event:
             return None if version.last_event > before.version.last_event else frozenset()
         named = _named(told)

@@ -57,7 +57,13 @@ class DescriptionStore(Part):
 
     def names(self, cls: type[Described]) -> tuple[str, ...]:
         """Return the names of all of a type, in order."""
-        return tuple(self.stored(cls).created_by)
+        with reading(self._engine) as connection:
+            return tuple(sorted(connection.scalars(_names(cls))))
+
+    def owner(self, cls: type[Described], name: str) -> str:
+        """Return who stored what has that name; empty text where nobody was asked, or nothing has it."""
+        with reading(self._engine) as connection:
+            return connection.scalar(select(descriptions.c.created_by).where(_is(cls, name))) or ""
 
     def remove(self, cls: type[Described], name: str) -> None:
         """Forget it, a cluster with its checks and the profile that one of them took; sweeps keep what they were given.

@@ -46,7 +46,7 @@ def cluster_page(request: Request, app: AppOf, caller: CallerOf, name: Name, par
         used.accelerator,
         ClusterLinks.of(cluster, cluster_profile(app.names, name)),
         checks,
-        created_by=app.store.descriptions.stored(Cluster).created_by.get(name, ""),
+        created_by=app.store.descriptions.owner(Cluster, name),
         server=service_of(request),
         has_buttons=caller.may_change(checks[0].created_by) if is_open else caller.scope.covers(Scope.RUN),
     )
