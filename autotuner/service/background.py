@@ -23,9 +23,8 @@ from autotuner.runs.study import study_kind
 from autotuner.runs.sweep_trials import sweep_kind
 from autotuner.runs.worker import Presence, Worker, forever, new_owner
 from autotuner.service.observing import silence_optuna
-from autotuner.service.posting import Poster
 from autotuner.service.settings import Settings
-from autotuner.service.webhooks import post_by
+from autotuner.service.webhooks import Webhooks
 from autotuner.store.sql import Store
 
 _log = structlog.get_logger(__name__)
@@ -45,7 +44,7 @@ class Background:
     clock: Clock
     engine_launchers: Mapping[str, EngineLauncher]
     """Of the registered engines, by name."""
-    poster: Poster
+    webhooks: Callable[[], Webhooks]
     """Posts what is announced."""
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
@@ -59,10 +58,9 @@ class Background:
         """Run sweeps on this thread, and what goes on beside them on others, until told to stop."""
         silence_optuna()
         store, owner = self.open_store(), new_owner()
-        post = post_by(self.poster, self.clock, self.settings.public_url)
         self.start_checks()
         self._start_lane(study_kind(store.optimizer_studies, self.launcher), "studies")
-        self._start_lane(delivery_kind(post, store.announcements.get_webhook), "deliveries")
+        self._start_lane(delivery_kind(self.webhooks().post, store.announcements.get_webhook), "deliveries")
         self._start_lane(gate_kind(store), "gates")
         self._start_lane(retune_kind(store), "retune-runs")
         if self.settings.starts_retunes:

@@ -393,7 +393,7 @@ class App(Autotuner):
                 launcher=self.launcher,
                 clock=self.clock,
                 engine_launchers=self.engine_launchers,
-                poster=self.poster,
+                webhooks=lambda: self.webhooks,
             ),
         )
 

@@ -27,8 +27,6 @@ from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput
 from autotuner.core.units import format_rate
 from autotuner.runs.clock import Clock
-from autotuner.runs.delivery import Post
-from autotuner.runs.lease import Hold
 from autotuner.service.networks import Network
 from autotuner.service.posting import Flag, Poster, check_url, origin
 from autotuner.store.options import Page
@@ -241,10 +239,10 @@ class Webhooks:
 
     def test(self, name: str) -> WebhookAnswer:
         """Post something to a webhook now, once, and say how that ended."""
-        webhook, now = self.store.get_webhook(name), self.clock.now()
+        webhook = self.store.get_webhook(name)
         told = Announcement(
             id=f"test-{uuid4().hex[:10]}",
-            at=now,
+            at=self.clock.now(),
             kind=AnnouncementKind.WEBHOOK_TEST,
             title=f"Test of the webhook {name}",
             text="outcomes will be told as this one is",
@@ -252,32 +250,15 @@ class Webhooks:
             subject_id=name,
             facts={"webhook": name},
         )
-        answer = post(self.poster, webhook, told, now=now, public_url=self.public_url)
+        answer = self.post(webhook, told)
         assert answer is not None  # nobody stops it
         return answer
 
-
-def post(
-    poster: Poster,
-    webhook: Webhook,
-    announcement: Announcement,
-    *,
-    now: float,
-    public_url: str | None,
-    stop: Flag | None = None,
-) -> WebhookAnswer | None:
-    """Post an announcement to a webhook, signed with its secret; None if it was stopped before it was answered."""
-    body = payload(announcement, webhook.format, public_url)
-    try:
-        return poster.post(webhook.url, body, signed_headers(webhook.secret, announcement.id, now, body), stop)
-    except InvalidInput as error:  # a URL that an older release took
-        return WebhookAnswer(status=None, detail=f"not posted: {error.rule}")
-
-
-def post_by(poster: Poster, clock: Clock, public_url: str | None) -> Post:
-    """Return what posts the announcements of a service that people reach at a URL."""
-
-    def posted(webhook: Webhook, announcement: Announcement, hold: Hold) -> WebhookAnswer | None:
-        return post(poster, webhook, announcement, now=clock.now(), public_url=public_url, stop=hold)
-
-    return posted
+    def post(self, webhook: Webhook, announcement: Announcement, stop: Flag | None = None) -> WebhookAnswer | None:
+        """Post an announcement to a webhook, signed with its secret; None if it was stopped before it was answered."""
+        body = payload(announcement, webhook.format, self.public_url)
+        headers = signed_headers(webhook.secret, announcement.id, self.clock.now(), body)
+        try:
+            return self.poster.post(webhook.url, body, headers, stop)
+        except InvalidInput as error:  # a URL that an older release took
+            return WebhookAnswer(status=None, detail=f"not posted: {error.rule}")

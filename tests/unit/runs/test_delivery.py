@@ -14,7 +14,7 @@ from autotuner.runs.delivery import DELAYS_S, MOST_ATTEMPTS, delay_s, delivery_k
 from autotuner.runs.worker import Worker, forever
 from autotuner.service.networks import read_networks
 from autotuner.service.posting import Poster
-from autotuner.service.webhooks import post_by
+from autotuner.service.webhooks import Webhooks
 from autotuner.store.announcements import AnnouncementStore
 from autotuner.store.sql import Store, memory_store
 from tests.announcements import AT, Receiver, announcement, receiver, status, webhook
@@ -49,7 +49,8 @@ class Sender(Worker):
         shutdown: threading.Event | None = None,
         luck: float = 0.0,
     ) -> None:
-        kind = delivery_kind(post_by(poster, clock, public_url), store.announcements.get_webhook, luck=lambda: luck)
+        hooks = Webhooks(store=store.announcements, poster=poster, clock=clock, public_url=public_url)
+        kind = delivery_kind(hooks.post, store.announcements.get_webhook, luck=lambda: luck)
         stop = shutdown or threading.Event()
         super().__init__(store.runs, {kind.name: kind}, clock, owner=owner, lease_s=15.0, shutdown=stop)
 
