@@ -64,12 +64,6 @@ class CheckFindings:
         """With one line more."""
         return replace(self, lines=(*self.lines, CheckLine(at=at, text=text)))
 
-    def with_job(self, job: EngineJob) -> CheckFindings:
-        """With how a job stands, in the place of what was known of that name, or behind the others."""
-        if all(known.name != job.name for known in self.jobs):
-            return replace(self, jobs=(*self.jobs, job))
-        return replace(self, jobs=tuple(job if known.name == job.name else known for known in self.jobs))
-
 
 @value
 class ClusterCheck:

@@ -93,6 +93,11 @@ class EngineJob:
         return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)
 
 
+def with_job(jobs: tuple[EngineJob, ...], job: EngineJob) -> tuple[EngineJob, ...]:
+    """Return the jobs with this one in the place of what was known of that name, or behind the others."""
+    return tuple({**{known.name: known for known in jobs}, job.name: job}.values())
+
+
 @value
 class ScaledTrial:
     """A small run that stands for a layout of a larger job; ``search.sampler.proxy`` says how it is chosen."""

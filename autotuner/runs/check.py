@@ -17,7 +17,7 @@ from autotuner.core.named import cluster_profile
 from autotuner.core.profile import CollectivePoint, DeviceProfile, Measurements, Wanted, keeping_links, with_links
 from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import Finish, RunState, Stop
-from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialFailure
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialFailure, with_job
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.checks import (
     BenchmarkJob,
@@ -253,7 +253,7 @@ class _Watcher:
         """Store how a job stands, by which the check goes on after an interruption, and say what changed."""
         known = next((one for one in self._found.known.jobs if one.name == job.name), None)
         self._job = job
-        self._found.add(jobs=self._found.known.with_job(job).jobs)
+        self._found.add(jobs=with_job(self._found.known.jobs, job))
         is_news = known is None or (known.phase, known.detail) != (job.phase, job.detail)
         if is_news and not self._is_stopped:  # of a job that is ended from here the check's last line tells
             self._found.say(job_said(self._what, job, self._check.nodes))

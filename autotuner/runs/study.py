@@ -11,7 +11,7 @@ from autotuner.core.errors import AutotunerError
 from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.run import Finish, RunState
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial, PruneReason
-from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
+from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState, with_job
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.report.study import candidate_line, end_in_words, prune_in_words
 from autotuner.runs.kind import LONG_LEASE_S, Do, Kind, Step, Work
@@ -160,8 +160,7 @@ class _Watcher(TrialWatcher):
 
     def on_job(self, job: EngineJob) -> None:
         """Store how a job stands, by which the trial goes on after an interruption."""
-        others = tuple(known for known in self.trial.jobs if known.name != job.name)
-        self.trial = replace(self.trial, jobs=(*others, job))
+        self.trial = replace(self.trial, jobs=with_job(self.trial.jobs, job))
         self._follow()
 
     def stop_requested(self) -> Stopped | None:

@@ -31,14 +31,8 @@ class OptimizerStudyStore(Part):
         Raises:
             Conflict: The key made one of another request.
         """
-        key = key_of_caller(caller, idempotency_key)
-        new = NewRun(
-            id=new_id("os"),
-            kind="study",
-            request=request,
-            created_by=caller.name,
-            unique_key=None if key is None else f"study {key}",
-        )
+        key = key_of_caller("study", caller, idempotency_key)
+        new = NewRun(id=new_id("os"), kind="study", request=request, created_by=caller.name, unique_key=key)
         return self._runs.add(new, now=now)
 
     def trials(self, study_id: str) -> Sequence[OptimizerTrial]:

@@ -509,9 +509,10 @@ def another_request(noun: str, run_id: str) -> Conflict:
     return Conflict(f"this idempotency key made {noun} {run_id} of another request; send a new key with a new request")
 
 
-def key_of_caller(caller: Caller, key: str | None) -> str | None:
+def key_of_caller(kind: str, caller: Caller, key: str | None) -> str | None:
     """Return the key as it is stored: another caller's equal key is another. Keys of HTTP hold no line break."""
-    return f"{caller.name}\n{key}" if key is not None and caller.name else key
+    own = f"{caller.name}\n{key}" if caller.name else key
+    return None if key is None else f"{kind} {own}"
 
 
 def select_runs(

@@ -72,16 +72,16 @@ class SweepStore(Part):
         A new sweep is held to the caller's quota, however many ask at once: ``QuotaExceeded`` where nothing is left of
         it, and where it counts accelerator-hours, no more of them than are left.
         """
+        key = key_of_caller("sweep", caller, idempotency_key)
         try:
             with writing(self._engine) as connection:
                 access.lock_caller(connection, caller)
-                if found := _find_created(connection, request, caller, idempotency_key):
+                if found := _find_created(connection, request, key):
                     return found, False  # whatever the quota says now
-                key = key_of_caller(caller, idempotency_key)
-                return queue_sweep(connection, request, now, caller=caller, idempotency_key=key), True
+                return queue_sweep(connection, request, now, caller=caller, unique_key=key), True
         except IntegrityError:  # a request with the same key was faster
             with reading(self._engine) as connection:
-                if found := _find_created(connection, request, caller, idempotency_key):
+                if found := _find_created(connection, request, key):
                     return found, False
             raise
 
@@ -165,7 +165,7 @@ def queue_sweep(
     now: float,
     *,
     caller: Caller = NOBODY_ASKED,
-    idempotency_key: str | None = None,
+    unique_key: str | None = None,
     parent_id: str | None = None,
 ) -> Sweep:
     """Queue a new sweep of the caller; its end is told by its parent if it has one.
@@ -182,7 +182,7 @@ def queue_sweep(
         request=request,
         demand=Demand(budget=held.budget),
         created_by=caller.name,
-        unique_key=_unique(idempotency_key),
+        unique_key=unique_key,
         parent_id=parent_id,
         due_at=0.0,
     )
@@ -191,10 +191,6 @@ def queue_sweep(
     _insert_sweep(connection, sweep)
     write_event(connection, sweep.id, "sweep.created", sweep_facts(sweep.state), now)
     return sweep
-
-
-def _unique(key: str | None) -> str | None:
-    return None if key is None else f"sweep {key}"
 
 
 def _held(connection: Connection, request: SweepRequest, caller: Caller, now: float) -> SweepRequest:
@@ -228,14 +224,9 @@ def _insert_sweep(connection: Connection, sweep: Sweep) -> None:
     connection.execute(insert(sweeps).values(values))
 
 
-def _find_created(
-    connection: Connection, request: SweepRequest, caller: Caller, idempotency_key: str | None
-) -> Sweep | None:
+def _find_created(connection: Connection, request: SweepRequest, key: str | None) -> Sweep | None:
     """Return the sweep that the caller's key made of this request; ``Conflict`` where it was made of another."""
-    if idempotency_key is None:
-        return None
-    mine = runs.c.unique_key == _unique(key_of_caller(caller, idempotency_key))
-    row = connection.execute(_SWEEPS.where(mine)).one_or_none()
+    row = None if key is None else connection.execute(_SWEEPS.where(runs.c.unique_key == key)).one_or_none()
     if row is None:
         return None
     if _as_asked(read_document(SweepRequest, row.request)) != _as_asked(request):
@@ -301,10 +292,6 @@ def _ended(run: SweepRun, end: Finish) -> Finish:
     return Finish(state=ended.state, detail=ended.detail, result=SweepResult(reason=ended.reason))
 
 
-def _has_jobs(connection: Connection, run: Run) -> bool:
-    return trials.has_jobs(connection, run.id)
-
-
 def _check_pause(run: SweepRun) -> None:
     if run.request.challenge is not None:
         why = "pausing it would part runs that are to be compared in one sitting"
@@ -318,7 +305,7 @@ SWEEP_ROWS = Rows(
     on_state=_set_state,
     on_end=_end,
     ended=_ended,
-    has_jobs=_has_jobs,
+    has_jobs=lambda connection, run: trials.has_jobs(connection, run.id),
     check_pause=_check_pause,
 )
 """What the store of runs must know of sweeps."""

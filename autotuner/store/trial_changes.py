@@ -17,6 +17,7 @@ from autotuner.core.trial import (
     TrialFailure,
     TrialState,
     Waiting,
+    with_job,
 )
 
 
@@ -81,13 +82,9 @@ def set_job(trial: Trial, job: EngineJob) -> Trial:
     While the job is in a queue, the trial waits.
     """
     check_running(trial.id, trial.state)
-    if any(known.name == job.name for known in trial.jobs):
-        jobs = tuple(job if known.name == job.name else known for known in trial.jobs)
-    else:
-        jobs = (*trial.jobs, job)
     waiting = _in_queue(job)
     state = TrialState.RUNNING if waiting is None else TrialState.WAITING
-    return replace(trial, state=state, jobs=jobs, waiting=waiting)
+    return replace(trial, state=state, jobs=with_job(trial.jobs, job), waiting=waiting)
 
 
 def _in_queue(job: EngineJob) -> Waiting | None:
