@@ -19,7 +19,7 @@ from autotuner.store import access, overviews, trial_changes
 from autotuner.store.engine import reading, writing
 from autotuner.store.events import sweep_facts, write_event
 from autotuner.store.runs import Part
-from autotuner.store.sweeps import get_sweep
+from autotuner.store.sweeps import get_sweep, require_no_challenge
 from autotuner.store.tables import sweeps
 from autotuner.store.trials import get_trial, get_trials, save_trial
 
@@ -147,7 +147,7 @@ def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) ->
         InvalidInput: A limit is not legal, or a finished sweep would end by it at once.
         Conflict: No budget would let it go on, or it compares runs.
     """
-    _require_no_challenge(sweep, "the budget of what a retune or an MFU gate measures belongs to that")
+    require_no_challenge(sweep, "the budget of what a retune or an MFU gate measures belongs to that")
     budget = replace(sweep.request.budget, **limits)
     asked = replace(sweep, request=replace(sweep.request, budget=budget))
     ended = _end(sweep)
@@ -203,7 +203,7 @@ def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: Progress) -> 
     Raises:
         Conflict: The trial has not ended, the budget that passes meanwhile is spent, or the sweep compares runs.
     """
-    _require_no_challenge(sweep, "what runs again there, and how often, is decided by what it compares")
+    require_no_challenge(sweep, "what runs again there, and how often, is decided by what it compares")
     if not trial.state.finished:
         raise Conflict(f"trial {trial.id} is {trial.state.value}; once it has ended it can be run again")
     before = sweep.interventions
@@ -228,8 +228,3 @@ def _require_unspent(sweep: Sweep, used: Progress) -> None:
 def _reopened(sweep: Sweep, ended: SweepEnd | None) -> Sweep:
     """Return a finished sweep queued: to search again, or if it is told how its search ended, to run trials again."""
     return replace(sweep, state=RunState.QUEUED, interventions=replace(sweep.interventions, ended=ended))
-
-
-def _require_no_challenge(sweep: Sweep, why: str) -> None:
-    if sweep.request.challenge is not None:
-        raise Conflict(f"sweep {sweep.id} belongs to a retune or an MFU gate: {why}")

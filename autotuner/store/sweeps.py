@@ -292,10 +292,10 @@ def _ended(run: SweepRun, end: Finish) -> Finish:
     return Finish(state=ended.state, detail=ended.detail, result=SweepResult(reason=ended.reason))
 
 
-def _check_pause(run: SweepRun) -> None:
-    if run.request.challenge is not None:
-        why = "pausing it would part runs that are to be compared in one sitting"
-        raise Conflict(f"sweep {run.id} belongs to a retune or an MFU gate: {why}")
+def require_no_challenge(sweep: Sweep | SweepRun, why: str) -> None:
+    """Raise ``Conflict`` if a sweep compares runs, for a reason against what is asked of it."""
+    if sweep.request.challenge is not None:
+        raise Conflict(f"sweep {sweep.id} belongs to a retune or an MFU gate: {why}")
 
 
 SWEEP_ROWS = Rows(
@@ -306,6 +306,8 @@ SWEEP_ROWS = Rows(
     on_end=_end,
     ended=_ended,
     has_jobs=lambda connection, run: trials.has_jobs(connection, run.id),
-    check_pause=_check_pause,
+    check_pause=lambda run: require_no_challenge(
+        run, "pausing it would part runs that are to be compared in one sitting"
+    ),
 )
 """What the store of runs must know of sweeps."""
