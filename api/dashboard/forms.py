@@ -70,7 +70,7 @@ def question_page(http: Request, app: App, question: Question[R, A], part: str |
     shown: dict[str, Any] = {"question": question, "given": asked, "labels": {one.name: one.label for one in inputs}}
     if part:
         return page(http, "_answer.html", **shown)
-    groups = grouped(inputs, lambda one: "" if one.is_rare else one.topic or question.topic)
+    groups = group_inputs(inputs, lambda one: "" if one.is_rare else one.topic or question.topic)
     rare = groups.pop("", [])
     is_open = any(one.name in asked.errors or asked.texts[one.name] not in ("", one.default) for one in rare)
     live = address.with_(part="live")
@@ -78,7 +78,7 @@ def question_page(http: Request, app: App, question: Question[R, A], part: str |
     return page(http, "question.html", groups=groups, rare=rare, is_open=is_open, names=names, live=live, **shown)
 
 
-def grouped(inputs: Iterable[Input], title: Callable[[Input], str]) -> dict[str, list[Input]]:
+def group_inputs(inputs: Iterable[Input], title: Callable[[Input], str]) -> dict[str, list[Input]]:
     """Return inputs by the title of their group."""
     groups: dict[str, list[Input]] = {}
     for one in inputs:
@@ -104,22 +104,22 @@ def _answered(app: App, question: Question[R, A], inputs: tuple[Input, ...], que
     return Asked(texts=texts, report=question.report(request, answer))
 
 
-async def sent(request: Request) -> tuple[tuple[str, str], ...]:
+async def read_texts(request: Request) -> tuple[tuple[str, str], ...]:
     """Return the texts of a form that a browser sent, by the names of their elements."""
     form = await request.form()
     return tuple((name, text) for name, text in form.multi_items() if isinstance(text, str))
 
 
-SentOf = Annotated[tuple[tuple[str, str], ...], Depends(sent)]
+SentOf = Annotated[tuple[tuple[str, str], ...], Depends(read_texts)]
 
 
-def typed(one: Input, query: Mapping[str, str]) -> str | None:
+def text_in(one: Input, query: Mapping[str, str]) -> str | None:
     """Return the text that an address has for an input, under any of its names; None where it has none."""
     return next((query[name].strip() for name in one.names if name in query), None)
 
 
 def _text(one: Input, query: Mapping[str, str], usual: Mapping[str, str], *, is_asked: bool) -> str:
-    text = typed(one, query)
+    text = text_in(one, query)
     if text or (is_asked and not one.is_required):
         return one.default if text is None else text
     return usual.get(one.name, one.default)

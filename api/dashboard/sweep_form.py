@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Self
 
-from api.dashboard.forms import typed
+from api.dashboard.forms import text_in
 from api.dashboard.views.address import DEFAULT
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.amounts import read_count
@@ -163,13 +163,14 @@ class Form:
         given = {name: texts for name, texts in cls.of_pairs(pairs).values.items() if any(texts)}
         said = {name: texts[-1] for name, texts in given.items()}
         said = {"seq_len": str(DEFAULT.seq_len), "global_batch_size": str(DEFAULT.global_batch_size)} | said
-        texts = {one.name: (text,) for one in INPUTS if (text := typed(one, said))}
+        texts = {one.name: (text,) for one in INPUTS if (text := text_in(one, said))}
+        elements = {name: texts for name, texts in given.items() if "." in name or name == STEPS}
         model, cluster = said.get("model", DEFAULT.model), said.get("cluster", DEFAULT.cluster)
         if model.startswith(_OF_SWEEP):
             model = _name_of(app.store.get_sweep(model.removeprefix(_OF_SWEEP)).request.job.model, app.model)
         if cluster.startswith(_OF_SWEEP):
             cluster = _name_of(app.store.get_sweep(cluster.removeprefix(_OF_SWEEP)).request.job.cluster, app.cluster)
-        return cls(values={**texts, **_model(model), **_cluster(cluster), **given_elements(given)})
+        return cls(values={**texts, **_model(model), **_cluster(cluster), **elements})
 
     @classmethod
     def of_request(cls, request: SweepRequest, app: App) -> Self:
@@ -226,7 +227,7 @@ class Form:
         """What each input shows."""
         return {one.name: self.values.get(one.name, (one.default,))[-1] for one in INPUTS}
 
-    def said(self, without: Collection[str] = ()) -> Mapping[str, str]:
+    def request_texts(self, without: Collection[str] = ()) -> Mapping[str, str]:
         """Return the texts that ask for something else than nobody says.
 
         Args:
@@ -247,7 +248,7 @@ class Form:
         Raises:
             InvalidInput: A text is not in the notation of its input.
         """
-        return to_document(INPUTS, self.said(without))
+        return to_document(INPUTS, self.request_texts(without))
 
     def _model(self) -> str:
         return self.text("model.document" if self.text("model.from") == DESCRIBED else "model")
@@ -283,11 +284,6 @@ class Form:
             return json.dumps(to_plain(replace(trace, num_steps=num_steps)))
         except InvalidInput as error:
             raise InvalidInput(STEPS, error.value, error.rule, error.nearest) from error
-
-
-def given_elements(given: _Values) -> _Values:
-    """Return the elements that an address names itself: those of axes, and of where models and clusters come from."""
-    return {name: texts for name, texts in given.items() if "." in name or name == STEPS}
 
 
 # ---------------------------------------------------------------- where models and clusters come from

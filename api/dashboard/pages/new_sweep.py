@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dashboard.elsewhere import elsewhere
-from api.dashboard.forms import Asked, SentOf, errors_of, grouped, names_of
+from api.dashboard.forms import Asked, SentOf, errors_of, group_inputs, names_of
 from api.dashboard.render import page, service_of
 from api.dashboard.sweep_form import AXES, CATALOG, INPUTS, OWN, Form, group_of
 from api.dependencies import AppOf, CallerOf
@@ -86,11 +86,11 @@ def _read(form: Form, app: App) -> _Checked:
         found = replace(found, document=document)
         request = app.sweep(documents.read(SweepCreate, document))
     except _REFUSALS as error:
-        return replace(found.refused(error), shown=_searched(form, app, error))
+        return replace(found.refused(error), shown=_search_without(form, app, error))
     return replace(found, request=request, shown=request)
 
 
-def _searched(form: Form, app: App, error: AutotunerError) -> SweepRequest | None:
+def _search_without(form: Form, app: App, error: AutotunerError) -> SweepRequest | None:
     """Return the sweep without what is wrong, where that changes nothing of what would be searched."""
     wrong = {one.field.partition(".")[0] for one in error.complaints} if isinstance(error, InvalidInput) else {""}
     if not wrong <= _NOT_SEARCHED:
@@ -101,7 +101,7 @@ def _searched(form: Form, app: App, error: AutotunerError) -> SweepRequest | Non
         return None
 
 
-def _checked(form: Form, app: App, *, is_whole: bool = True) -> _Checked:
+def _check(form: Form, app: App, *, is_whole: bool = True) -> _Checked:
     """Return what comes of the form, without starting anything; what would help may be left for later."""
     found = _read(form, app)
     if found.shown is None:
@@ -121,11 +121,11 @@ def _checked(form: Form, app: App, *, is_whole: bool = True) -> _Checked:
 
 
 # ---------------------------------------------------------------- the page
-def _given(sent: SentOf) -> Form:
+def _read_form(sent: SentOf) -> Form:
     return Form.of_pairs(sent)
 
 
-_GivenOf = Annotated[Form, Depends(_given)]
+_GivenOf = Annotated[Form, Depends(_read_form)]
 
 
 @router.get("/new")
@@ -134,29 +134,29 @@ def new_sweep_page(request: Request, app: AppOf, caller: CallerOf, clone: str | 
     try:
         form, notes = _first(request, app, clone)
     except (InvalidInput, NotFound) as error:
-        return _page(request, app, caller, _checked(Form.of_query((), app), app).refused(error))
-    return _page(request, app, caller, _checked(form, app), notes=notes)
+        return _page(request, app, caller, _check(Form.of_query((), app), app).refused(error))
+    return _page(request, app, caller, _check(form, app), notes=notes)
 
 
 def _first(request: Request, app: App, clone: str | None) -> tuple[Form, tuple[str, ...]]:
     """Return what the form shows first, and what to know of it."""
     if clone is not None:
         original = app.store.get_sweep(clone).request
-        return Form.of_request(original, app), _not_cloned(original)
+        return Form.of_request(original, app), _clone_notes(original)
     form = Form.of_query(request.query_params.multi_items(), app)
     words, stack = request.query_params.get("layout"), request.query_params.get("stack", _STACK)
     notes: tuple[str, ...] = (
         () if stack == _STACK else (f"Trials run PyTorch itself, or a trainer that is picked here, not {stack}.",)
     )
-    form, where = _placed(form, app)
+    form, where = _place_trials(form, app)
     notes += where
     asked = _read(form, app).request if words else None
     if words is None or asked is None:
         return form, notes
-    return form.holding(words, asked.space), (*notes, _held(words, asked))
+    return form.holding(words, asked.space), (*notes, _layout_note(words, asked))
 
 
-def _placed(form: Form, app: App) -> tuple[Form, tuple[str, ...]]:
+def _place_trials(form: Form, app: App) -> tuple[Form, tuple[str, ...]]:
     """Choose simulated trials where this machine cannot run them and the address says nothing of it."""
     if form.text("cluster.from") != CATALOG or form.text("cluster.engine"):
         return form, ()
@@ -170,14 +170,14 @@ def _placed(form: Form, app: App) -> tuple[Form, tuple[str, ...]]:
     return Form(values={**form.values, "cluster.engine": (simulated,)}), (note,)
 
 
-def _held(words: str, request: SweepRequest) -> str:
+def _layout_note(words: str, request: SweepRequest) -> str:
     """Return whether a trial can run the layout that somebody comes from, whose values the space holds."""
     if broken := reasons(Layout.parse(words), request.job, trial_rules(request.trainer)):
         return f"No trial can run the layout you come from, {words}: {broken[0].message}. The space holds its values."
     return f"The space holds the layout you come from, {words}."
 
 
-def _not_cloned(original: SweepRequest) -> tuple[str, ...]:
+def _clone_notes(original: SweepRequest) -> tuple[str, ...]:
     notes = []
     if original.job.calibration is not None:
         notes.append("Runs that were sent with the original as measured are not taken over; send them by REST.")
@@ -189,7 +189,7 @@ def _not_cloned(original: SweepRequest) -> tuple[str, ...]:
 @router.post("/new/check", openapi_extra=needs(Scope.READ))
 def check_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _GivenOf, part: _Part = None) -> Response:
     """What comes of the form as it stands; as a part, the form alone."""
-    found = _checked(form, app, is_whole=part != "answer")
+    found = _check(form, app, is_whole=part != "answer")
     return _page(request, app, caller, found, template="new/_form.html" if part else _WHOLE)
 
 
@@ -199,12 +199,12 @@ def start_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _Given
     found = _read(form, app)
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     if found.request is None:
-        return _page(request, app, caller, _checked(form, app), status)
+        return _page(request, app, caller, _check(form, app), status)
     try:
         run, _ = app.start(found.request, key=_key(form, found.document), caller=caller)
     except (*_REFUSALS, Conflict, QuotaExceeded) as error:
         status = HTTPStatus.TOO_MANY_REQUESTS if isinstance(error, QuotaExceeded) else status
-        return _page(request, app, caller, _checked(form, app).refused(error), status)
+        return _page(request, app, caller, _check(form, app).refused(error), status)
     return RedirectResponse(f"{request.scope.get('root_path', '')}/sweeps/{run.id}", HTTPStatus.SEE_OTHER)
 
 
@@ -230,7 +230,7 @@ def _page(
     form, shown = found.form, found.shown
     said = None
     if found.request is not None:
-        said = elsewhere(form.said(), found.document, service_of(request), asks=bool(caller.name))
+        said = elsewhere(form.request_texts(), found.document, service_of(request), asks=bool(caller.name))
     return page(
         request,
         template,
@@ -238,7 +238,7 @@ def _page(
         form=form,
         given=Asked(texts=form.texts, errors=found.errors, report=found.report),
         labels=_LABELS,
-        groups=grouped(INPUTS, group_of),
+        groups=group_inputs(INPUTS, group_of),
         names=names_of(app, INPUTS),
         accelerators=tuple(sorted(accelerators())),
         engines=_engines(app),

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.forms import SentOf, typed
+from api.dashboard.forms import SentOf, text_in
 from api.dashboard.render import page, report_page
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep import LIMITS, SweepLook
@@ -98,7 +98,7 @@ def change_budget(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf
     """Give it another budget; a finished sweep is opened again."""
 
     def change() -> None:
-        texts = {one.name: typed(one, dict(given)) or "" for one in LIMITS}
+        texts = {one.name: text_in(one, dict(given)) or "" for one in LIMITS}
         said = to_document(LIMITS, texts).get("budget", {})
         asked = documents.read(BudgetChange, {"budget": _UNLIMITED | said})
         app.change(sweep.id, asked.budget, caller=caller)

@@ -116,7 +116,7 @@ def test_form_curl_python_and_command_ask_for_the_same_sweep(
     service: Service, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = FORMS[name](service.app)
-    blocks: Any = elsewhere(given.said(), given.document(), service.address, asks=True).blocks
+    blocks: Any = elsewhere(given.request_texts(), given.document(), service.address, asks=True).blocks
     curl, python, command = (block.text for block in blocks)
     monkeypatch.setenv("AUTOTUNER_TOKEN", service.environment["AUTOTUNER_TOKEN"])
     wanted = service.by_form(given)
