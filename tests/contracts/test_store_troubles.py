@@ -40,7 +40,7 @@ def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
 # ---------------------------------------------------------------------- retunes
 def test_a_retune_is_told_of_by_its_last_finished_run(store: Store) -> None:
     saved_retune(store)
-    conclude_retune(store, started_run(store), outcome(), now=120.0)
+    conclude_retune(store, started_run(store), outcome(), "lost 10 %", now=120.0)
     (trouble,) = store.health.troubles(since=1e9)
     assert trouble == Trouble(
         kind=TroubleKind.REGRESSION, subject="nightly", name="nightly", detail="lost 10 %", at=120.0
@@ -73,7 +73,7 @@ def test_gates_that_let_nothing_pass_are_told_of_for_a_time(
     store: Store, ended: MfuGateOutcome, kind: TroubleKind | None
 ) -> None:
     gate = asked_gate(store, request=mfu_gate_request(software="pull request 7"))
-    conclude_gate(store, gate, gate_result(ended, detail="6 % slower"), now=50.0)
+    conclude_gate(store, gate, gate_result(ended), "6 % slower", now=50.0)
     assert told(store, since=40.0) == ([(kind, gate.id)] if kind else [])
     assert told(store, since=60.0) == []
     for trouble in store.health.troubles(since=0.0):
