@@ -26,9 +26,11 @@ from autotuner.core.requests import (
     PredictionRequest,
 )
 from autotuner.core.rules.legality import require_asked
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.export.registry import TARGETS, export, read_with_model
 from autotuner.export.target import Export, Format, Imported
-from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
+from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
@@ -39,6 +41,7 @@ from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.comparison import LayoutComparison, side_by_side
 from autotuner.search.results.pairs import MeasuredRules
+from autotuner.service.build import App
 
 # Predictions without a sweep.
 
@@ -129,7 +132,7 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
 
     Full exchanges with whatever is sharded, and lossy ones; which takes the shortest step where, and below which
     bandwidth each lossy one is faster than every full one. ``ways`` is empty where no network lies between the
-    layout's data-parallel ranks.
+    layout's data-parallel ranks, or none fits; ``why_empty`` says which.
     """
     job = app.job(body)
     require_asked(body.layout, job)
@@ -139,16 +142,21 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
 @explanations_router.get("/trials/{trial_id}/bandwidth-curve", responses=problems(404, 422))
 def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCurve]:
     """Predict what ``POST /bandwidth-curves`` does of a trial's layout, on the cluster that the sweep is for."""
-    trial = app.store.get_trial(trial_id)
-    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
-    return app.asides.ask(trial_bandwidth_curve, trial, request)
+    trial, request = _trial(app, trial_id)
+    return app.asides.ask(bandwidth_curve, trial.layout, request.job)
 
 
 @explanations_router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))
 def explain_trial(app: AppOf, trial_id: TrialId) -> Document[Explanation]:
     """Explain a trial's layout as today's cost model predicts it; what was measured is in the trial itself."""
+    trial, request = _trial(app, trial_id)
+    return explain(trial.layout, request.trial_job)
+
+
+def _trial(app: App, trial_id: str) -> tuple[Trial, SweepRequest]:
+    """Return a trial and the request of its sweep, with what is known by now of its cluster."""
     trial = app.store.get_trial(trial_id)
-    return explain(trial.layout, app.informed(app.store.get_sweep(trial.sweep_id)).request.trial_job)
+    return trial, app.informed(app.store.get_sweep(trial.sweep_id)).request
 
 
 @explanations_router.get("/trials/{trial_id}/parts", responses=problems(404, 422))
@@ -157,9 +165,7 @@ def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
 
     Passes, the collectives of each kind of group, waiting and the optimizer; memory by pipeline rank.
     """
-    trial = app.store.get_trial(trial_id)
-    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
-    return app.asides.ask(trial_parts, trial, request)
+    return app.asides.ask(trial_parts, *_trial(app, trial_id))
 
 
 @explanations_router.get("/trials/{trial_id}/timeline", responses=problems(404, 422))
@@ -169,9 +175,7 @@ def read_timeline(app: AppOf, trial_id: TrialId) -> Document[TrialTimelines]:
     Passes are named as torch names them (``0F3``: stage, F, B, I or W, micro-batch). What repeats is left out and
     counted in ``folds``; the seconds of each rank by part count all of it.
     """
-    trial = app.store.get_trial(trial_id)
-    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
-    return app.asides.ask(trial_timelines, trial, request)
+    return app.asides.ask(trial_timelines, *_trial(app, trial_id))
 
 
 @explanations_router.get("/trials/{trial_id}/link-timelines", responses=problems(404, 422))
@@ -182,9 +186,7 @@ def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines
     ``messages`` are what passes them between neighbouring stages, from send to receive. Where every link is healthy,
     ``slow`` is null.
     """
-    trial = app.store.get_trial(trial_id)
-    request = app.informed(app.store.get_sweep(trial.sweep_id)).request
-    return app.asides.ask(trial_link_timelines, trial, request)
+    return app.asides.ask(trial_link_timelines, *_trial(app, trial_id))
 
 
 @explanations_router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from autotuner.report.parts import PART_WORDS
 from autotuner.report.report import Cells, Code, Column, Moment, Quantity, Quiet, Report, Section, Table
 from autotuner.report.words import counted, quantity
-from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.sampler.calibration import LearntFactor, Lesson
 
 _MEANING = (

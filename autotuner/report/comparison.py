@@ -25,6 +25,7 @@ from autotuner.report.charts import (
 )
 from autotuner.report.charts import Block as Part
 from autotuner.report.layouts import chips, degrees, shared_chips
+from autotuner.report.parts import PART_WORDS
 from autotuner.report.report import (
     Cells,
     Column,
@@ -44,7 +45,6 @@ from autotuner.report.report import (
 )
 from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
 from autotuner.report.words import plain, sentence
-from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.results.comparison import (
     LETTERS,
     ComparedLayout,

@@ -16,6 +16,7 @@ from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Axis, Line, Look, Note, Plot, Rule, Stack, Stacks, Stretch, stairs
 from autotuner.report.charts import Block as Part
 from autotuner.report.cluster import route_in_words
+from autotuner.report.parts import PART_WORDS, limit_in_words, moved_in_words
 from autotuner.report.report import (
     Cell,
     Cells,
@@ -35,15 +36,14 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.sweep_charts import change_of
-from autotuner.report.words import model_in_words, sentence
+from autotuner.report.words import changes_in_words, model_in_words, sentence
 from autotuner.search.explain.bandwidth import BandwidthCurve, BandwidthWay
 from autotuner.search.explain.communication import CrossedLink, NcclWays
-from autotuner.search.explain.explanation import Alternative, Explanation, moved_in_words
-from autotuner.search.explain.limits import PART_WORDS
+from autotuner.search.explain.explanation import Alternative, Explanation, Refusal
 from autotuner.search.results.pairs import MeasuredRules, PairEffect
 from autotuner.search.space.moves import BatchWay
 from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import fit_in_words, likely, listed, percent, signed
+from autotuner.search.text.sentences import expected_seconds, fit_in_words, likely, listed, percent, signed
 from autotuner.search.text.trials import certainty, facts, phases
 
 _BESIDE_PANEL = 896
@@ -175,7 +175,12 @@ def _times(explanation: Explanation) -> Section:
             Column("what limits it", is_number=False, may_wrap=True),
         ),
         rows=[
-            (PART_WORDS[one.part], predicted(one.seconds, "s"), predicted(one.share, "share"), Quiet(one.limit))
+            (
+                PART_WORDS[one.part],
+                predicted(one.seconds, "s"),
+                predicted(one.share, "share"),
+                Quiet(limit_in_words(one.limit, explanation.layout)),
+            )
             for one in explanation.time
         ],
         name="Parts of the step, table",
@@ -423,15 +428,25 @@ def _changes(explanation: Explanation, link_to: LinkTo | None) -> Section:
 
 
 def _cells_of_change(one: Alternative, explanation: Explanation, link_to: LinkTo | None) -> tuple[Cells, ...]:
-    after = one.prediction
+    change, after = changes_in_words(one.changes), one.prediction
     return (
-        link_to(one.layout, one.change) if link_to else one.change,
+        link_to(one.layout, change) if link_to else change,
         *([] if link_to else [one.layout]),
         predicted(-one.saved_share, "signed_share"),
         predicted(after.mfu, "share"),
         _fit(one),
         Quiet(moved_in_words(explanation.prediction.step_time, after.step_time)),
     )
+
+
+def alternative_in_words(change: Alternative, own: Prediction) -> str:
+    """Return what a change does to time and memory, beside what is predicted without it."""
+    said, then, before = changes_in_words(change.changes), change.prediction, own.step_time
+    after = expected_seconds(then.step_time.total_s, then.relative_error)
+    effect = f"{moved_in_words(before, then.step_time)}: step {format_seconds(before.total_s)} → {after}"
+    if change.excess_bytes:
+        return f"{said} would not fit by {format_bytes(change.excess_bytes)}; otherwise {effect}"
+    return f"{said} {effect}; {fit_in_words(then.fits, then.fit_probability)}"
 
 
 def _fit(one: Alternative) -> Chip:
@@ -443,5 +458,10 @@ def _fit(one: Alternative) -> Chip:
 
 
 def _refused(explanation: Explanation) -> Section:
-    said = Lines(items=tuple(f"{one.change}: {one.reason.message}" for one in explanation.illegal))
+    said = Lines(items=tuple(map(refusal_in_words, explanation.illegal)))
     return Section(title="Cannot run", blocks=(said,), id="refused")
+
+
+def refusal_in_words(refusal: Refusal) -> str:
+    """Return what a change would be, and the rule that it breaks."""
+    return f"{changes_in_words(refusal.changes)}: {refusal.reason.message}"

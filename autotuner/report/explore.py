@@ -15,6 +15,7 @@ from autotuner.report.cluster import topology_section
 from autotuner.report.comparison import free_in_words
 from autotuner.report.explanation import LinkTo, explanation_report, mfu_quantity
 from autotuner.report.layouts import in_short
+from autotuner.report.parts import source_in_words
 from autotuner.report.report import (
     Block,
     Cells,
@@ -37,7 +38,6 @@ from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
 from autotuner.report.words import counted, number
 from autotuner.search.explain.choosable import WhatIf
 from autotuner.search.explain.communication import routes
-from autotuner.search.explain.limits import limit_of
 from autotuner.search.space.moves import arranged, with_choice
 from autotuner.search.text.sentences import likely, value_in_words
 
@@ -131,7 +131,7 @@ def _memory(stages: Sequence[Memory], layout: Layout, job: Job) -> Section:
     some = f" {len(shown)} of {len(stages)} {noun}s; the others lie between." if len(shown) < len(stages) else ""
     left = f"{free_in_words(limit_bytes - fullest)} on the fullest {noun if len(stages) > 1 else 'rank'}"
     parts = [part for part in MEMORY_PARTS if any(size_of(memory, part) for memory in shown.values())]
-    sources = {part: limit_of(f"{part}_bytes", layout, job) for part in parts}
+    sources = {part: source_in_words(f"{part}_bytes", layout, job) for part in parts}
     return Section(
         title="Memory calculator",
         note=f"{left}. Hatched is an allowance, not a law.{some}",

@@ -13,6 +13,7 @@ from autotuner.core.units import format_rate, format_seconds
 from autotuner.report.charts import Shares, Unit
 from autotuner.report.comparison import shifts_in_words
 from autotuner.report.layouts import in_short
+from autotuner.report.parts import PART_WORDS, limit_in_words
 from autotuner.report.report import (
     Block,
     Cells,
@@ -32,7 +33,7 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.words import changes_in_words, counted, estimate_in_words, number, sentence
-from autotuner.search.explain.limits import PART_WORDS, limit_of
+from autotuner.search.explain.limits import limit_of
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.reached import Reached
 from autotuner.search.results.sweep_answer import Answer, Rival, Role, Why
@@ -285,7 +286,9 @@ def _parts(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
         yield f"{where}no {why.parts_are} part of the step differs by 1 % of it"
     saved = next((one.name for one in why.shifts if one.seconds < 0), "")
     if is_predicted and saved:
-        yield f"{PART_WORDS[saved]} of {than}: {limit_of(saved, why.rival.layout, request.trial_job)}"
+        layout = why.rival.layout
+        limit = limit_of(saved, layout, request.trial_job)
+        yield f"{PART_WORDS[saved]} of {than}: {limit_in_words(limit, layout)}"
 
 
 def _is_another(told: float, gain: float) -> bool:

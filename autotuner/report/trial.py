@@ -14,6 +14,8 @@ from autotuner.core.trial import RankedTime, Trial, trial_id
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import BarCell, Unit
+from autotuner.report.explanation import alternative_in_words, mfu_quantity, refusal_in_words
+from autotuner.report.parts import PART_WORDS, loss_in_words
 from autotuner.report.report import (
     Block,
     Cell,
@@ -41,16 +43,14 @@ from autotuner.report.report import (
 from autotuner.report.sweep_trials import FAILURE_WORDS, decisive, way_out
 from autotuner.report.trial_parts import (
     Ran,
-    highest_mfu,
     loss_curves,
     losses_section,
     memory_section,
     step_section,
     steps_section,
 )
-from autotuner.report.words import counted, estimate_in_words, plain, sentence
+from autotuner.report.words import changes_in_words, counted, estimate_in_words, plain, sentence
 from autotuner.search.explain.explanation import Alternative, Explanation, TrialParts
-from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.reached import standings
 from autotuner.search.text.sentences import EMULATED, fit_in_words, gate_in_words, percent, size_in_words
@@ -216,12 +216,13 @@ def _gate_notice(result: TrialResult) -> Iterator[Notice]:
 
 def _verdict(parts: TrialParts, explanation: Explanation) -> str:
     whose = "About the proxy trial: " if parts.is_small else ""
+    lost = loss_in_words(parts.step if parts.step.rank is not None else parts.predicted_step)
     if not explanation.helpful:
-        return f"{whose}{parts.largest_loss} No single change that fits is predicted to save 1 %."
+        return f"{whose}{lost} No single change that fits is predicted to save 1 %."
     first = explanation.helpful[0]
     saved = f"{100 * abs(first.saved_share):.1f} % {'less' if first.saved_share >= 0 else 'more'} step time"
     how = saved if abs(first.saved_share) >= 0.001 else "it fits more surely"
-    return f"{whose}{parts.largest_loss} Best single change, predicted: {first.change}, {how}."
+    return f"{whose}{lost} Best single change, predicted: {changes_in_words(first.changes)}, {how}."
 
 
 def _sources(result: TrialResult) -> Iterator[Cell]:
@@ -264,7 +265,7 @@ def _measured(trial: Trial, found: Measurement, source: Source, limit: str) -> I
     if (robust := found.robust) is not None:
         half = robust.mfu * robust.step_time_error_s / robust.step_time_s
         yield Figure("robust MFU", measured(robust.mfu, "share", half, source))
-    yield Figure("MFU, predicted", predicted_mfu(prediction))
+    yield Figure("MFU, predicted", mfu_quantity(prediction))
     yield from _own_peak(trial, found.mfu, found.precision_utilization, source)
     yield Figure("step", Quantity(value=found.step_time_s, unit="s", source=source, beside=certainty(found)))
     yield Figure("step, predicted", _predicted_step(prediction))
@@ -279,7 +280,7 @@ def _estimated(trial: Trial, estimate: TrialEstimate, limit: str) -> Iterator[Fi
     fit = fit_in_words(whole.fit_probability >= 0.5, whole.fit_probability)
     mfu = _around(estimate.mfu, "share", whole.relative_error, highest=max(1.0, estimate.mfu))
     yield Figure("MFU, estimated", mfu, is_first=True)
-    yield Figure("MFU, predicted", predicted_mfu(trial.prediction))
+    yield Figure("MFU, predicted", mfu_quantity(trial.prediction))
     yield Figure("step", _around(whole.step_time_s, "s", whole.relative_error))
     yield Figure("step, predicted", _predicted_step(trial.prediction))
     yield Figure("throughput", Quantity(value=estimate.tokens_per_s, unit="tokens/s", source="estimated"))
@@ -294,19 +295,13 @@ def _around(value: float, unit: Unit, error: float, highest: float | None = None
 
 def _predicted(trial: Trial, limit: str) -> Iterator[Figure]:
     prediction = trial.prediction
-    yield Figure("MFU, predicted", predicted_mfu(prediction), is_first=True)
+    yield Figure("MFU, predicted", mfu_quantity(prediction), is_first=True)
     yield from _own_peak(trial, prediction.mfu, prediction.precision_utilization, "predicted")
     yield Figure("step", _predicted_step(prediction))
     yield Figure("throughput", Quantity(value=prediction.tokens_per_s, unit="tokens/s", source="predicted"))
     beside = ", ".join(filter(None, (limit, fit_in_words(prediction.fits, prediction.fit_probability))))
     peak = Quantity(value=prediction.memory.total_bytes, unit="bytes", source="predicted", beside=beside)
     yield Figure("peak memory", peak)
-
-
-def predicted_mfu(prediction: Prediction) -> Quantity:
-    """Return the predicted MFU; the peak of the layout's own precision bounds its interval."""
-    highest = highest_mfu(prediction.mfu, prediction.precision_utilization)
-    return predicted(prediction.mfu, "share", prediction.relative_error, highest)
 
 
 def _predicted_step(prediction: Prediction) -> Quantity:
@@ -339,10 +334,10 @@ def _neighbours(explanation: Explanation, explore: Mapping[str, str] | None) -> 
     )
     blocks: list[Block] = [table]
     if found:
-        effects = Lines(items=[one.sentence for one in found])
+        effects = Lines(items=[alternative_in_words(one, explanation.prediction) for one in found])
         blocks.append(Folded(id="effects", summary="What each change does to time and memory", blocks=(effects,)))
     if explanation.illegal:
-        refused = [f"{one.change}: {one.reason.message}" for one in explanation.illegal]
+        refused = [*map(refusal_in_words, explanation.illegal)]
         summary = f"{counted(len(refused), 'change')} that cannot run"
         blocks.append(Folded(id="illegal", summary=summary, blocks=(Lines(items=refused),)))
     note = "Predicted effect of a single change; the differences between neighbours are surer than each step time."
@@ -353,7 +348,7 @@ def _cells_of_change(
     change: Alternative, most: float, limit_bytes: float, explore: Mapping[str, str] | None
 ) -> Iterator[Cells]:
     fits, gains, then = change.excess_bytes == 0, change.saved_share >= 0, change.prediction
-    yield change.change
+    yield changes_in_words(change.changes)
     look = ("gain" if gains else "loss") if fits else "p-band"
     yield BarCell(value=abs(change.saved_share), most=most, look=look) if most else ""
     moves = round(1000 * change.saved_share) != 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from autotuner.core.convergence_gate import GateResult
+from autotuner.core.layout import Layout
 from autotuner.core.measurement import LinkEvent, Measurement, RobustMeasurement, StepReport
 from autotuner.core.prediction import Memory
 from autotuner.core.trial import Trial
@@ -29,6 +30,8 @@ from autotuner.report.charts import (
     Stretch,
 )
 from autotuner.report.charts import Block as Part
+from autotuner.report.explanation import mfu_quantity
+from autotuner.report.parts import PART_WORDS, limit_in_words, part_limit, part_name
 from autotuner.report.report import (
     Block,
     Cell,
@@ -48,7 +51,6 @@ from autotuner.report.report import (
 from autotuner.report.scale import Scale
 from autotuner.report.words import counted, link_state, quantity, sentence
 from autotuner.search.explain.explanation import Explanation, StagePeak, TrialParts
-from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.explain.step_parts import StepPart, StepParts
 from autotuner.search.text.links import event_in_words
 from autotuner.search.text.sentences import percent
@@ -81,7 +83,7 @@ def step_section(of: Ran) -> Section:
         rows.append(_side(step, of.source, whole, is_measured=True))
     totals = ", ".join(f"{row.name} {format_seconds(row.total)}" for row in rows)
     chart = Stacks(says=f"A step by part on one axis: {totals}", unit="s", rows=rows, is_joined=True)
-    blocks: list[Block] = [chart, _parts_table(step, of.source)]
+    blocks: list[Block] = [chart, _parts_table(step, of.trial.ran, of.source)]
     if overlap := overlap_sentence(parts.predicted_overlap, parts.measured_overlap):
         blocks.append(Lines(items=(overlap,), is_quiet=True))
     if not parts.is_small:
@@ -106,12 +108,12 @@ def _how_divided(step: StepParts, source: Source, found: Measurement | None) -> 
 
 def _side(step: StepParts, name: str, whole: Spread, *, is_measured: bool) -> Stack:
     values = [(part.measured_s if is_measured else part.predicted_s) or 0.0 for part in step.parts]
-    blocks = [Part(name=one.name, look=one.kind, value=s) for one, s in zip(step.parts, values, strict=True)]
+    blocks = [Part(name=part_name(one), look=one.kind, value=s) for one, s in zip(step.parts, values, strict=True)]
     told = format_seconds(sum(values))
     return Stack(name=name, blocks=blocks, is_predicted=not is_measured, whole=whole, told=told, is_strong=is_measured)
 
 
-def _parts_table(step: StepParts, source: Source) -> Table:
+def _parts_table(step: StepParts, layout: Layout, source: Source) -> Table:
     is_measured = step.measured_s is not None
     scale = Scale.around("s", [max(step.predicted_s, step.measured_s or 0.0)], are_parts=True)
     beside = (
@@ -128,14 +130,18 @@ def _parts_table(step: StepParts, source: Source) -> Table:
     )
     most = max((abs(_difference_s(part) or 0.0) for part in step.parts), default=0.0)
     rows: list[Sequence[Cells]] = [
-        (Swatch(part.kind, part.name), *_numbers(part, step, source, most), Quiet(part.limit)) for part in step.parts
+        (
+            Swatch(part.kind, part_name(part)),
+            *_numbers(part, step, source, most),
+            Quiet(part_limit(part, step, layout)),
+        )
+        for part in step.parts
     ]
-    whole = StepPart(name="step", kind="other", predicted_s=step.predicted_s, measured_s=step.measured_s, limit="")
-    rows.append((Strong("step"), *_numbers(whole, step, source, 0.0), Quiet(_off(step))))
+    rows.append((Strong("step"), *_numbers(step, step, source, 0.0), Quiet(_off(step))))
     return Table(columns=columns, rows=rows, is_compact=True)
 
 
-def _numbers(part: StepPart, step: StepParts, source: Source, most_s: float) -> Iterator[Cell]:
+def _numbers(part: StepPart | StepParts, step: StepParts, source: Source, most_s: float) -> Iterator[Cell]:
     expected = Quantity(value=part.predicted_s, unit="s", source="predicted")
     if step.measured_s is None:
         yield expected
@@ -149,7 +155,7 @@ def _numbers(part: StepPart, step: StepParts, source: Source, most_s: float) -> 
     yield BarCell(value=difference_s or 0.0, most=most_s, is_signed=True) if is_drawn else ""
 
 
-def _difference_s(part: StepPart) -> float | None:
+def _difference_s(part: StepPart | StepParts) -> float | None:
     """Return measured less predicted; a part that no law explains was predicted to take nothing."""
     return None if part.measured_s is None else part.measured_s - (part.predicted_s or 0.0)
 
@@ -173,22 +179,16 @@ def _kinds(explanation: Explanation) -> Folded:
             PART_WORDS[part.part],
             Quantity(value=part.seconds, unit="s", source="predicted"),
             percent(part.share),
-            Quiet(part.limit),
+            Quiet(limit_in_words(part.limit, explanation.layout)),
         )
         for part in explanation.time
     ]
     now = explanation.prediction
     step = quantity(predicted(now.step_time.total_s, "s", now.relative_error))
-    mfu = quantity(predicted(now.mfu, "share", now.relative_error, highest_mfu(now.mfu, now.precision_utilization)))
-    caption = f"As predicted today: step {step}, MFU {mfu}."
+    caption = f"As predicted today: step {step}, MFU {quantity(mfu_quantity(now))}."
     name = "The prediction by kind of work"
     table = Table(columns=columns, rows=rows, caption=caption, name=name, is_compact=True)
     return Folded(summary=f"{name}, and what limits each", id="kinds", blocks=(table,))
-
-
-def highest_mfu(mfu: float, precision_utilization: float | None) -> float:
-    """Return what bounds the interval of a predicted MFU: the peak of the layout's own precision."""
-    return mfu / precision_utilization if precision_utilization else max(1.0, mfu)
 
 
 def overlap_sentence(predicted: float | None, measured: float | None) -> str:

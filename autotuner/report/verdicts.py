@@ -31,8 +31,8 @@ from autotuner.core.upkeep import (
     StepChange,
     Verdict,
 )
+from autotuner.report.parts import moved_in_words
 from autotuner.report.words import changes_in_words, counted, moment
-from autotuner.search.explain.explanation import moved_in_words
 from autotuner.search.text.sentences import expected_seconds, likely, percent
 from autotuner.search.text.trials import PHASE_WORDS
 from autotuner.search.upkeep.gate_prediction import PredictedChange, PredictedGate

@@ -379,7 +379,7 @@ def abbreviate(value: Any) -> Any:
 
 
 def _told(value: Any) -> dict[str, Any]:
-    told = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "bands"}
+    told = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in _TYPED}
     return told | ({"sentence": _IN_WORDS[type(value)](value)} if type(value) in _IN_WORDS else {})
 
 
@@ -413,6 +413,10 @@ def _words_of(value: Any) -> str | None:
         case (RemedyKind(), *_):
             return remedies_in_words(value)
     return None
+
+
+_TYPED = ("bands", "predicted_step")
+"""Fields that are left out, as words or other fields tell as much."""
 
 
 _SAID_TWICE = {"trial_id": "number", "layout": "label"}

@@ -29,18 +29,19 @@ from autotuner.core.stack import Stack
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
 from autotuner.report.caveats import caveats_in_words
-from autotuner.report.explanation import curve_in_words
+from autotuner.report.explanation import alternative_in_words, curve_in_words
 from autotuner.report.jobs import course_in_words
+from autotuner.report.parts import limit_in_words, loss_in_words, part_name, source_in_words
 from autotuner.report.timelines import cost_in_words
 from autotuner.report.topologies import described_said
 from autotuner.report.trial_parts import overlap_sentence
+from autotuner.report.words import changes_in_words
 from autotuner.search.asides import Inline
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import Choosable, what_if
 from autotuner.search.explain.communication import rank_groups
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.layers import layer_report
-from autotuner.search.explain.limits import limit_of
 from autotuner.search.explain.links import link_timelines
 from autotuner.search.planning.phases import PhasesQuestion, plan_phases
 from autotuner.search.planning.plan import plan
@@ -62,13 +63,13 @@ def test_the_explanation_of_a_layout_is_the_one_that_was_recorded(golden: Golden
     links, curve = link_timelines(layout, job, None), bandwidth_curve(layout, job)
     output = {
         "layout": str(layout),
-        "time": [[one.part, few_digits(one.seconds), one.limit] for one in found.time],
-        "step": [[one.name, one.kind, few_digits(one.predicted_s or 0.0)] for one in found.step.parts],
-        "largest loss": found.step.largest_loss,
-        "memory": [[one.part, limit_of(one.part, layout, job)] for one in found.memory],
+        "time": [[one.part, few_digits(one.seconds), limit_in_words(one.limit, layout)] for one in found.time],
+        "step": [[part_name(one), one.kind, few_digits(one.predicted_s or 0.0)] for one in found.step.parts],
+        "largest loss": loss_in_words(found.step),
+        "memory": [[one.part, source_in_words(one.part, layout, job)] for one in found.memory],
         "stages": abbreviate(found.stages),
-        "changes": [one.sentence for one in (*found.helpful, *found.too_large)],
-        "illegal": [[one.change, one.reason.message] for one in found.illegal],
+        "changes": [alternative_in_words(one, found.prediction) for one in (*found.helpful, *found.too_large)],
+        "illegal": [[changes_in_words(one.changes), one.reason.message] for one in found.illegal],
         "caveats": caveats_in_words(found.caveats),
         "complexity": complexity_in_words(layout),
         "cluster": described_said(job.cluster),

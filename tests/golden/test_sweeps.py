@@ -34,6 +34,7 @@ from autotuner.core.workload import Workload
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.report.comparison import comparison_report
 from autotuner.report.markdown import markdown
+from autotuner.report.parts import loss_in_words
 from autotuner.report.report import Report
 from autotuner.report.sweep import charts_report
 from autotuner.report.sweep_answer import answer_report, front_report
@@ -346,7 +347,8 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
         divided = [] if best.breakdown is None else abbreviate(phases(best.breakdown))
         yield "best", [certainty(best), facts(best), divided]
         parts = trial_parts(ranked[0], request)
-        yield "parts", abbreviate(parts) if is_whole else parts.largest_loss
+        lost = loss_in_words(parts.step if parts.step.rank is not None else parts.predicted_step)
+        yield "parts", abbreviate(parts) | {"largest_loss": lost} if is_whole else lost
         yield "links", " ".join(cost_in_words(trial_link_timelines(ranked[0], request)))
 
 

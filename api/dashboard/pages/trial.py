@@ -28,10 +28,11 @@ from autotuner.report.rank_groups import ranks_section
 from autotuner.report.report import Section
 from autotuner.report.timelines import Shown, link_timelines_section, timeline_section
 from autotuner.report.trial import TrialResult, trial_report
-from autotuner.search.explain.bandwidth import trial_bandwidth_curve
+from autotuner.search.explain.bandwidth import bandwidth_curve
+from autotuner.search.explain.communication import rank_groups
 from autotuner.search.explain.explanation import explain, trial_parts
 from autotuner.search.explain.links import trial_link_timelines
-from autotuner.search.explain.timeline import trial_rank_groups, trial_timelines
+from autotuner.search.explain.timeline import trial_timelines, what_ran
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.service.build import App
 
@@ -204,7 +205,7 @@ def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed:
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     rank = min(looked_at.rank, trial.ran.world_size - 1)
-    groups = app.asides.ask(trial_rank_groups, trial, request, rank)
+    groups = app.asides.ask(rank_groups, *what_ran(trial, request), rank)
     return Zoomed(part="ranks", section=ranks_section(groups, lambda other: looked_at.to("ranks", rank=other)))
 
 
@@ -212,7 +213,7 @@ def _bandwidth(app: App, trial: Trial) -> Section | None:
     """The bandwidth curve of its layout; None on a single node, or where a younger rule forbids it."""
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     try:
-        curve = app.asides.ask(trial_bandwidth_curve, trial, request)
+        curve = app.asides.ask(bandwidth_curve, trial.layout, request.job)
     except InvalidInput:
         return None
     return bandwidth_section(curve, _WHOLE_PAGE) if curve.ways else None

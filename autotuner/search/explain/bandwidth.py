@@ -16,8 +16,6 @@ from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import require_legal
-from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import Trial
 from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.scenarios import steps_by_bandwidth
 from autotuner.search.space.moves import exchange_ways
@@ -79,7 +77,12 @@ class BandwidthCurve:
 
 
 def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
-    """The curve of a legal layout; without ways where no network lies between data-parallel ranks, or nothing fits."""
+    """The curve of a layout; without ways where no network lies between data-parallel ranks, or nothing fits.
+
+    Raises:
+        InvalidInput: The layout breaks a rule; the first is named.
+    """
+    require_legal(layout, job)
     own_bytes_per_s = job.cluster.inter_node_link.bandwidth_bytes_per_s
     nothing = BandwidthCurve(bandwidths_bytes_per_s=(), own_bytes_per_s=own_bytes_per_s, own="", ways=(), spans=())
     if job.cluster.num_nodes == 1 or layout.data_parallel_degree == 1:
@@ -98,16 +101,6 @@ def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
         ways=told,
         spans=table.spans(),
     )
-
-
-def trial_bandwidth_curve(trial: Trial, request: SweepRequest) -> BandwidthCurve:
-    """The curve of a trial's layout on the cluster that its sweep is for.
-
-    Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
-    """
-    require_legal(trial.layout, request.job)
-    return bandwidth_curve(trial.layout, request.job)
 
 
 class _Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from autotuner.core.caveat import Caveat
 from autotuner.core.columns import LayoutColumns
+from autotuner.core.field_change import FieldChange, difference
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import ModelSize
@@ -15,17 +16,15 @@ from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.core.units import format_bytes, format_seconds
 from autotuner.core.value import derived
 from autotuner.costmodel.details import overlapped_share, stage_memory
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.caveats import caveats
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
-from autotuner.search.explain.limits import PART_WORDS, limit_of
+from autotuner.search.explain.limits import Limit, limit_of
 from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.explain.timeline import what_ran
 from autotuner.search.space.moves import BatchWay, batch_ways, neighbours
-from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 
 _NUM_CHANGES = 5
 """Changes of one kind that are told; more are a table, and ``predict`` makes better tables."""
@@ -43,8 +42,8 @@ class TimePart:
     seconds: float
     share: float
     """Fraction of the whole step, 0..1."""
-    limit: str
-    """What it is limited by, as a sentence without a full stop."""
+    limit: Limit
+    """What it is limited by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +61,8 @@ class MemoryPart:
 class Alternative:
     """A legal layout one step away."""
 
-    change: str
-    """What differs: ``tensor 4 → 2, replicate 8 → 16``."""
+    changes: tuple[FieldChange, ...]
+    """What differs."""
     layout: Layout
     """The layout after the change."""
     prediction: Prediction
@@ -71,8 +70,6 @@ class Alternative:
     """Step time saved, as a share of the present step; below 0 where it grows."""
     excess_bytes: float
     """How far its peak lies above the limit; 0 where it fits."""
-    sentence: str
-    """What the change does to time and memory."""
 
     @property
     @derived
@@ -85,7 +82,7 @@ class Alternative:
 class Refusal:
     """A step away that breaks a rule."""
 
-    change: str
+    changes: tuple[FieldChange, ...]
     """What would differ."""
     reason: Reason
     """The first rule it breaks."""
@@ -102,7 +99,7 @@ class Explanation:
     time: tuple[TimePart, ...]
     """Parts that take time, longest first."""
     step: StepParts
-    """The same time in the words that measured steps are told in, in the order of a step."""
+    """The same time by the parts that measurements tell apart, in the order of a step."""
     memory: tuple[MemoryPart, ...]
     """Parts that take memory, largest first."""
     stages: tuple[Memory, ...]
@@ -168,7 +165,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
         helpful=_helpful(changes, own),
         too_large=_too_large(changes),
         illegal=tuple(
-            Refusal(change=change_in_words(layout, after), reason=why[0]) for after, why in broken.items() if why
+            Refusal(changes=difference(layout, after), reason=why[0]) for after, why in broken.items() if why
         )[:_NUM_CHANGES],
         caveats=caveats(job, LayoutColumns.from_layouts([layout])),
         links=crossed_links(layout, job),
@@ -187,15 +184,12 @@ def _parts(whole: StepTime | Memory) -> list[tuple[str, float, float]]:
 
 # ---------------------------------------------------------------- its neighbours
 def _change(layout: Layout, own: Prediction, after: Layout, then: Prediction, limit_bytes: float) -> Alternative:
-    change = change_in_words(layout, after)
-    excess_bytes = max(0.0, then.memory.total_bytes - limit_bytes)
     return Alternative(
-        change=change,
+        changes=difference(layout, after),
         layout=after,
         prediction=then,
         saved_share=1 - then.step_time.total_s / own.step_time.total_s,
-        excess_bytes=excess_bytes,
-        sentence=_sentence(change, own, then, excess_bytes),
+        excess_bytes=max(0.0, then.memory.total_bytes - limit_bytes),
     )
 
 
@@ -213,26 +207,6 @@ def _too_large(changes: Sequence[Alternative]) -> tuple[Alternative, ...]:
     return tuple(sorted(found, key=lambda c: c.excess_bytes)[:_NUM_CHANGES])
 
 
-def _sentence(change: str, own: Prediction, then: Prediction, excess_bytes: float) -> str:
-    after = expected_seconds(then.step_time.total_s, then.relative_error)
-    effect = f"{moved_in_words(own.step_time, then.step_time)}: step {format_seconds(own.step_time.total_s)} → {after}"
-    if excess_bytes:
-        return f"{change} would not fit by {format_bytes(excess_bytes)}; otherwise {effect}"
-    return f"{change} {effect}; {fit_in_words(then.fits, then.fit_probability)}"
-
-
-def moved_in_words(before: StepTime, after: StepTime) -> str:
-    """The part that shrinks most and the part that grows most, in shares of the present step; the others move less."""
-    shifts = {f.name: (getattr(after, f.name) - getattr(before, f.name)) / before.total_s for f in fields(StepTime)}
-    least, most = min(shifts, key=shifts.__getitem__), max(shifts, key=shifts.__getitem__)
-    texts = []
-    if shifts[least] <= -_WORTHWHILE:
-        texts.append(f"removes {percent(-shifts[least])} {PART_WORDS[least]}")
-    if shifts[most] >= _WORTHWHILE:
-        texts.append(f"adds {percent(shifts[most])} {PART_WORDS[most]}")
-    return " and ".join(texts) or "changes little"
-
-
 # ---------------------------------------------------------------- a trial's parts, with what was measured of each
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePeak:
@@ -242,12 +216,16 @@ class StagePeak:
     """The pipeline rank, from 0; it may hold several stages."""
     predicted: Memory
     """By part."""
-    predicted_bytes: float
-    """Sum of the parts."""
     measured_bytes: int | None
     """Highest peak among the ranks of the job that it stands for; None where they did not tell."""
     rank: int | None
     """Which of them had it."""
+
+    @property
+    @derived
+    def predicted_bytes(self) -> float:
+        """Sum of the parts."""
+        return self.predicted.total_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +236,8 @@ class TrialParts:
     """It is the trial on fewer ranks that stands for the layout of which this is told, not that layout."""
     step: StepParts
     """A step's parts: as predicted before the trial ran, and as measured."""
-    largest_loss: str
-    """What of the step is no computation: sentences."""
+    predicted_step: StepParts
+    """The same parts by prediction alone, which tells more of them apart than a measurement."""
     stages: tuple[StagePeak, ...]
     """Memory by pipeline rank, as today's cost model predicts it."""
     limit_bytes: float
@@ -280,11 +258,10 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
     layout, job = what_ran(trial, request)
     predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
     found = trial.ran_measurement
-    step = step_parts(layout, job, predicted, (found.breakdown or found.phases) if found else None)
     return TrialParts(
         is_small=trial.scaled is not None,
-        step=step,
-        largest_loss=(step if step.rank is not None else step_parts(layout, job, predicted)).largest_loss,
+        step=step_parts(layout, job, predicted, (found.breakdown or found.phases) if found else None),
+        predicted_step=step_parts(layout, job, predicted),
         stages=stage_peaks(layout, job, found.peak_bytes if found else ()),
         limit_bytes=float(job.cluster.accelerator.memory_bytes),
         predicted_overlap=overlapped_share(layout, job),
@@ -308,7 +285,6 @@ def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tup
             StagePeak(
                 stage=stage,
                 predicted=memory,
-                predicted_bytes=memory.total_bytes,
                 measured_bytes=None if fullest is None else peak_bytes[fullest],
                 rank=fullest,
             )

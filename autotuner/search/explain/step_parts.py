@@ -16,30 +16,19 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.prediction import StepTime
-from autotuner.core.units import format_seconds
+from autotuner.core.value import derived
 from autotuner.costmodel.details import pass_shares
-from autotuner.search.explain.limits import PART_WORDS, limit_of
-from autotuner.search.text.sentences import likely, listed, percent
+from autotuner.search.explain.limits import Limit, limit_of
 
 PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]
 """What a part is, for who paints or sums them up."""
 
-_Atom = Literal[
-    "forward",
-    "backward",
-    "weight",
-    "recompute",
-    "tensor",
-    "context",
-    "expert",
-    "data",
-    "pipeline",
-    "idle",
-    "optimizer",
+Activity = Literal[
+    "forward", "backward", "weight", "recompute", "tensor", "context", "expert", "data", "pipeline", "idle", "optimizer"
 ]
 """The least that a prediction tells apart."""
 
-_ATOMS: Mapping[_Atom, tuple[PartKind, str, str]] = {
+_ACTIVITIES: Mapping[Activity, tuple[PartKind, str, str]] = {
     "forward": ("forward", "forward", ""),
     "backward": ("backward", "backward", ""),
     "weight": ("weight", "weight gradients", ""),
@@ -52,14 +41,13 @@ _ATOMS: Mapping[_Atom, tuple[PartKind, str, str]] = {
     "idle": ("idle", "pipeline idle", "bubble_s"),
     "optimizer": ("optimizer", "optimizer", "optimizer_s"),
 }
-"""In the order of a picture: its kind, its name alone, and the field of ``StepTime`` that it is, if it is one."""
+"""In the order of a picture: its kind, its name, and the field of ``StepTime`` that it is, if it is one."""
 
-_WORTH_SAYING = 0.01
-"""Share of a step from which on recomputation is worth a sentence."""
+ACTIVITY_WORDS = {activity: words for activity, (_, words, _) in _ACTIVITIES.items()}
 
-_PASSES: frozenset[_Atom] = frozenset(("forward", "backward", "weight", "recompute"))
-_COMPUTED = ("matrix_s", "attention_s", "pointwise_s", "host_s")
-_IN_PASSES = (*_COMPUTED, "recompute_s", "offload_s")
+PASSES: frozenset[Activity] = frozenset(("forward", "backward", "weight", "recompute"))
+COMPUTED = ("matrix_s", "attention_s", "pointwise_s", "host_s")
+_IN_PASSES = (*COMPUTED, "recompute_s", "offload_s")
 """Fields of ``StepTime`` that forward and backward passes are made of."""
 
 
@@ -67,15 +55,20 @@ _IN_PASSES = (*_COMPUTED, "recompute_s", "offload_s")
 class StepPart:
     """A part of a step, on both sides where both are known."""
 
-    name: str
-    """In words: ``tensor and data collectives``."""
     kind: PartKind
-    predicted_s: float | None
-    """None where no law of the model explains it."""
+    predicted: Mapping[Activity, float]
+    """Predicted seconds of each activity that a measurement cannot tell apart; empty: no law of the model explains
+    it."""
     measured_s: float | None
     """None where nothing was measured, or nothing divided the step."""
-    limit: str
-    """What limits it, as a sentence without a full stop."""
+    limits: tuple[Limit, ...] = ()
+    """What limits it: of a pass its largest kind of work, of other activities each that takes time."""
+
+    @property
+    @derived
+    def predicted_s(self) -> float | None:
+        """Sum over its activities; None where no law of the model explains it."""
+        return sum(self.predicted.values()) if self.predicted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,38 +77,19 @@ class StepParts:
 
     parts: tuple[StepPart, ...]
     """Those that take time on either side."""
-    predicted_s: float
-    """Sum of the predicted parts: the predicted step."""
+    predicted: StepTime
+    """The predicted step, whose recomputation a measured backward pass holds, too."""
     measured_s: float | None
     """Sum of the measured parts: the step that was divided, not the median of the timed ones. None where nothing
     divided one."""
-    recompute_s: float
-    """What of the prediction is computation done again, which a measured backward pass holds, too."""
     rank: int | None
     """Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed."""
 
     @property
-    def largest_loss(self) -> str:
-        """How much of the step computes, and the largest parts of the rest: sentences.
-
-        As it was measured, where it was; phases do not tell it, as what interrupts a pass counts as the pass there.
-        """
-        is_measured = self.measured_s is not None
-        seconds = {
-            part.name: (part.kind, (part.measured_s if is_measured else part.predicted_s) or 0.0) for part in self.parts
-        }
-        whole_s = sum(each_s for _, each_s in seconds.values())
-        lost = {name: s for name, (kind, s) in seconds.items() if kind not in ("forward", "backward", "weight")}
-        said = f"{likely(1 - sum(lost.values()) / whole_s)} of the step computes."
-        if is_measured and self.recompute_s >= _WORTH_SAYING * self.predicted_s:
-            share = percent(self.recompute_s / self.predicted_s)
-            said += f" Of that, recomputation is predicted to be {format_seconds(self.recompute_s)} ({share})."
-        largest = sorted((name for name in lost if lost[name] > 0), key=lambda name: -lost[name])[:2]
-        if not largest:
-            return said
-        first, *second = (f"{name}, {format_seconds(lost[name])}" for name in largest)
-        then = f", then {second[0]}" if second else ""
-        return f"{said} The largest part of the rest is {first} ({percent(lost[largest[0]] / whole_s)}){then}."
+    @derived
+    def predicted_s(self) -> float:
+        """Sum of the predicted parts."""
+        return self.predicted.total_s
 
 
 def step_parts(
@@ -125,30 +99,25 @@ def step_parts(
 
     Activations that are copied to the host and back are half of each pass; a prediction does not divide them.
     """
-    atoms_s = _atoms(layout, job, predicted)
+    seconds = _seconds(layout, job, predicted)
     measured_s = _fields(measured)
     claims = {name: _measured_as(name, layout, measured) for name in measured_s}
     parts = [
         StepPart(
-            name=_name(atoms),
-            kind=next(kind for atom, (kind, _, _) in _ATOMS.items() if atom in atoms),
-            predicted_s=sum(atoms_s[atom] for atom in atoms),
-            measured_s=None if measured is None else sum(s for name, s in measured_s.items() if claims[name] & atoms),
-            limit=_limit(atoms, atoms_s, layout, job, predicted),
+            kind=next(kind for activity, (kind, _, _) in _ACTIVITIES.items() if activity in activities),
+            predicted={activity: s for activity, s in seconds.items() if activity in activities},
+            measured_s=sum(s for name, s in measured_s.items() if claims[name] & activities) if measured else None,
+            limits=tuple(limit_of(field, layout, job) for field in _limiting(activities, seconds, predicted)),
         )
-        for atoms in _merged(filter(None, claims.values()))
+        for activities in _merged(filter(None, claims.values()))
     ]
     if measured is not None:
         unclaimed_s = sum(s for name, s in measured_s.items() if not claims[name])
-        limit = "measured alone: no law of the model explains it"
-        parts.append(
-            StepPart(name="anything else", kind="other", predicted_s=None, measured_s=unclaimed_s, limit=limit)
-        )
+        parts.append(StepPart(kind="other", predicted={}, measured_s=unclaimed_s))
     return StepParts(
         parts=tuple(part for part in parts if part.predicted_s or part.measured_s),
-        predicted_s=predicted.total_s,
+        predicted=predicted,
         measured_s=sum(measured_s.values()) if measured is not None else None,
-        recompute_s=predicted.recompute_s,
         rank=measured.rank if isinstance(measured, Breakdown) else None,
     )
 
@@ -162,23 +131,23 @@ def measured_fields(layout: Layout, measured: Breakdown | PhaseTimes) -> Mapping
     measured_s = _fields(measured)
     claims = {name: _measured_as(name, layout, measured) for name in measured_s}
     found: dict[tuple[str, ...], float] = {}
-    for atoms in _merged([_PASSES, *filter(None, claims.values())]):
-        own = [field for atom, (_, _, field) in _ATOMS.items() if atom in atoms - _PASSES]
-        together = (*_IN_PASSES, *own) if atoms & _PASSES else tuple(own)
-        found[together] = sum(seconds for name, seconds in measured_s.items() if (claims[name] or _PASSES) & atoms)
+    for activities in _merged([PASSES, *filter(None, claims.values())]):
+        own = [field for activity, (_, _, field) in _ACTIVITIES.items() if activity in activities - PASSES]
+        together = (*_IN_PASSES, *own) if activities & PASSES else tuple(own)
+        found[together] = sum(seconds for name, seconds in measured_s.items() if (claims[name] or PASSES) & activities)
     return found
 
 
 # ---------------------------------------------------------------- the predicted side
-def _atoms(layout: Layout, job: Job, predicted: StepTime) -> dict[_Atom, float]:
+def _seconds(layout: Layout, job: Job, predicted: StepTime) -> dict[Activity, float]:
     shares = pass_shares(layout, job)
-    computed_s = sum(getattr(predicted, name) for name in _COMPUTED)
-    atoms_s: dict[_Atom, float] = {
+    computed_s = sum(getattr(predicted, name) for name in COMPUTED)
+    passes: dict[Activity, float] = {
         "forward": shares.forward * computed_s + predicted.offload_s / 2,
         "backward": shares.backward * computed_s + predicted.offload_s / 2,
         "weight": shares.weight * computed_s,
     }
-    return atoms_s | {atom: getattr(predicted, field) for atom, (_, _, field) in _ATOMS.items() if field}
+    return passes | {activity: getattr(predicted, field) for activity, (_, _, field) in _ACTIVITIES.items() if field}
 
 
 # ---------------------------------------------------------------- the measured side
@@ -188,13 +157,13 @@ def _fields(measured: Breakdown | PhaseTimes | None) -> dict[str, float]:
     return {f.name: getattr(measured, f.name) for f in fields(measured) if f.name.endswith("_s")}
 
 
-def _measured_as(name: str, layout: Layout, measured: Breakdown | PhaseTimes | None) -> frozenset[_Atom]:
-    """Which atoms what was measured under that name is made of; none of what no law explains."""
+def _measured_as(name: str, layout: Layout, measured: Breakdown | PhaseTimes | None) -> frozenset[Activity]:
+    """Which activities what was measured under that name is made of; none of what no law explains."""
     return _of_phases(name, layout) if isinstance(measured, PhaseTimes) else _of_breakdown(name, layout)
 
 
-def _of_breakdown(name: str, layout: Layout) -> frozenset[_Atom]:
-    known: dict[str, tuple[_Atom, ...]] = {
+def _of_breakdown(name: str, layout: Layout) -> frozenset[Activity]:
+    known: dict[str, tuple[Activity, ...]] = {
         "forward_s": ("forward",),
         "backward_s": ("backward", "weight", "recompute"),
         "send_receive_s": ("pipeline",) if layout.pipeline_parallel_degree > 1 else (),
@@ -206,10 +175,10 @@ def _of_breakdown(name: str, layout: Layout) -> frozenset[_Atom]:
     return frozenset(group for group in _GROUPS if name in _calls(group, layout))
 
 
-_GROUPS: tuple[_Atom, ...] = ("tensor", "context", "expert", "data")
+_GROUPS: tuple[Activity, ...] = ("tensor", "context", "expert", "data")
 
 
-def _calls(group: _Atom, layout: Layout) -> frozenset[str]:
+def _calls(group: Activity, layout: Layout) -> frozenset[str]:
     """Kinds of collectives that take a group's time in our trial job; a few small sums beside these are not counted.
 
     Tensor ranks reduce (arXiv 1909.08053), or gather and scatter where the sequence is split between
@@ -234,20 +203,20 @@ def _calls(group: _Atom, layout: Layout) -> frozenset[str]:
             return frozenset()
 
 
-def _of_phases(name: str, layout: Layout) -> frozenset[_Atom]:
+def _of_phases(name: str, layout: Layout) -> frozenset[Activity]:
     """Phases of timed steps: what interrupts a pass counts as the pass; gradients that wait for weights do, too."""
     if name == "optimizer_s":
         return frozenset(("optimizer",))
-    passes = frozenset(atom for atom in _ATOMS if atom not in ("data", "optimizer"))
+    passes = frozenset(activity for activity in _ACTIVITIES if activity not in ("data", "optimizer"))
     if layout.shard_level >= ShardLevel.GRADIENTS or layout.pipeline_parallel_degree > 1:
         return passes | {"data"}
     return passes if name == "forward_backward_s" else frozenset(("data",))
 
 
 # ---------------------------------------------------------------- both
-def _merged(claims: Iterable[frozenset[_Atom]]) -> Sequence[frozenset[_Atom]]:
-    """Sets of atoms that nothing measured tells apart, in the order of a picture."""
-    parts: list[frozenset[_Atom]] = [frozenset((atom,)) for atom in _ATOMS]
+def _merged(claims: Iterable[frozenset[Activity]]) -> Sequence[frozenset[Activity]]:
+    """Sets of activities that nothing measured tells apart, in the order of a picture."""
+    parts: list[frozenset[Activity]] = [frozenset((activity,)) for activity in _ACTIVITIES]
     for claim in claims:
         touched = [part for part in parts if part & claim]
         first = parts.index(touched[0])
@@ -256,37 +225,9 @@ def _merged(claims: Iterable[frozenset[_Atom]]) -> Sequence[frozenset[_Atom]]:
     return parts
 
 
-def _name(atoms: frozenset[_Atom]) -> str:
-    every = [atom for atom in _ATOMS if atom in atoms]
-    if atoms <= _PASSES or len(every) == 1:
-        return _ATOMS[every[0]][1]
-    if atoms & _PASSES:
-        return "forward and backward, with what interrupts them"
-    return f"{listed(every)} collectives"
-
-
-def _limit(
-    atoms: frozenset[_Atom], atoms_s: Mapping[_Atom, float], layout: Layout, job: Job, predicted: StepTime
-) -> str:
-    """What limits a part: of a pass its largest kind of work, of merged parts each that takes time."""
-    if "forward" in atoms:
-        return _kinds_of_work(layout, job, predicted)
-    said = []
-    if "backward" in atoms:
-        said.append("the same work for gradients of inputs" + (" and weights" if not atoms_s["weight"] else ""))
-    if "weight" in atoms and atoms_s["weight"]:
-        said.append("gradients of weights, which the schedule computes when a rank would wait")
-    if "recompute" in atoms and atoms_s["recompute"]:
-        of_it = f"{format_seconds(atoms_s['recompute'])} of it predicted for " if "backward" in atoms else ""
-        said.append(of_it + limit_of("recompute_s", layout, job))
-    others = [atom for atom in _ATOMS if atom in atoms - _PASSES and (atoms_s[atom] or len(atoms) == 1)]
-    return "; ".join((*said, *(limit_of(_ATOMS[atom][2], layout, job) for atom in others)))
-
-
-def _kinds_of_work(layout: Layout, job: Job, predicted: StepTime) -> str:
-    """What computation is made of, the largest kind with its limit."""
-    shares = {name: getattr(predicted, name) for name in _COMPUTED if getattr(predicted, name) > 0}
-    first, *others = sorted(shares, key=lambda name: -shares[name])
-    rest = "".join(f", {PART_WORDS[name]} {percent(shares[name] / sum(shares.values()))}" for name in others)
-    whole = f"{PART_WORDS[first]} {percent(shares[first] / sum(shares.values()))}{rest}"
-    return f"{whole}; most by {limit_of(first, layout, job)}"
+def _limiting(activities: frozenset[Activity], seconds: Mapping[Activity, float], predicted: StepTime) -> Sequence[str]:
+    """Return the fields whose limits are those of a part: of a forward pass its largest kind of work."""
+    if "forward" in activities:
+        return (max(COMPUTED, key=lambda name: float(getattr(predicted, name))),)
+    own = [(activity, field) for activity, (_, _, field) in _ACTIVITIES.items() if field and activity in activities]
+    return [field for activity, field in own if seconds[activity] or len(own) == len(activities) == 1]

@@ -34,7 +34,6 @@ from autotuner.costmodel.step.planned import NOTICED
 from autotuner.schedules.planner import named_schedule, plan
 from autotuner.schedules.schedule import Action, Kind, Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, PassTimes, delegated, simulate
-from autotuner.search.explain.communication import RankGroups, rank_groups
 
 _WHOLE = 2_500
 """A step of no more actions is simulated whole: that takes about 10 ms."""
@@ -347,8 +346,3 @@ def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
         predicted=predicted_timeline(*what_ran(trial, request)),
         measured=trial.ran_measurement.timeline if trial.ran_measurement else None,
     )
-
-
-def trial_rank_groups(trial: Trial, request: SweepRequest, rank: int) -> RankGroups:
-    """The groups of a rank of what ran as a trial; errors as ``what_ran`` and ``rank_groups``."""
-    return rank_groups(*what_ran(trial, request), rank)

@@ -16,7 +16,7 @@ from autotuner.core.trial import Trial
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict_one
 from autotuner.export.target import Note
-from autotuner.search.explain.step_parts import PartKind, step_parts
+from autotuner.search.explain.step_parts import ACTIVITY_WORDS, PartKind, step_parts
 from autotuner.search.results.reached import Standing
 
 LETTERS = "ABCD"
@@ -277,7 +277,7 @@ def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part,
     steps = []
     for one in _in_one_state(contenders):
         found = step_parts(one.layout, one.job, one.prediction.step_time).parts
-        steps.append({(part.name, part.kind): part.predicted_s for part in found if part.predicted_s})
+        steps.append({(ACTIVITY_WORDS[one], part.kind): s for part in found for one, s in part.predicted.items() if s})
     every = dict.fromkeys(part for step in steps for part in step)
     return "predicted", tuple(
         tuple(Part(name=name, kind=kind, seconds=step.get((name, kind), 0.0)) for name, kind in every) for step in steps

@@ -12,7 +12,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.report.explanation import explanation_report, rules_report
+from autotuner.report.parts import limit_in_words
 from autotuner.report.report import Link, Table
+from autotuner.report.words import changes_in_words
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, explain
 from autotuner.search.results.pairs import MeasuredRules
@@ -32,9 +34,9 @@ def test_an_explanation_shows_the_same_parts_and_changes_on_every_surface() -> N
     for shown in surfaces(explanation_report(found, curve)):
         assert str(LAYOUT) in shown
         assert all(format_seconds(part.seconds) in shown for part in found.time)
-        assert all(part.limit in shown for part in found.time)
+        assert all(limit_in_words(part.limit, LAYOUT) in shown for part in found.time)
         assert all(format_bytes(part.num_bytes) in shown for part in found.memory)
-        assert all(change.change in shown for change in (*found.helpful, *found.too_large))
+        assert all(changes_in_words(one.changes) in shown for one in (*found.helpful, *found.too_large))
         assert all(format_seconds(way.step_s[0]) in shown for way in curve.ways if way.fits)
     written = documents.write(found)
     assert written["prediction"]["step_time_s"] == found.prediction.step_time.total_s
@@ -56,7 +58,7 @@ def test_ways_to_deal_batches_and_links_to_other_layouts_stand_on_a_page() -> No
     assert help_ is not None
     (table,) = help_.blocks
     assert isinstance(table, Table)
-    assert table.rows[0][0] == link_to(found.helpful[0].layout, found.helpful[0].change)
+    assert table.rows[0][0] == link_to(found.helpful[0].layout, changes_in_words(found.helpful[0].changes))
 
 
 def test_rules_of_no_measured_layout_say_so() -> None:

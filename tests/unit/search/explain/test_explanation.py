@@ -13,7 +13,9 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.explain.explanation import explain
+from autotuner.report.explanation import alternative_in_words
+from autotuner.report.words import changes_in_words
+from autotuner.search.explain.explanation import Alternative, Refusal, explain
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import batch_ways
 from tests.builders import big_job, h100, h100_cluster
@@ -21,6 +23,10 @@ from tests.properties.strategies import jobs
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 
 LAYOUT = Layout.parse("zero2 tp8 pp4 1f1b mb1 sp recompute-full")
+
+
+def said(change: Alternative | Refusal) -> str:
+    return changes_in_words(change.changes)
 
 
 def job_with_memory(memory_bytes: float) -> Job:
@@ -63,7 +69,7 @@ def test_a_change_is_helpful_where_it_makes_a_layout_fit_more_surely_even_when_s
     peak_bytes = predict_one(layout, job).memory.total_bytes
     accelerator = replace(job.cluster.accelerator, memory_bytes=int(1.01 * peak_bytes))
     tight = replace(job, cluster=replace(job.cluster, accelerator=accelerator))
-    (change,) = [c for c in explain(layout, tight).helpful if c.change == "reshard after forward off → on"]
+    (change,) = [c for c in explain(layout, tight).helpful if said(c) == "reshard after forward off → on"]
     assert change.saved_share < 0.01
     without = replace(LAYOUT, recompute=Recompute.NONE)
     own = predict_one(without, big_job()).memory.total_bytes
@@ -76,22 +82,23 @@ def test_a_change_is_helpful_where_it_makes_a_layout_fit_more_surely_even_when_s
 def test_a_change_says_what_shrinks_with_its_error_or_by_how_much_it_would_not_fit() -> None:
     own = predict_one(LAYOUT, big_job()).memory.total_bytes
     explained = explain(LAYOUT, job_with_memory(4 * own))
-    change = next(c for c in explained.helpful if c.change == "recompute full → none")
+    change = next(c for c in explained.helpful if said(c) == "recompute full → none")
     part = next(p for p in explained.time if p.part == "recompute_s")
-    assert f"removes {100 * part.share:.0f} % recomputation" in change.sentence
-    assert f"± {100 * change.prediction.relative_error:.0f} %; fits, " in change.sentence  # type: ignore[operator]  # just made
+    effect = alternative_in_words(change, explained.prediction)
+    assert f"removes {100 * part.share:.0f} % recomputation" in effect
+    assert f"± {100 * change.prediction.relative_error:.0f} %; fits, " in effect  # type: ignore[operator]  # just made
     explained = explain(LAYOUT, job_with_memory(own * 1.01))
-    change = next(c for c in explained.too_large if c.change == "recompute full → none")
+    change = next(c for c in explained.too_large if said(c) == "recompute full → none")
     assert change.excess_bytes == pytest.approx(change.prediction.memory.total_bytes - explained.limit_bytes)
-    assert change.sentence.startswith("recompute full → none would not fit by ")
-    assert not [c for c in explained.helpful if c.change == change.change]
+    assert alternative_in_words(change, explained.prediction).startswith("recompute full → none would not fit by ")
+    assert not [c for c in explained.helpful if c.changes == change.changes]
     excess = [c.excess_bytes for c in explained.too_large]
     assert excess == sorted(excess)
 
 
 def test_what_breaks_a_rule_is_listed_as_a_change_and_refused_as_a_layout_with_that_rule() -> None:
     refused = explain(LAYOUT, big_job()).illegal
-    tensor = next(r for r in refused if r.change.startswith("tensor 8 → 16"))
+    tensor = next(r for r in refused if said(r).startswith("tensor 8 → 16"))
     assert tensor.reason.message == "8 kv heads do not split over 16 tensor ranks"
     assert tensor.reason.nearest == 8
     illegal = replace(LAYOUT, tensor_parallel_degree=16)

@@ -169,8 +169,9 @@ def test_the_busiest_link_limits_each_axis_and_the_others_are_busy_for_a_share()
 
 
 def test_groups_and_explanations_name_limiting_links_wherever_ranks_are_dealt() -> None:
-    assert "limited by leaf uplinks" in limit_of("pipeline_communication_s", LAYOUT, routes_job())
-    assert "limited by" not in limit_of("tensor_communication_s", LAYOUT, routes_job())
+    assert limit_of("pipeline_communication_s", LAYOUT, routes_job()).limiting_link == "leaf uplinks"
+    inside = limit_of("tensor_communication_s", LAYOUT, routes_job())
+    assert inside.link == inside.limiting_link
     links = {group.axis: group.link for group in rank_groups(LAYOUT, routes_job(), 0).groups}
     assert (links["data"], links["pipeline"]) == ("leaf uplinks", "leaf uplinks")
     dealt = Layout(pipeline_parallel_degree=8, data_parallel_replicate_degree=8, rank_placement=RankPlacement.CYCLIC)

@@ -32,9 +32,10 @@ from autotuner.core.stack import Stack
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
+from autotuner.report.parts import PART_WORDS, limit_in_words, loss_in_words, part_limit, part_name, source_in_words
 from autotuner.search.explain.explanation import stage_peaks, trial_parts
 from autotuner.search.explain.layers import LayerReport, layer_report, measured_layers, options_of_layer
-from autotuner.search.explain.limits import PART_WORDS, limit_of
+from autotuner.search.explain.limits import limit_of
 from autotuner.search.explain.step_parts import StepPart, StepParts, measured_fields, step_parts
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import arranged
@@ -77,7 +78,7 @@ def parts_of(layout: Layout, measured: Breakdown | PhaseTimes | None = None) -> 
 
 
 def named(parts: StepParts) -> dict[str, StepPart]:
-    return {part.name: part for part in parts.parts}
+    return {part_name(part): part for part in parts.parts}
 
 
 def test_both_sides_sum_to_their_steps_whatever_the_layout() -> None:
@@ -106,10 +107,11 @@ def test_predicted_passes_are_told_apart_by_recomputation_and_weights_and_set_be
     ]
     assert all(part.measured_s is None for part in found.parts)
     assert (found.measured_s, found.rank) == (None, None)
-    alone, together = named(parts_of(GRID)), named(parts_of(GRID, MEASURED))
+    beside = parts_of(GRID, MEASURED)
+    alone, together = named(parts_of(GRID)), named(beside)
     predicted_s = (alone["backward"].predicted_s or 0) + (alone["recomputation"].predicted_s or 0)
     assert together["backward"].predicted_s == pytest.approx(predicted_s)  # other order
-    assert "of it predicted for recompute selective" in together["backward"].limit
+    assert "of it predicted for recompute selective" in part_limit(together["backward"], beside, GRID)
     assert "recomputation" not in together
     zbv = replace(GRID, pipeline_schedule=PipelineSchedule.ZBV, virtual_stages_per_rank=2)
     assert named(parts_of(zbv))["weight gradients"].kind == "weight"
@@ -159,7 +161,7 @@ def test_phases_set_passes_with_all_that_interrupts_them_beside_gradients_and_op
 def test_a_step_that_loses_nothing_says_so() -> None:
     job, alone = tiny_job(1), breakdown(forward_s=1.0, backward_s=2.0)
     found = step_parts(cpu_layout(), job, predict_one(cpu_layout(), job).step_time, alone)
-    assert found.largest_loss == "100 % of the step computes."
+    assert loss_in_words(found) == "100 % of the step computes."
 
 
 # ---------------------------------------------------------------- trial parts
@@ -187,7 +189,7 @@ def test_a_trial_is_divided_by_its_profile_or_phases_or_by_the_prediction_of_wha
     assert trial_parts(of_replicas(profiled), sweep_request()).step.measured_s == 0.4
     timed = trial_parts(of_replicas(measurement()), sweep_request())
     assert (timed.step.measured_s, timed.step.rank) == (0.5, None)
-    assert "data collectives" in timed.largest_loss  # phases tell no loss, so the prediction does
+    assert "data collectives" in named(timed.predicted_step)  # which phases do not always tell apart
     untried = trial_parts(of_replicas(None), sweep_request())
     assert untried.step.measured_s is None
     assert untried.step.predicted_s == prediction().step_time.total_s
@@ -205,7 +207,7 @@ JOB = big_job()
 
 
 def said(words: str, part: str) -> str:
-    return limit_of(part, arranged(Layout.parse(words), JOB), JOB)
+    return source_in_words(part, arranged(Layout.parse(words), JOB), JOB)
 
 
 def test_every_part_of_a_prediction_has_a_name_and_one_of_memory_a_source() -> None:
@@ -221,18 +223,23 @@ LAYOUT = Layout.parse("zero2 tp8 pp4 1f1b mb1 recompute-full")
 
 @pytest.mark.parametrize("part", [f.name for f in fields(StepTime)])
 def test_every_part_of_a_step_has_a_limit(part: str) -> None:
-    assert limit_of(part, LAYOUT, big_job())
+    assert said_limit(part, LAYOUT, big_job())
+    assert limit_of(part, LAYOUT, big_job()).part == part
+
+
+def said_limit(part: str, layout: Layout, job: Job) -> str:
+    return limit_in_words(limit_of(part, layout, job), layout)
 
 
 def test_what_is_computed_again_and_exchanged_is_told_by_its_way() -> None:
     selective = replace(LAYOUT, recompute=Recompute.SELECTIVE)
-    assert "all but matrix products runs again" in limit_of("recompute_s", selective, big_job())
+    assert "all but matrix products runs again" in said_limit("recompute_s", selective, big_job())
     megatron = replace(big_job(), stack=Stack(selective_recompute=(RecomputePolicy.CORE_ATTN,)))
-    assert "the attention cores run again" in limit_of("recompute_s", selective, megatron)
-    assert "on one layer in 4" in limit_of("recompute_s", replace(LAYOUT, recompute_every=4), big_job())
+    assert "the attention cores run again" in said_limit("recompute_s", selective, megatron)
+    assert "on one layer in 4" in said_limit("recompute_s", replace(LAYOUT, recompute_every=4), big_job())
     for way, word in zip(ContextExchange, ("sent round", "gathered before", "heads exchanged"), strict=True):
         layout = replace(LAYOUT, context_parallel_degree=2, context_exchange=way)
-        assert word in limit_of("context_communication_s", layout, big_job())
+        assert word in said_limit("context_communication_s", layout, big_job())
 
 
 @pytest.mark.parametrize(
@@ -249,9 +256,9 @@ def test_the_pipeline_names_a_slow_link_between_its_stages_and_its_remedy(change
     links = (LinkHealth(ends=(2, 3), delay_s=0.06), LinkHealth(ends=(0, 1)))
     job = replace(big_job(), cluster=replace(big_job().cluster, link_health=links))
     layout = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8, **changes)
-    assert limit_of("pipeline_communication_s", layout, job).endswith(f"; link 2_3 60 ms late: {said}")
+    assert said_limit("pipeline_communication_s", layout, job).endswith(f"; link 2_3 60 ms late: {said}")
     away = replace(layout, stage_rotation=3)  # of a ring of eight nodes, no stages talk over the link from 2 to 3
-    assert "late" not in limit_of("pipeline_communication_s", away, job)
+    assert limit_of("pipeline_communication_s", away, job).slow_links == ()
 
 
 # ---------------------------------------------------------------- layers

@@ -1,0 +1,403 @@
+"""Parts of a step and of a rank's memory in words: what they are called, what limits them, where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+
+import numpy as np
+
+from autotuner.core.choices import (
+    ContextExchange,
+    GradientClip,
+    GradientSync,
+    OptimizerKernel,
+    P2PTransport,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.job import BF16_ON_CORES, Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import StepTime
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stages import follows_signs
+from autotuner.core.units import format_bytes, format_count, format_rate, format_seconds
+from autotuner.costmodel.memory.weights import Sharding, state_bytes
+from autotuner.costmodel.stages import load_of_rank
+from autotuner.report.words import plain
+from autotuner.search.explain.limits import Limit
+from autotuner.search.explain.step_parts import ACTIVITY_WORDS, COMPUTED, PASSES, StepPart, StepParts
+from autotuner.search.text.links import link_in_words
+from autotuner.search.text.sentences import likely, listed, percent
+
+PART_WORDS: Mapping[str, str] = {
+    "matrix_s": "matrix products",
+    "attention_s": "attention",
+    "pointwise_s": "memory traffic",
+    "host_s": "kernel launches",
+    "recompute_s": "recomputation",
+    "offload_s": "activation offload",
+    "tensor_communication_s": "tensor communication",
+    "context_communication_s": "context communication",
+    "expert_communication_s": "expert communication",
+    "pipeline_communication_s": "pipeline communication",
+    "data_communication_s": "data communication",
+    "bubble_s": "pipeline bubble",
+    "optimizer_s": "optimizer",
+    BF16_ON_CORES: "products in bf16",
+    "parameters_bytes": "parameters",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer states",
+    "activations_bytes": "activations",
+    "logits_bytes": "logits",
+    "buffers_bytes": "buffers",
+    "allowance_bytes": "allowance",
+}
+"""What a sentence calls each part of ``StepTime`` and ``Memory``, and what a calibration has a factor for."""
+
+_WORTHWHILE = 0.01
+"""Share of the step from which on a part that moves, or recomputation, is worth saying."""
+
+
+# ------------------------------------------------------------------ parts of a step
+def part_name(part: StepPart) -> str:
+    """Return what a part of a step is called: ``tensor and data collectives``."""
+    every = [*part.predicted]
+    if not every:
+        return "anything else"
+    if len(every) == 1 or PASSES.issuperset(every):
+        return ACTIVITY_WORDS[every[0]]
+    if PASSES.isdisjoint(every):
+        return f"{listed(every)} collectives"
+    return "forward and backward, with what interrupts them"
+
+
+def part_limit(part: StepPart, step: StepParts, layout: Layout) -> str:
+    """Return what limits a part: of a pass its largest kind of work, of merged parts each that takes time.
+
+    Args:
+        part: One of the step's.
+        step: The whole step.
+        layout: Whose step it is.
+    """
+    seconds = part.predicted
+    if not seconds:
+        return "measured alone: no law of the model explains it"
+    if "forward" in seconds:
+        return _kinds_of_work(step.predicted, part.limits[0], layout)
+    said = []
+    if "backward" in seconds:
+        has_weights = any(one.predicted.get("weight") for one in step.parts)
+        said.append("the same work for gradients of inputs" + ("" if has_weights else " and weights"))
+    if seconds.get("weight"):
+        said.append("gradients of weights, which the schedule computes when a rank would wait")
+    for limit in part.limits:
+        is_beside = limit.part == "recompute_s" and "backward" in seconds
+        of_it = f"{format_seconds(seconds['recompute'])} of it predicted for " if is_beside else ""
+        said.append(of_it + limit_in_words(limit, layout))
+    return "; ".join(said)
+
+
+def _kinds_of_work(predicted: StepTime, limit: Limit, layout: Layout) -> str:
+    """Return what computation is made of, the largest kind with its limit."""
+    seconds = {name: float(getattr(predicted, name)) for name in COMPUTED}
+    falling = sorted((name for name in COMPUTED if seconds[name] > 0), key=lambda name: -seconds[name])
+    kinds = ", ".join(f"{PART_WORDS[name]} {percent(seconds[name] / sum(seconds.values()))}" for name in falling)
+    return f"{kinds}; most by {limit_in_words(limit, layout)}"
+
+
+def loss_in_words(step: StepParts) -> str:
+    """Return how much of a step computes, and the largest parts of the rest: sentences.
+
+    As it was measured, where it was; phases do not tell it, as what interrupts a pass counts as the pass there.
+    """
+    is_measured = step.measured_s is not None
+    seconds = {
+        part_name(part): (part.kind, (part.measured_s if is_measured else part.predicted_s) or 0.0)
+        for part in step.parts
+    }
+    whole_s = sum(each_s for _, each_s in seconds.values())
+    lost = {name: s for name, (kind, s) in seconds.items() if kind not in ("forward", "backward", "weight")}
+    said = f"{likely(1 - sum(lost.values()) / whole_s)} of the step computes."
+    recompute_s = step.predicted.recompute_s
+    if is_measured and recompute_s >= _WORTHWHILE * step.predicted_s:
+        share = percent(recompute_s / step.predicted_s)
+        said += f" Of that, recomputation is predicted to be {format_seconds(recompute_s)} ({share})."
+    largest = sorted((name for name in lost if lost[name] > 0), key=lambda name: -lost[name])[:2]
+    if not largest:
+        return said
+    first, *second = (f"{name}, {format_seconds(lost[name])}" for name in largest)
+    then = f", then {second[0]}" if second else ""
+    return f"{said} The largest part of the rest is {first} ({percent(lost[largest[0]] / whole_s)}){then}."
+
+
+def moved_in_words(before: StepTime, after: StepTime) -> str:
+    """Return the part that shrinks most and the part that grows most, in shares of the step before."""
+    shifts = {f.name: (getattr(after, f.name) - getattr(before, f.name)) / before.total_s for f in fields(StepTime)}
+    least, most = min(shifts, key=shifts.__getitem__), max(shifts, key=shifts.__getitem__)
+    texts = []
+    if shifts[least] <= -_WORTHWHILE:
+        texts.append(f"removes {percent(-shifts[least])} {PART_WORDS[least]}")
+    if shifts[most] >= _WORTHWHILE:
+        texts.append(f"adds {percent(shifts[most])} {PART_WORDS[most]}")
+    return " and ".join(texts) or "changes little"
+
+
+# ------------------------------------------------------------------ what limits them
+def limit_in_words(limit: Limit, layout: Layout) -> str:
+    """Return what limits a part of a layout's step, as a sentence without a full stop."""
+    return _LIMITS[limit.part](limit, layout)
+
+
+def _rate(limit: Limit, unit: str = "B/s") -> str:
+    assert limit.rate is not None, "it is limited by a rate"
+    return format_rate(limit.rate, unit)
+
+
+def _matrix(limit: Limit, layout: Layout) -> str:
+    peak = _rate(limit, "FLOP/s")
+    return f"the rate at which {limit.device} multiplies matrices in {layout.precision}; its dense peak is {peak}"
+
+
+def _pointwise(limit: Limit, layout: Layout) -> str:
+    norms = "norms" if layout.fused_norm or layout.compiled else "unfused norms"
+    how = ", each compiled to one kernel" if layout.compiled else ""
+    return (
+        f"memory bandwidth, {_rate(limit)}: {norms}, activations, sums and the loss read and write their tensors{how}"
+    )
+
+
+def _recompute(limit: Limit, layout: Layout) -> str:
+    every = f" on one layer in {layout.recompute_every}" if layout.recompute_every > 1 else ""
+    return f"recompute {layout.recompute}: {_again(limit)} again in the backward pass{every}, to save memory"
+
+
+def _again(limit: Limit) -> str:
+    match limit.recomputed:
+        case ():
+            return "the forward pass runs"
+        case (RecomputePolicy.ALL_BUT_PRODUCTS,):
+            return "all but matrix products runs"
+        case (RecomputePolicy.CORE_ATTN,):
+            return "the attention cores run"
+    return f"what {' and '.join(policy.value for policy in limit.recomputed)} names runs"
+
+
+def _offload(limit: Limit, layout: Layout) -> str:
+    what = "all that a layer saves" if layout.recompute == Recompute.NONE else "each layer's input"
+    return f"the link to the host, {_rate(limit)}: {what} goes there and comes back, in longer than the layer takes"
+
+
+def _over(limit: Limit) -> str:
+    """Return the slowest link inside the groups of an axis, and what limits them on a described network."""
+    return limit.link if limit.link == limit.limiting_link else f"{limit.link}, limited by {limit.limiting_link}"
+
+
+def _tensor(limit: Limit, layout: Layout) -> str:
+    how = "between matrix products that wait for them"
+    if layout.async_tensor_parallel:
+        how = "cut up under matrix products; the first part of each finds none"
+    return f"collectives of {limit.num_ranks} tensor ranks over {_over(limit)}, {how}"
+
+
+_EXCHANGES: Mapping[ContextExchange, str] = {
+    ContextExchange.RING: "keys and values sent round, as far as attention does not hide it, among",
+    ContextExchange.ALL_GATHER: "keys and values gathered before attention among",
+    ContextExchange.ALL_TO_ALL: "heads exchanged for sequence and back among",
+}
+
+
+def _pipeline(limit: Limit, layout: Layout) -> str:
+    sent = f"hidden states sent between {layout.num_stages} stages over {_over(limit)}, where no other work hides it"
+    if not limit.slow_links:
+        return sent
+    delegated = layout.p2p_transport == P2PTransport.DELEGATED
+    how = "delegates carry what passes, and no rank waits to have sent" if delegated else "who sends over it waits"
+    plans = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
+    ahead = "the plan runs further ahead" if plans else f"{plain(layout.pipeline_schedule)} does not plan for it"
+    return f"{sent}; {', '.join(map(link_in_words, limit.slow_links))}: {how}, and {ahead}"
+
+
+def _data(limit: Limit, layout: Layout) -> str:
+    over = _over(limit)
+    if layout.gradient_sync != GradientSync.FULL:
+        inner = layout.data_parallel_shard_degree
+        inside = f"; {inner} shards of each sum everything" if inner > 1 else ""
+        sent = _SENT[layout.gradient_sync](layout)
+        return f"{sent} of {limit.num_ranks} replicas over {over}, behind the backward pass{inside}"
+    what = "gradients" if layout.shard_level == ShardLevel.NONE else "gradients and parameters"
+    what = f"fp32 {what}" if layout.fp32_gradient_reduce else what
+    whose = "data and context ranks" if layout.context_parallel_degree > 1 else "replicas"
+    waits = layout.gradient_clip == GradientClip.PRE
+    hidden = "behind the norm of the whole gradient" if waits else "less what computation hides"
+    return f"{what} of {limit.num_ranks} {whose} over {over}, {hidden}"
+
+
+_SENT: Mapping[GradientSync, Callable[[Layout], str]] = {
+    GradientSync.DEMO: lambda x: f"the {x.sync_top_k} largest cosine components of {x.sync_chunk} momentum elements",
+    GradientSync.RANDOM: lambda x: f"one momentum element of {x.sync_sparsity}",
+    GradientSync.STRIDING: lambda x: f"one momentum element of {x.sync_sparsity}",
+    GradientSync.DILOCO: lambda x: f"parameters, every {x.sync_period} steps,",
+}
+"""What a lossy exchange sends."""
+
+
+def _bubble(limit: Limit, layout: Layout) -> str:
+    stages = f"{layout.num_stages} stages on {layout.pipeline_parallel_degree} pipeline ranks"
+    batches = f"{limit.num_micro_batches} micro-batches ({plain(layout.pipeline_schedule)})"
+    return f"{stages} fill and drain around {batches}"
+
+
+def _optimizer(limit: Limit, layout: Layout) -> str:
+    shards = layout.data_parallel_shard_degree
+    held = "its weights" if shards == 1 else f"1/{shards} of its weights"
+    rank = f"memory bandwidth, {_rate(limit)}: a rank reads and writes"
+    if follows_signs(layout):
+        return f"{rank} {held}, along the signs of what replicas exchanged"
+    times = "" if layout.optimizer_kernel == OptimizerKernel.FUSED else ", operation by operation"
+    return f"{rank} AdamW's states of {held}{times}"
+
+
+_LIMITS: Mapping[str, Callable[[Limit, Layout], str]] = {
+    "matrix_s": _matrix,
+    "attention_s": lambda limit, x: (
+        f"the {plain(x.attention_kernel)} attention kernel on sequences of {limit.seq_len}; grows with their square"
+    ),
+    "pointwise_s": _pointwise,
+    "host_s": lambda _, x: f"the host: at micro-batch {x.micro_batch_size} some kernels are shorter than their launch",
+    "recompute_s": _recompute,
+    "offload_s": _offload,
+    "tensor_communication_s": _tensor,
+    "context_communication_s": lambda limit, x: (
+        f"{_EXCHANGES[x.context_exchange]} {limit.num_ranks} context ranks over {_over(limit)}"
+    ),
+    "expert_communication_s": lambda limit, _: (
+        f"tokens sent to their experts on {limit.num_ranks} expert ranks over {_over(limit)}, and back"
+    ),
+    "pipeline_communication_s": _pipeline,
+    "data_communication_s": _data,
+    "bubble_s": _bubble,
+    "optimizer_s": _optimizer,
+}
+
+
+# ------------------------------------------------------------------ where memory comes from
+def source_in_words(part: str, layout: Layout, job: Job) -> str:
+    """Return why a part of a rank's memory, a field of ``Memory``, is as large as it is."""
+    return _SOURCES[part](layout, job)
+
+
+def _parameters(layout: Layout, job: Job) -> str:
+    size = f"{format_count(job.model.num_parameters)} × {_bytes(_sharding(layout, job).parameter_bytes)}"
+    split = f"{size} / {_split(layout)}" if _split(layout) else size
+    if layout.shard_level == ShardLevel.PARAMETERS:
+        return f"{split}, each shared by {_ranks(layout, job)}"
+    return f"{split}, whole on every data-parallel rank" if layout.data_parallel_degree > 1 else split
+
+
+def _gradients(layout: Layout, job: Job) -> str:
+    sharding = _sharding(layout, job)
+    each = _bytes(sharding.summed_bytes)
+    whose = "for each weight of the rank" if sharding.whole_gradients[0] else f"each, shared by {_ranks(layout, job)}"
+    twice = ", twice: buckets, and sums of earlier micro-batches" if sharding.gradient_copies[0] > 1 else ""
+    return f"{each} {whose}{twice}; 0 where memory is fullest before the first backward pass"
+
+
+def _states(layout: Layout, job: Job) -> str:
+    master = 0 if layout.precision == Precision.FP32 else 4
+    state = float(state_bytes(LayoutColumns.from_layouts([layout]), job)[0])
+    steps, remembers = _remembers(layout, job)
+    what = f"{steps}: {master + state:.0f} bytes a weight, {remembers}"
+    what += " and an fp32 master" if master else ""
+    return what if layout.shard_level == ShardLevel.NONE else f"{what}, shared by {_ranks(layout, job)}"
+
+
+def _remembers(layout: Layout, job: Job) -> tuple[str, str]:
+    """The optimizer, and what it and the exchange between replicas keep of each weight."""
+    if follows_signs(layout):
+        return "sign descent", "an fp32 momentum"
+    moments = f"two {job.workload.optimizer_state_precision} moments"
+    if layout.gradient_sync == GradientSync.FULL:
+        return "AdamW", moments
+    kept = "anchor" if layout.gradient_sync == GradientSync.DILOCO else "momentum"
+    return "AdamW", f"{moments}, the {kept} of the {layout.gradient_sync} exchange"
+
+
+def _activations(layout: Layout, job: Job) -> str:
+    load = load_of_rank(LayoutColumns.from_layouts([layout]), job, np.array([0]))
+    in_flight = f"{float(load.micro_batches_in_flight[0]):.3g} micro-batch(es) in flight on rank 0"
+    kept = {
+        Recompute.NONE: "all that the backward pass reads",
+        Recompute.SELECTIVE: "what selective recomputation keeps",
+        Recompute.FULL: "inputs of layers alone, and one layer rebuilt",
+    }[layout.recompute]
+    elsewhere = ", most of it in the host's memory" if layout.offload_activations else ""
+    return f"{in_flight}, {layout.micro_batch_size} × {job.workload.seq_len:,} tokens each: {kept}{elsewhere}"
+
+
+def _logits(layout: Layout, job: Job) -> str:
+    tokens = f"{layout.micro_batch_size} × {job.workload.seq_len:,} tokens × {job.model.vocab_size:,} words"
+    split = layout.tensor_parallel_degree > 1
+    how = f" / tp {layout.tensor_parallel_degree}" if split and layout.loss_parallel else ""
+    held = ", of every micro-batch" if layout.pipeline_schedule == PipelineSchedule.GPIPE else ""
+    where = ", where the loss is" if layout.pipeline_parallel_degree > 1 else ""
+    return f"{tokens}{how}, and their softmax and gradients{held}{where}"
+
+
+def _buffers(layout: Layout, job: Job) -> str:
+    parts = []
+    if layout.shard_level == ShardLevel.PARAMETERS:
+        stays = "two layers of" if layout.reshard_after_forward else "all"
+        parts.append(f"{stays} gathered weights")
+    if layout.shard_level >= ShardLevel.GRADIENTS:
+        parts.append("gradients on their way")
+    if layout.pipeline_parallel_degree > 1 and job.stack.keeps_receive_buffers:
+        count = job.workload.num_micro_batches(layout)
+        parts.append(f"receive buffers for {count} micro-batches")
+    parts.append("what the optimizer's step needs beyond the peak of the passes")
+    return ", ".join(parts)
+
+
+def _allowance(_: Layout, job: Job) -> str:
+    if job.cluster.accelerator.kind == "cpu":
+        return "none: on cores memory means bytes of tensors"
+    share = f"{100 * job.stack.activation_overhead:.3g} % of the activations"
+    return f"{format_bytes(job.stack.allowance_bytes)} of context and workspaces, and {share}: no law, an allowance"
+
+
+def _sharding(layout: Layout, job: Job) -> Sharding:
+    return Sharding.of(LayoutColumns.from_layouts([layout]), job)
+
+
+def _ranks(layout: Layout, job: Job) -> str:
+    sharding = _sharding(layout, job)
+    dense, expert = float(sharding.dense_ranks[0]), float(sharding.expert_ranks[0])
+    return f"{dense:.4g} ranks" if dense == expert else f"{dense:.4g} ranks, those of experts by {expert:.4g}"
+
+
+def _split(layout: Layout) -> str:
+    degrees = ("tp", layout.tensor_parallel_degree), ("pp", layout.pipeline_parallel_degree)
+    factors = [f"{name} {degree}" for name, degree in degrees if degree > 1]
+    product = f"({' × '.join(factors)})" if len(factors) > 1 else "".join(factors)
+    if layout.expert_parallel_degree > 1:
+        experts = f"experts also / ep {layout.expert_parallel_degree}"
+        return f"{product}, {experts}" if product else f"ep {layout.expert_parallel_degree} for the experts"
+    return product
+
+
+def _bytes(column: object) -> str:
+    return f"{float(np.asarray(column)[0]):.3g} bytes"
+
+
+_SOURCES: Mapping[str, Callable[[Layout, Job], str]] = {
+    "parameters_bytes": _parameters,
+    "gradients_bytes": _gradients,
+    "optimizer_bytes": _states,
+    "activations_bytes": _activations,
+    "logits_bytes": _logits,
+    "buffers_bytes": _buffers,
+    "allowance_bytes": _allowance,
+}
