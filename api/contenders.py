@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from api.dashboard.views.address import Permalink
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
@@ -21,10 +20,6 @@ from autotuner.search.results.reached import Standing, standings
 from autotuner.search.space.moves import arranged
 from autotuner.service.build import App
 from autotuner.store.options import Page
-from autotuner.store.sql import Store
-
-if TYPE_CHECKING:
-    from autotuner.store.sql import Store
 
 _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 
@@ -34,10 +29,8 @@ class Compared:
     """What was asked about, and what of it nobody understood."""
 
     asked: tuple[Contender, ...]
-    problems: tuple[tuple[str, str], ...]
+    problems: tuple[tuple[str, AutotunerError], ...]
     """What was asked and why it cannot be compared."""
-    errors: tuple[AutotunerError, ...] = ()
-    """The same as they were raised."""
 
 
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
@@ -58,11 +51,7 @@ def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
     most = len(LETTERS)
     rule = f"is one too many: {most} are compared at once"
     problems += [(one.name, InvalidInput("of", one.of[:60], rule, most)) for one in found[most:]]
-    return Compared(
-        asked=tuple(found[:most]),
-        problems=tuple((word, str(error)) for word, error in problems),
-        errors=tuple(error for _, error in problems),
-    )
+    return Compared(asked=tuple(found[:most]), problems=tuple(problems))
 
 
 class _Reader:
@@ -104,7 +93,7 @@ class _Reader:
 
     def _of_trial(self, trial: Trial) -> Contender:
         sweep = self._app.informed(self._app.store.get_sweep(trial.sweep_id))
-        standing = self._standing(self._app.store, trial)
+        standing = self._standing(trial)
         ids = list(self._standings[trial.sweep_id])
         request = sweep.request
         self._sweeps[sweep.id] = sweep
@@ -119,9 +108,9 @@ class _Reader:
             rank=ids.index(trial.id) + 1 if standing else None,
         )
 
-    def _standing(self, store: Store, trial: Trial) -> Standing | None:
+    def _standing(self, trial: Trial) -> Standing | None:
         if trial.sweep_id not in self._standings:
-            self._standings[trial.sweep_id] = standings(store.ranked_times(trial.sweep_id))
+            self._standings[trial.sweep_id] = standings(self._app.store.ranked_times(trial.sweep_id))
         return self._standings[trial.sweep_id].get(trial.id)
 
     def _explored(self, address: str) -> Contender:

@@ -192,9 +192,8 @@ class Form:
         values: dict[str, tuple[str, ...]] = {}
         values |= {one.name: (to_text(attrgetter(".".join(one.path))(asked), one),) for one in INPUTS}
         values |= _model(_name_of(job.model, app.model)) | _cluster(_name_of(cluster, app.cluster))
-        if trace is not None:
-            lasts = "" if FaultTrace.parse(str(trace)) == trace else str(trace.num_steps)
-            values |= {"fault_trace": (str(trace),), STEPS: (lasts,)}
+        if trace is not None and FaultTrace.parse(str(trace)) != trace:
+            values |= {"fault_trace": (str(trace),), STEPS: (str(trace.num_steps),)}
         suiting = trial_space(at_worst(job, trace), request.trainer, {}, is_gated=request.loss_gate.enabled)
         for name, axis in AXES.items():
             values |= axis.texts(request.space.values(name), suiting.values(name))

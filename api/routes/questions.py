@@ -212,7 +212,7 @@ def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[L
     is compared as measured, anything else as predicted; nothing is run or stored.
     """
     found = asked_about(app, body.of, body.flags)
-    for error in found.errors:
+    for _, error in found.problems:
         raise error
     if len(found.asked) < 2:
         raise InvalidInput("of", len(found.asked), "must name two to four different layouts, flags counted", 2)
