@@ -18,7 +18,7 @@ from statistics import median
 
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.measurement import LinkEvent, LinkEventKind
-from autotuner.search.text.links import event_sentence
+from autotuner.report.links import event_sentence
 from bench.sleeping_pipeline import Lived, Run, live
 from trials.pipelines.steering import Powers
 

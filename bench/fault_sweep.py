@@ -35,8 +35,8 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.report.links import trace_in_words
 from autotuner.runs.clock import SystemClock
-from autotuner.search.text.links import trace_in_words
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 

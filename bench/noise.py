@@ -23,8 +23,8 @@ from autotuner.core.units import format_seconds
 from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.search.text.sentences import percent
-from autotuner.search.text.trials import certainty
+from autotuner.report.trial_facts import certainty
+from autotuner.report.words import percent
 from bench.patient import Patient
 
 _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=8)

@@ -21,8 +21,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction
 from autotuner.core.space import default_space
 from autotuner.costmodel.predict import predict_one
+from autotuner.report.words import likely
 from autotuner.search.ranking import PredictedLayout, best_predicted
-from autotuner.search.text.sentences import likely
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "recipes.md"

@@ -10,14 +10,15 @@ from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_duration as duration
-from autotuner.report.words import moment as date
-from autotuner.report.words import plain, sentence
-from autotuner.search.text.sentences import (
+from autotuner.report.engine_jobs import engine_in_words
+from autotuner.report.engine_jobs import waiting_in_words as waiting
+from autotuner.report.words import (
     listed,
+    plain,
+    sentence,
     size_in_words,
 )
-from autotuner.search.text.trials import engine_in_words
-from autotuner.search.text.trials import waiting_in_words as waiting
+from autotuner.report.words import moment as date
 
 __all__ = [
     "compared_by",

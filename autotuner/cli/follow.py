@@ -23,12 +23,12 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepStanding
 from autotuner.core.trial import EngineJob, EngineJobPhase, Trial, TrialState, Waiting
 from autotuner.remote import Remote, ServerEvent
+from autotuner.report.engine_jobs import engine_job_in_words
+from autotuner.report.links import event_sentence
 from autotuner.report.sweep_standing import reached_beside_predicted, sweep_report
 from autotuner.report.sweep_trials import why
 from autotuner.report.terminal import render
-from autotuner.search.text.links import event_sentence
-from autotuner.search.text.sentences import gate_in_words
-from autotuner.search.text.trials import job_in_words
+from autotuner.report.words import gate_in_words
 
 _POLL_S = 0.5
 _MOST_RANKED = 10
@@ -170,7 +170,7 @@ def _link_event(data: dict[str, Any]) -> LinkEvent:
 def _said_of_job(data: dict[str, Any]) -> str:
     """How a job stood when the event happened; nothing of its end, which the trial tells."""
     job = documents.restore(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
-    return "" if job.phase is EngineJobPhase.ENDED else job_in_words(job, data["at"])
+    return "" if job.phase is EngineJobPhase.ENDED else engine_job_in_words(job, data["at"])
 
 
 def _result(trial: Trial, objective: Objective) -> str:

@@ -9,9 +9,8 @@ from autotuner.core.caveat import Caveat, CaveatKind
 from autotuner.core.job import Calibration
 from autotuner.core.link import LinkHealth
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.report.words import counted
-from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import with_interval
+from autotuner.report.links import link_in_words
+from autotuner.report.words import counted, with_interval
 
 _Kind = CaveatKind
 

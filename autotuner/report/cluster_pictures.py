@@ -16,7 +16,7 @@ from autotuner.core.network import Groups, Network, PathKind, Wiring
 from autotuner.core.units import format_rate
 from autotuner.report.charts import Limits, Topology
 from autotuner.report.drawing import circle, element, for_both, line, picture, rect, text
-from autotuner.search.text.sentences import listed
+from autotuner.report.words import listed
 
 # The switches above a cluster's nodes, tier by tier, or its torus; what limits a layout stands out.
 #

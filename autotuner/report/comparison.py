@@ -44,7 +44,7 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
-from autotuner.report.words import plain, sentence
+from autotuner.report.words import plain, sentence, value_in_words
 from autotuner.search.results.comparison import (
     LETTERS,
     ComparedLayout,
@@ -53,7 +53,6 @@ from autotuner.search.results.comparison import (
     LayoutComparison,
     Shift,
 )
-from autotuner.search.text.sentences import value_in_words
 
 _WORTH_DRAWING = 5e-4
 _WORTH_SAYING = 0.005

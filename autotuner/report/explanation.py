@@ -16,6 +16,7 @@ from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Axis, Line, Look, Note, Plot, Rule, Stack, Stacks, Stretch, stairs
 from autotuner.report.charts import Block as Part
 from autotuner.report.cluster import route_in_words
+from autotuner.report.links import link_in_words
 from autotuner.report.parts import PART_WORDS, limit_in_words, moved_in_words
 from autotuner.report.report import (
     Cell,
@@ -36,15 +37,23 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.sweep_charts import change_of
-from autotuner.report.words import changes_in_words, model_in_words, sentence
+from autotuner.report.trial_facts import certainty, facts, phases
+from autotuner.report.words import (
+    changes_in_words,
+    fit_in_words,
+    likely,
+    listed,
+    model_in_words,
+    percent,
+    quantity,
+    sentence,
+    signed,
+)
 from autotuner.search.explain.bandwidth import BandwidthCurve, BandwidthWay
 from autotuner.search.explain.communication import CrossedLink, NcclWays
 from autotuner.search.explain.explanation import Alternative, Explanation, Refusal
 from autotuner.search.results.pairs import MeasuredRules, PairEffect
 from autotuner.search.space.moves import BatchWay
-from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import expected_seconds, fit_in_words, likely, listed, percent, signed
-from autotuner.search.text.trials import certainty, facts, phases
 
 _BESIDE_PANEL = 896
 """Pixels of a picture beside the controls of a page."""
@@ -442,7 +451,7 @@ def _cells_of_change(one: Alternative, explanation: Explanation, link_to: LinkTo
 def alternative_in_words(change: Alternative, own: Prediction) -> str:
     """Return what a change does to time and memory, beside what is predicted without it."""
     said, then, before = changes_in_words(change.changes), change.prediction, own.step_time
-    after = expected_seconds(then.step_time.total_s, then.relative_error)
+    after = quantity(predicted(then.step_time.total_s, "s", then.relative_error))
     effect = f"{moved_in_words(before, then.step_time)}: step {format_seconds(before.total_s)} → {after}"
     if change.excess_bytes:
         return f"{said} would not fit by {format_bytes(change.excess_bytes)}; otherwise {effect}"

@@ -35,11 +35,10 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
-from autotuner.report.words import counted, number
+from autotuner.report.words import counted, likely, number, value_in_words
 from autotuner.search.explain.choosable import WhatIf
 from autotuner.search.explain.communication import routes
 from autotuner.search.space.moves import arranged, with_choice
-from autotuner.search.text.sentences import likely, value_in_words
 
 _MOST_STAGES = 8
 """Stages that stand side by side; of more, the fullest and some on the way are shown."""

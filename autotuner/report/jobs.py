@@ -25,10 +25,9 @@ from autotuner.report.report import (
     Table,
     predicted,
 )
-from autotuner.report.words import changes_in_words, cluster_in_words, number, sentence
+from autotuner.report.words import changes_in_words, cluster_in_words, in_sentences, number, percent, sentence, signed
 from autotuner.search.explain.layers import LayerGain, LayerReport, SweepLayers
 from autotuner.search.planning.phases import Course, PhaseChoice, PhasesPlan
-from autotuner.search.text.sentences import in_sentences, percent, signed
 
 _WIDE = 896
 """Pixels of a picture beside inputs."""

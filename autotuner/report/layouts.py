@@ -10,9 +10,8 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Topic
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.evidence import PHRASES
-from autotuner.report.words import plain
+from autotuner.report.words import plain, value_in_words
 from autotuner.search.results.axis import AXES, SHARDING_WORDS, Value
-from autotuner.search.text.sentences import value_in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from autotuner.core.link import LinkEnds, LinkHealth, latest
 from autotuner.core.sweep import SweepRequest
 from autotuner.report.charts import Axis, Drawing
 from autotuner.report.drawing import Scale, for_both, hatched, line, picture, rect, text
+from autotuner.report.links import trace_in_words
 from autotuner.report.report import Block, Cells, Column, Lines, Quantity, Section, Table
 from autotuner.report.words import link_state, sentence
-from autotuner.search.text.links import trace_in_words
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 10.0, 4.0, 34.0
 _LANE, _GAP = 18.0, 6.0

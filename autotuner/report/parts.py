@@ -27,11 +27,10 @@ from autotuner.core.stages import follows_signs
 from autotuner.core.units import format_bytes, format_count, format_rate, format_seconds
 from autotuner.costmodel.memory.weights import Sharding, state_bytes
 from autotuner.costmodel.stages import load_of_rank
-from autotuner.report.words import plain
+from autotuner.report.links import link_in_words
+from autotuner.report.words import likely, listed, percent, plain
 from autotuner.search.explain.limits import Limit
 from autotuner.search.explain.step_parts import ACTIVITY_WORDS, COMPUTED, PASSES, StepPart, StepParts
-from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import likely, listed, percent
 
 PART_WORDS: Mapping[str, str] = {
     "matrix_s": "matrix products",

@@ -24,13 +24,12 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.scale import Scale
-from autotuner.report.words import counted, money, number
+from autotuner.report.words import counted, in_sentences, money, number, percent
 from autotuner.search.planning.clusters import RECALLED, Price
 from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, UpgradeKind
 from autotuner.search.planning.plan import Candidate, Plan, PlanRun
 from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
-from autotuner.search.text.sentences import in_sentences, percent
 
 _S_PER_HOUR, _S_PER_DAY = 3600.0, 86_400.0
 

@@ -12,16 +12,18 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.report import Cell, Column, Lines, Quantity, Report, Section, Table, predicted
-from autotuner.report.words import changes_in_words, cluster_in_words, job_in_words
-from autotuner.search.predictions import PredictedLayout, PredictionTable, Remedy, Shortfall
-from autotuner.search.suggestions import Gain, RemedyKind
-from autotuner.search.text.sentences import (
-    expected_rate,
+from autotuner.report.words import (
+    changes_in_words,
+    cluster_in_words,
     fit_in_words,
     in_sentences,
+    job_in_words,
     likely,
     percent,
+    with_interval,
 )
+from autotuner.search.predictions import PredictedLayout, PredictionTable, Remedy, Shortfall
+from autotuner.search.suggestions import Gain, RemedyKind
 
 _PARTS = {
     "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
@@ -112,7 +114,7 @@ def _speed_cells(one: PredictedLayout) -> tuple[Cell, ...]:
 
 
 def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]:
-    from autotuner.search.text.trials import footprint_in_words  # noqa: PLC0415  # most predictions are of speed alone
+    from autotuner.report.trial_facts import footprint_in_words  # noqa: PLC0415  # most predictions are of speed alone
 
     value = objective.figure(objective.value_of(one.predicted, one.footprint))
     taken = footprint_in_words(one.footprint, one.predicted.tokens_per_s)
@@ -252,5 +254,9 @@ def _remedy(remedy: Remedy) -> str:
 
 def _met(one: PredictedLayout) -> str:
     """A layout with what it is predicted to reach: ``fsdp8 mb1 offload (104 ktoken/s ± 11 %, fits 97 %)``."""
-    rate = expected_rate(one.predicted.tokens_per_s, one.predicted.relative_error)
+    rate = with_interval(one.predicted.tokens_per_s, one.predicted.relative_error, _token_rate)
     return f"{one.label} ({rate}, fits {likely(one.predicted.fit_probability or 0.0)})"
+
+
+def _token_rate(per_s: float) -> str:
+    return format_rate(per_s, "token/s")

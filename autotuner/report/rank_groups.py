@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from autotuner.report.charts import Drawing
 from autotuner.report.drawing import element, picture, rect, text
+from autotuner.report.links import link_in_words
 from autotuner.report.report import Cells, Column, Lines, Quantity, Section, Swatch, Table
 from autotuner.search.explain.communication import RankGroup, RankGroups
-from autotuner.search.text.links import link_in_words
 
 GROUP_CLASSES = {
     "tensor": "backward",

@@ -35,12 +35,11 @@ from autotuner.report.report import (
 )
 from autotuner.report.scale import Scale
 from autotuner.report.sweep_answer import METRIC_UNITS
-from autotuner.report.words import counted, number, sentence
+from autotuner.report.trial_facts import has_own_peak
+from autotuner.report.words import counted, gate_in_words, number, percent, ranges, sentence
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import COLUMNS, TableRow
 from autotuner.search.results.trial_table import Column as Data
-from autotuner.search.text.sentences import gate_in_words, percent, ranges
-from autotuner.search.text.trials import has_own_peak
 
 PAGE_SIZE = 50
 """Rows on a page."""

@@ -39,11 +39,10 @@ from autotuner.report.sweep_charts import (
     rises,
     trial_points,
 )
-from autotuner.report.words import counted, number, sentence
+from autotuner.report.words import counted, number, percent, sentence
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.pairs import PairEffect
 from autotuner.search.results.sensitivity import Choices
-from autotuner.search.text.sentences import percent
 
 _MOST_EFFECTS = 10
 

@@ -13,6 +13,7 @@ from autotuner.core.units import format_rate, format_seconds
 from autotuner.report.charts import Shares, Unit
 from autotuner.report.comparison import shifts_in_words
 from autotuner.report.layouts import in_short
+from autotuner.report.links import under_trace
 from autotuner.report.parts import PART_WORDS, limit_in_words
 from autotuner.report.report import (
     Block,
@@ -32,15 +33,25 @@ from autotuner.report.report import (
     measured,
     predicted,
 )
-from autotuner.report.words import changes_in_words, counted, estimate_in_words, number, sentence
+from autotuner.report.words import (
+    changes_in_words,
+    counted,
+    estimate_in_words,
+    gain_in_words,
+    gate_in_words,
+    likely,
+    listed,
+    number,
+    ranges,
+    sentence,
+    signed,
+)
 from autotuner.search.explain.limits import limit_of
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.reached import Reached
 from autotuner.search.results.sweep_answer import Answer, Rival, Role, Why
 from autotuner.search.results.sweep_front import Change, FrontPoint, SweepFront
 from autotuner.search.results.trial_table import TableRow
-from autotuner.search.text.links import under_trace
-from autotuner.search.text.sentences import gain_in_words, gate_in_words, likely, listed, ranges, signed
 
 _NUM_RIVALS = 4
 _NUM_BEHIND = 5

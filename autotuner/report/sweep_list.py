@@ -12,6 +12,7 @@ from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepOverview
 from autotuner.report.charts import BarCell, GrowthCell
+from autotuner.report.engine_jobs import engine_in_words
 from autotuner.report.report import (
     Block,
     Cells,
@@ -30,7 +31,6 @@ from autotuner.report.report import (
     measured,
 )
 from autotuner.report.words import num_in_all, three_digits
-from autotuner.search.text.trials import engine_in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

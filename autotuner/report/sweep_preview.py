@@ -25,10 +25,9 @@ from autotuner.report.report import (
     Table,
     predicted,
 )
-from autotuner.report.words import changes_in_words
+from autotuner.report.words import changes_in_words, fit_in_words, quantity
 from autotuner.search.predictions import PredictedLayout, Shortfall
 from autotuner.search.sweep_preview import SweepPreview
-from autotuner.search.text.sentences import expected_mfu, fit_in_words
 
 _NUM_SHOWN = 6
 """Rules that are told one by one; the others rarely matter, and are counted together."""
@@ -84,7 +83,8 @@ def _headline(found: SweepPreview) -> str:
 
 def _mfu(one: PredictedLayout) -> str:
     found = one.predicted
-    return expected_mfu(found.mfu, found.relative_error, found.precision_utilization)
+    highest = found.mfu / found.precision_utilization if found.precision_utilization else None
+    return quantity(predicted(found.mfu, "share", found.relative_error, highest))
 
 
 def _best(best: PredictedLayout, unchanged: PredictedLayout | None, limit: str) -> Section:

@@ -11,13 +11,14 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import SweepStanding
 from autotuner.core.trial import Trial, TrialState
 from autotuner.report.caveats import caveats_in_words
+from autotuner.report.engine_jobs import engine_in_words, waiting_in_words
 from autotuner.report.ranking import ranking_report, value_unit
 from autotuner.report.report import Lines, Report, Section, predicted
 from autotuner.report.sweep_trials import compared, stands, trials_table
+from autotuner.report.trial_facts import unranked_in_words
 from autotuner.report.words import estimate_in_words, model_in_words, plain, quantity
 from autotuner.search.caveats import caveats_of_job
 from autotuner.search.results.trial_table import ranked_rows
-from autotuner.search.text.trials import engine_in_words, unranked_in_words, waiting_in_words
 
 
 def sweep_report(

@@ -11,6 +11,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState, trial_id
 from autotuner.core.units import format_bytes, format_duration
+from autotuner.report.engine_jobs import engine_job_in_words, latest, waiting_in_words
 from autotuner.report.layouts import choice_in_words
 from autotuner.report.report import (
     Block,
@@ -29,17 +30,11 @@ from autotuner.report.report import (
     Words,
     predicted,
 )
+from autotuner.report.trial_facts import unranked_in_words
 from autotuner.report.verdicts import findings_in_words
-from autotuner.report.words import changes_in_words, counted, sentence
+from autotuner.report.words import changes_in_words, counted, percent, sentence
 from autotuner.search.results.failures import FailureGroup, WayOut
 from autotuner.search.sampler.propose import LongShot, MemoryBelief
-from autotuner.search.text.sentences import percent
-from autotuner.search.text.trials import (
-    job_in_words,
-    latest,
-    unranked_in_words,
-    waiting_in_words,
-)
 
 _MOST_FAILURES = 20
 """Trials of a cause that are listed with their logs."""
@@ -92,7 +87,7 @@ def stands(trial: Trial, now: float) -> str:
     if trial.waiting:
         said.append(waiting_in_words(trial.waiting, trial.jobs, now))
     elif job := latest(trial.jobs):
-        said.append(job_in_words(job, now))
+        said.append(engine_job_in_words(job, now))
     elif not trial.steps and trial.state is TrialState.RUNNING:
         said.append("starting")
     said += [f"attempt {trial.attempts}"] if trial.attempts > 1 else []

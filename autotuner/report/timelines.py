@@ -10,11 +10,11 @@ from autotuner.core.units import format_seconds
 from autotuner.report.charts import Glyph
 from autotuner.report.lanes import KIND_CLASSES, KIND_WORDS, WHOLE, WIDE, Lanes, Window
 from autotuner.report.link_lanes import LinkLanes
+from autotuner.report.links import link_in_words
 from autotuner.report.report import Cells, Column, Folded, Lines, Quantity, Section, Source, Strong, Table
+from autotuner.report.words import percent
 from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import PredictedTimeline
-from autotuner.search.text.links import link_in_words
-from autotuner.search.text.sentences import percent
 
 Shown = Literal["both", "measured", "predicted"]
 

@@ -9,7 +9,7 @@ from operator import mul
 from autotuner.core.cluster import Cluster
 from autotuner.core.network import Groups, Network, Wiring
 from autotuner.core.units import format_rate, format_seconds
-from autotuner.search.text.sentences import ranges
+from autotuner.report.words import ranges
 
 _MOST_PORTS = 4
 """Ports that are named with the accelerators that they are near to."""

@@ -14,6 +14,7 @@ from autotuner.core.trial import RankedTime, Trial, trial_id
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import BarCell, Unit
+from autotuner.report.engine_jobs import engine_in_words, waiting_in_words
 from autotuner.report.explanation import alternative_in_words, mfu_quantity, refusal_in_words
 from autotuner.report.parts import PART_WORDS, loss_in_words
 from autotuner.report.report import (
@@ -41,6 +42,7 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.sweep_trials import FAILURE_WORDS, decisive, way_out
+from autotuner.report.trial_facts import EMULATED, certainty, facts, has_own_peak, unranked_in_words
 from autotuner.report.trial_parts import (
     Ran,
     loss_curves,
@@ -49,19 +51,20 @@ from autotuner.report.trial_parts import (
     step_section,
     steps_section,
 )
-from autotuner.report.words import changes_in_words, counted, estimate_in_words, plain, sentence
+from autotuner.report.words import (
+    changes_in_words,
+    counted,
+    estimate_in_words,
+    fit_in_words,
+    gate_in_words,
+    percent,
+    plain,
+    sentence,
+    size_in_words,
+)
 from autotuner.search.explain.explanation import Alternative, Explanation, TrialParts
 from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.reached import standings
-from autotuner.search.text.sentences import EMULATED, fit_in_words, gate_in_words, percent, size_in_words
-from autotuner.search.text.trials import (
-    certainty,
-    engine_in_words,
-    facts,
-    has_own_peak,
-    unranked_in_words,
-    waiting_in_words,
-)
 
 _TIGHT = 0.95
 """Share of the limit from which on a peak is close to it."""

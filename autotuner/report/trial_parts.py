@@ -31,6 +31,7 @@ from autotuner.report.charts import (
 )
 from autotuner.report.charts import Block as Part
 from autotuner.report.explanation import mfu_quantity
+from autotuner.report.links import event_in_words
 from autotuner.report.parts import PART_WORDS, limit_in_words, part_limit, part_name
 from autotuner.report.report import (
     Block,
@@ -49,11 +50,9 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.scale import Scale
-from autotuner.report.words import counted, link_state, quantity, sentence
+from autotuner.report.words import counted, link_state, percent, quantity, sentence
 from autotuner.search.explain.explanation import Explanation, StagePeak, TrialParts
 from autotuner.search.explain.step_parts import StepPart, StepParts
-from autotuner.search.text.links import event_in_words
-from autotuner.search.text.sentences import percent
 
 _MOST_STEPS = 400
 """Steps drawn; of more, every n-th is: a picture has no more columns of pixels than that."""

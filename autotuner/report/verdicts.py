@@ -32,9 +32,9 @@ from autotuner.core.upkeep import (
     Verdict,
 )
 from autotuner.report.parts import moved_in_words
-from autotuner.report.words import changes_in_words, counted, moment
-from autotuner.search.text.sentences import expected_seconds, likely, percent
-from autotuner.search.text.trials import PHASE_WORDS
+from autotuner.report.report import predicted
+from autotuner.report.trial_facts import PHASE_WORDS
+from autotuner.report.words import changes_in_words, counted, likely, moment, percent, quantity
 from autotuner.search.upkeep.gate_prediction import PredictedChange, PredictedGate
 from autotuner.search.upkeep.retune import is_faster, is_open
 
@@ -307,7 +307,7 @@ def explanation(outcome: RetuneOutcome, time_zone: str) -> Iterator[str]:
 
 def _step_change(change: StepChange) -> Iterator[str]:
     before, after = change.predicted_before, change.predicted_after
-    then = expected_seconds(after.total_s, change.relative_error)
+    then = quantity(predicted(after.total_s, "s", change.relative_error))
     yield f"predicted: it {moved_in_words(before, after)}, step {format_seconds(before.total_s)} → {then}"
     if change.measured_before is None or change.measured_after is None:
         return

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.cluster import Cluster
+from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.field_change import FieldChange
 from autotuner.core.layout import OPTIONS
@@ -28,7 +29,6 @@ from autotuner.core.units import (
 from autotuner.report.charts import Unit
 from autotuner.report.report import Cells, Column, Quantity, Strong
 from autotuner.report.scale import Scale
-from autotuner.search.text.sentences import is_wide, likely, percent, size_in_words, value_in_words
 
 if TYPE_CHECKING:
     from autotuner.core.comparison import EnvironmentChange
@@ -127,6 +127,57 @@ def with_group(column: Column) -> str:
     return "\n".join(filter(None, (column.group, with_unit(column))))
 
 
+_WIDE = 0.3
+"""Half-width of a multiplicative interval above which its two sides differ too much to share a number."""
+
+
+def is_wide(relative_error: float | None) -> bool:
+    """Return True if an interval is given by its ends, since its two sides differ too much to share a number."""
+    return relative_error is not None and relative_error > _WIDE
+
+
+def with_interval(value: float, relative_error: float | None, text_of: Callable[[float], str]) -> str:
+    """Return a value with its interval: ``1.23 s ± 11 %``, or ``97.5 s, 32.9 s to 289 s`` where it is wide.
+
+    Args:
+        value: What is expected.
+        relative_error: Half-width e of an interval from value / (1 + e) to value x (1 + e); None where it is unknown.
+        text_of: How the value and the ends are written.
+    """
+    if relative_error is None:
+        return text_of(value)
+    interval = _interval(value, relative_error, text_of)
+    return f"{text_of(value)}{' ' if interval.startswith('±') else ', '}{interval}"
+
+
+def _interval(value: float, relative_error: float, text_of: Callable[[float], str]) -> str:
+    if is_wide(relative_error):
+        return f"{text_of(value / (1 + relative_error))} to {text_of(value * (1 + relative_error))}"
+    return f"± {percent(relative_error)}"
+
+
+def percent(share: float) -> str:
+    """Return a share in whole hundredths: ``11 %``; what is there and rounds to nothing is ``<1 %``."""
+    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def signed(share: float, error: float | None = None) -> str:
+    """Return a gain or a loss in tenths of a hundredth: ``−0.4 %``, and with what it may be off ``+8.6 ± 1.3 %``."""
+    spread = "" if error is None else f" ± {100 * error:.1f}"
+    return f"{100 * share:+.1f}{spread} %".replace("-", "−")
+
+
+def likely(probability: float) -> str:
+    """Return a probability in whole hundredths: ``97 %``; one that is all but certain is ``>99 %``."""
+    return ">99 %" if 0.995 <= probability < 1 else percent(probability)
+
+
+def size_in_words(num_parameters: int, num_active_parameters: int) -> str:
+    """Return a model's parameters: ``8.03B parameters``, and of a sparse one ``46.7B parameters, 12.9B active``."""
+    active = "" if num_active_parameters == num_parameters else f", {format_count(num_active_parameters)} active"
+    return f"{format_count(num_parameters)} parameters{active}"
+
+
 def three_digits(value: float) -> str:
     """Three digits, all of them before the point where there are more: ``22.6``, ``41,800``."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -202,6 +253,27 @@ def sentence(words: str) -> str:
     return capital if capital.endswith((".", "?", ":")) else f"{capital}."
 
 
+def listed(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them: ``MFU, simplicity and robustness``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def in_sentences(parts: Iterable[str]) -> str:
+    """Return statements without full stops as sentences, one after the other."""
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return rising numbers with neighbours drawn together: ``1–3, 5``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
 # ------------------------------------------------------------------ jobs
 def model_in_words(size: ModelSize) -> str:
     """Return the model with its parameters: ``mixtral-8x7b (46.7B parameters, 12.9B active)``."""
@@ -230,6 +302,13 @@ def estimate_in_words(found: TrialEstimate) -> str:
 
 
 # ------------------------------------------------------------------ layouts
+def value_in_words(value: object) -> str:
+    """Return the value of an option: a number, a choice's word, or on and off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value).replace("_", " ")
+
+
 _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 
 
@@ -246,6 +325,37 @@ def changes_in_words(changes: Sequence[FieldChange]) -> str:
     return ", ".join(
         f"{OPTIONS[one.field].label} {value_in_words(one.before)} → {value_in_words(one.after)}" for one in said
     )
+
+
+def fit_in_words(fits: bool, probability: float | None) -> str:
+    """Return whether a layout is predicted to fit, and how sure that is: ``fits, 97 % sure``."""
+    likely = fits if probability is None else probability >= 0.5
+    words = "fits" if likely else "does not fit"
+    if probability is None:
+        return words
+    certainty = max(probability, 1 - probability)
+    return f"{words}, {percent(certainty) if certainty < 0.995 else '>99 %'} sure"
+
+
+def gate_in_words(outcome: GateOutcome) -> str:
+    """Return what became of the loss gate of a layout that changes the mathematics: ``loss gate passed``."""
+    words = {
+        GateOutcome.PASSED: "loss gate passed",
+        GateOutcome.FAILED: "loss gate failed",
+        GateOutcome.NOT_GATED: "loss not gated",
+    }
+    return words[outcome]
+
+
+_LEAST_GAIN = 1e-4
+"""Smaller expected gains are not written out."""
+
+
+def gain_in_words(share: float, raised: str) -> str:
+    """Return what one more trial is expected to gain, or that none is worth saying."""
+    if share < _LEAST_GAIN:
+        return "no gain is expected from more trials"
+    return f"one more trial is expected to raise {raised} by {100 * share:.2g} %"
 
 
 # ------------------------------------------------------------------ links

@@ -28,6 +28,7 @@ from autotuner.core.units import format_bytes
 from autotuner.costmodel.scenarios import predicted_under
 from autotuner.report.sweep_trials import long_shot_in_words, memory_in_words
 from autotuner.report.verdicts import findings_in_words
+from autotuner.report.words import gain_in_words
 from autotuner.runs.kind import Do, Step, Wait
 from autotuner.search.pareto import on_front
 from autotuner.search.sampler.propose import Proposal
@@ -45,7 +46,6 @@ from autotuner.search.sweeps.instructions import (
     spent,
 )
 from autotuner.search.sweeps.sweep_study import Candidates, SweepStudy
-from autotuner.search.text.sentences import gain_in_words
 
 P = ParamSpec("P")
 T = TypeVar("T")

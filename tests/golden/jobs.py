@@ -45,6 +45,7 @@ from autotuner.launch.contract import Launcher
 from autotuner.report.caveats import caveat_in_words
 from autotuner.report.cluster import route_in_words
 from autotuner.report.explanation import crossed_in_words, nccl_in_words, way_in_words
+from autotuner.report.links import link_in_words
 from autotuner.report.prediction import remedies_in_words
 from autotuner.report.words import changes_in_words
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route
@@ -53,7 +54,6 @@ from autotuner.search.explain.links import SlowHop
 from autotuner.search.results.sweep_answer import Rival
 from autotuner.search.space.moves import BatchWay
 from autotuner.search.suggestions import RemedyKind
-from autotuner.search.text.links import link_in_words
 from autotuner.store.sql import Store, memory_store
 from bench.fake_launcher import FakeLauncher, plain_measurement
 from bench.sweeping import sweep_worker

@@ -29,11 +29,14 @@ from autotuner.core.stack import Stack
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
 from autotuner.report.caveats import caveats_in_words
+from autotuner.report.engine_jobs import engine_in_words, engine_job_in_words
 from autotuner.report.explanation import alternative_in_words, curve_in_words
 from autotuner.report.jobs import course_in_words
+from autotuner.report.links import event_in_words, link_in_words, trace_in_words
 from autotuner.report.parts import limit_in_words, loss_in_words, part_name, source_in_words
 from autotuner.report.timelines import cost_in_words
 from autotuner.report.topologies import described_said
+from autotuner.report.trial_facts import complexity_in_words
 from autotuner.report.trial_parts import overlap_sentence
 from autotuner.report.words import changes_in_words
 from autotuner.search.asides import Inline
@@ -47,8 +50,6 @@ from autotuner.search.planning.phases import PhasesQuestion, plan_phases
 from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.preview import Question, best_of_space
-from autotuner.search.text.links import event_in_words, link_in_words, trace_in_words
-from autotuner.search.text.trials import complexity_in_words, engine_in_words, job_in_words
 from tests.builders import engine_job
 from tests.golden.golden import Golden
 from tests.golden.jobs import JOBS, SLOW_LINKS, abbreviate, few_digits, file_name, job_of, layouts_of
@@ -214,7 +215,7 @@ def test_texts_on_jobs_of_engines_and_links_are_those_that_were_recorded(golden:
         LinkEvent(step=8, kind=kind, stages=(0, 1), delay_s=0.06, warm_up=(3, 1), cost_s=0.1) for kind in LinkEventKind
     ]
     found = {
-        "jobs": [job_in_words(job, 100.0) for job in (waits, runs, *over, *never)],
+        "jobs": [engine_job_in_words(job, 100.0) for job in (waits, runs, *over, *never)],
         "engines": [engine_in_words(*names) for names in (("local", ""), ("slurm", "batch"), (SIMULATED, "flaky"))],
         "links": [link_in_words(one) for one in SLOW_LINKS],
         "trace": trace_in_words(_TRACE),

@@ -40,6 +40,12 @@ from autotuner.report.sweep import charts_report
 from autotuner.report.sweep_answer import answer_report, front_report
 from autotuner.report.sweep_trials import decisive, way_out
 from autotuner.report.timelines import cost_in_words
+from autotuner.report.trial_facts import (
+    certainty,
+    facts,
+    phases,
+    unranked_in_words,
+)
 from autotuner.report.trial_parts import time_to_loss_in_words
 from autotuner.report.verdicts import findings_in_words
 from autotuner.report.words import estimate_in_words
@@ -55,12 +61,6 @@ from autotuner.search.results.sweep_answer import answer
 from autotuner.search.results.sweep_front import sweep_front
 from autotuner.search.space.trainers import trial_space
 from autotuner.search.sweeps.challenge import findings
-from autotuner.search.text.trials import (
-    certainty,
-    facts,
-    phases,
-    unranked_in_words,
-)
 from autotuner.store.sql import memory_store
 from tests.builders import breakdown, tiny_space
 from tests.golden.golden import Golden

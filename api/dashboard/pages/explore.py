@@ -28,6 +28,7 @@ from autotuner.report.explanation import bandwidth_section
 from autotuner.report.explore import explore_report
 from autotuner.report.html import Html
 from autotuner.report.lanes import Window
+from autotuner.report.links import link_in_words
 from autotuner.report.report import Link
 from autotuner.report.timelines import link_timelines_section, timeline_section
 from autotuner.search.explain.bandwidth import bandwidth_curve
@@ -36,7 +37,6 @@ from autotuner.search.explain.links import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.preview import Question, best_of_space
 from autotuner.search.space.moves import arranged
-from autotuner.search.text.links import link_in_words
 from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

@@ -20,8 +20,8 @@ from autotuner.report.drawing import draw
 from autotuner.report.report import Report, Source
 from autotuner.report.sweep_answer import front_report
 from autotuner.report.sweep_charts import metric_fronts, trial_points
+from autotuner.report.words import listed
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
-from autotuner.search.text.sentences import listed
 
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0)
 """What a form offers; an address may say any other."""

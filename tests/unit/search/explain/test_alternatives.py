@@ -18,6 +18,7 @@ from autotuner.core.choices import (
 )
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
+from autotuner.core.field_change import difference
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
@@ -25,11 +26,11 @@ from autotuner.core.rules.legality import IDLE_RULES, reasons
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.report.explanation import effect_in_words
+from autotuner.report.words import changes_in_words
 from autotuner.search.explain.choosable import Choosable, choices_of, what_if
 from autotuner.search.explain.communication import rank_groups
 from autotuner.search.results.pairs import MeasuredLayouts, PairEffect, pair_effects
 from autotuner.search.space.moves import arranged, neighbours
-from autotuner.search.text.sentences import change_in_words
 from tests.builders import big_job, cpu_layout, present, tiny_job
 
 # ---------------------------------------------------------------- neighbours
@@ -38,7 +39,7 @@ PIPED = Layout.parse("fsdp8 tp2 pp4 v4 interleaved_1f1b mb2 sp reshard")
 
 
 def changes(layout: Layout) -> set[str]:
-    return {change_in_words(layout, after) for after in neighbours(layout, big_job())}
+    return {changes_in_words(difference(layout, after)) for after in neighbours(layout, big_job())}
 
 
 @pytest.mark.parametrize("layout", [PLAIN, PIPED, Layout()])
@@ -105,7 +106,7 @@ def test_kernels_and_recomputations_are_those_that_the_accelerator_has() -> None
         AttentionKernel.FLASH,
     }
     assert "fused norm on → off" in changes(PLAIN)
-    on_cores = {change_in_words(cpu_layout(), after) for after in neighbours(cpu_layout(), tiny_job(1))}
+    on_cores = {changes_in_words(difference(cpu_layout(), after)) for after in neighbours(cpu_layout(), tiny_job(1))}
     assert "activation offload off → on" not in on_cores
 
 

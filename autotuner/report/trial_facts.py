@@ -1,20 +1,22 @@
-"""Trials in words: what one measured and how well it is known, jobs of engines, deaths, loss gates, comparisons."""
+"""Facts of a trial in words: what it measured, how well that is known, what it takes, and why it has no rank."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.complexity import burdens_of
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Breakdown, Footprint, Measurement, Power
-from autotuner.core.trial import EngineJob, EngineJobPhase, Trial, Waiting
-from autotuner.core.units import format_bytes, format_duration, format_seconds
-from autotuner.search.text.links import event_sentence
-from autotuner.search.text.sentences import EMULATED, gate_in_words, percent
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_bytes, format_seconds
+from autotuner.report.links import event_sentence
+from autotuner.report.words import gate_in_words, percent
+
+EMULATED = "emulated, not ranked"
+"""What stands beside a trial whose number format its hardware lacks."""
 
 
 def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
@@ -175,61 +177,6 @@ def _memory(measured: Measurement) -> str:
     if not measured.reserved_bytes:
         return allocated
     return f"{allocated}, {format_bytes(max(measured.reserved_bytes))} reserved"
-
-
-_LEAST_S = 1.0
-"""Nobody asks about less."""
-
-
-def job_in_words(job: EngineJob, now: float) -> str:
-    """Whose job it is and where it stands: ``slurm job 4711 waits: Resources, 35 s``."""
-    waited, ran = _if_any(job.queued_s(now)), format_duration(job.running_s(now))
-    because = f": {job.detail}" if job.detail else ""
-    before = f", after {waited} in the queue" if waited else ""
-    match job.phase:
-        case EngineJobPhase.QUEUED:
-            stands = f"waits{because}" + (f", {waited}" if waited else "")
-        case EngineJobPhase.RUNNING:
-            stands = "runs" + (f", {ran}" if _if_any(job.running_s(now)) else "") + before
-        case EngineJobPhase.ENDED if job.started_at is None:
-            stands = f"ended before it ran{because}{before}"
-        case EngineJobPhase.ENDED:
-            stands = f"ran {ran}{before}{because}"
-        case EngineJobPhase.LOST if job.started_at is None:
-            stands = f"never ran{because}{before}"
-        case EngineJobPhase.LOST:
-            stands = f"was lost{because}, {ran} after it began"
-    return f"{job.engine} job {job.handle} {stands}"
-
-
-def waiting_in_words(waiting: Waiting, jobs: Sequence[EngineJob], now: float) -> str:
-    """Why a trial has no devices yet and for how long: ``waits for slurm, which does not answer, 35 s``."""
-    job = latest(jobs)
-    if job is not None and job.phase is EngineJobPhase.QUEUED:
-        return job_in_words(job, now)
-    waited = _if_any(now - waiting.since)
-    return waiting.reason + (f", {waited}" if waited else "")
-
-
-def _if_any(seconds: float) -> str:
-    """The time in words, unless it is too short to be asked about."""
-    return format_duration(seconds) if seconds >= _LEAST_S else ""
-
-
-def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
-    """The job to tell of while a trial runs: one that goes on, else the last."""
-    for job in reversed(jobs):
-        if not job.phase.is_over:
-            return job
-    return jobs[-1] if jobs else None
-
-
-def engine_in_words(engine: str, queue: str) -> str:
-    """Who runs the trials of a cluster: ``by slurm, queue batch``; empty on the service's own machine."""
-    if engine == LOCAL:
-        return ""
-    who = SIMULATED if engine == SIMULATED else f"by {engine}"
-    return who + (f", queue {queue}" if queue else "")
 
 
 def unranked_in_words(trial: Trial) -> str:

@@ -1,0 +1,63 @@
+"""Jobs of engines in words: who runs a trial, where its job stands, and why it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotuner.core.cluster import LOCAL, SIMULATED
+from autotuner.core.trial import EngineJob, EngineJobPhase, Waiting
+from autotuner.core.units import format_duration
+
+_LEAST_S = 1.0
+"""Nobody asks about less."""
+
+
+def engine_job_in_words(job: EngineJob, now: float) -> str:
+    """Return whose job it is and where it stands: ``slurm job 4711 waits: Resources, 35 s``."""
+    waited, ran = _if_any(job.queued_s(now)), format_duration(job.running_s(now))
+    because = f": {job.detail}" if job.detail else ""
+    before = f", after {waited} in the queue" if waited else ""
+    match job.phase:
+        case EngineJobPhase.QUEUED:
+            stands = f"waits{because}" + (f", {waited}" if waited else "")
+        case EngineJobPhase.RUNNING:
+            stands = "runs" + (f", {ran}" if _if_any(job.running_s(now)) else "") + before
+        case EngineJobPhase.ENDED if job.started_at is None:
+            stands = f"ended before it ran{because}{before}"
+        case EngineJobPhase.ENDED:
+            stands = f"ran {ran}{before}{because}"
+        case EngineJobPhase.LOST if job.started_at is None:
+            stands = f"never ran{because}{before}"
+        case EngineJobPhase.LOST:
+            stands = f"was lost{because}, {ran} after it began"
+    return f"{job.engine} job {job.handle} {stands}"
+
+
+def waiting_in_words(waiting: Waiting, jobs: Sequence[EngineJob], now: float) -> str:
+    """Return why a trial has no devices yet and for how long: ``waits for slurm, which does not answer, 35 s``."""
+    job = latest(jobs)
+    if job is not None and job.phase is EngineJobPhase.QUEUED:
+        return engine_job_in_words(job, now)
+    waited = _if_any(now - waiting.since)
+    return waiting.reason + (f", {waited}" if waited else "")
+
+
+def _if_any(seconds: float) -> str:
+    """Return the time in words, unless it is too short to be asked about."""
+    return format_duration(seconds) if seconds >= _LEAST_S else ""
+
+
+def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
+    """Return the job to tell of while a trial runs: one that goes on, else the last."""
+    for job in reversed(jobs):
+        if not job.phase.is_over:
+            return job
+    return jobs[-1] if jobs else None
+
+
+def engine_in_words(engine: str, queue: str) -> str:
+    """Return who runs the trials of a cluster: ``by slurm, queue batch``; empty on the service's own machine."""
+    if engine == LOCAL:
+        return ""
+    who = SIMULATED if engine == SIMULATED else f"by {engine}"
+    return who + (f", queue {queue}" if queue else "")

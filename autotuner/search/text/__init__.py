@@ -1,1 +1,0 @@
-"""Words and numbers of sentences that people read."""
