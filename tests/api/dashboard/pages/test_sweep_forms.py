@@ -68,6 +68,7 @@ def test_what_is_wrong_is_said_beside_its_input(browser: httpx.Client, typed: An
     beside = re.search(rf'id="wrong-{re.escape(at)}">([^<]*)<', page.text)
     assert beside is not None
     assert why in beside[1]
+    assert ">None<" not in page.text
 
 
 def test_where_nothing_fits_the_answer_comes_first_and_what_would_help_later(browser: httpx.Client) -> None:
