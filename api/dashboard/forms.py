@@ -150,7 +150,7 @@ def errors_of(
     for each in error.complaints:
         name = next((one for one in others if f"{each.field}.".startswith(f"{one}.")), "")
         about = None if name else input_for(inputs, each.field)
-        near = (usual or {}).get(about.name) if about and each.nearest is None else _near(each.nearest, about)
+        near = (usual or {}).get(about.name) if about and each.nearest is None else _near(each, about)
         value = f"{quoted(each.value)}: " if about is None or about.has_words else ""
         said = f"{value}{each.rule}" + ("" if near is None else f"; nearest: {near}")
         place = name or (about.name if about else "")
@@ -168,10 +168,11 @@ _PARTS_OF_CLUSTERS = ("accelerator", "link", "profile")
 """What names in a cluster lead to."""
 
 
-def _near(nearest: object, about: Input | None) -> object:
-    """Return the nearest legal value as people type it."""
-    is_number = isinstance(nearest, (int, float)) and not isinstance(nearest, bool)
-    return to_text(nearest, about) if about and is_number and not about.is_list else nearest
+def _near(error: InvalidInput, about: Input | None) -> object:
+    """Return the nearest legal value, as people type it where it is that of the input itself."""
+    is_number = isinstance(error.nearest, (int, float)) and not isinstance(error.nearest, bool)
+    is_whole = about is not None and error.field == ".".join(about.path) and not about.is_list
+    return to_text(error.nearest, about) if about and is_number and is_whole else error.nearest
 
 
 def names_of(app: App, inputs: Iterable[Input]) -> Mapping[str, Mapping[str, tuple[str, ...]]]:

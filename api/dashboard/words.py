@@ -10,7 +10,6 @@ from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_duration as duration
-from autotuner.report.engine_jobs import engine_in_words
 from autotuner.report.engine_jobs import waiting_in_words as waiting
 from autotuner.report.words import (
     listed,
@@ -56,11 +55,6 @@ def size(model: ModelSize | TransformerSpec) -> str:
 def source(request: SweepRequest) -> Literal["measured", "simulated"]:
     """What the figures of a sweep's trials are called."""
     return "simulated" if request.runs_on.engine == SIMULATED else "measured"
-
-
-def engine(name: str, queue: str = "") -> str:
-    """Who runs the trials: ``by slurm, queue batch``; nothing on the service's own machine."""
-    return engine_in_words(name, queue)
 
 
 def hours(value: float) -> str:

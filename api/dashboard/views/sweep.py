@@ -14,7 +14,7 @@ from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.choice_grid import HeatView
 from api.dashboard.views.metric_front import MetricFrontView
 from api.dashboard.views.ranking import asked_of, taken_along
-from api.dashboard.words import engine, source
+from api.dashboard.words import source
 from autotuner.core.access import Caller
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
@@ -25,6 +25,7 @@ from autotuner.core.text import inputs_of, to_text
 from autotuner.core.trial import Trial, TrialState
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import Parallel
+from autotuner.report.engine_jobs import engine_in_words
 from autotuner.report.html import Html
 from autotuner.report.link_faults import slow_links
 from autotuner.report.parallel import brushes
@@ -142,7 +143,7 @@ class SweepLook:
             "sweep": standing,
             "caveats": _caveats(caveats_in_words(caveats_of_job(standing.request.job))),
             "source": source(self.sweep.request),
-            "engine": engine(self.sweep.request.runs_on.engine, self.sweep.request.runs_on.queue),
+            "engine": engine_in_words(self.sweep.request.runs_on.engine, self.sweep.request.runs_on.queue),
             "may_change": self.caller.may_change(self.sweep.created_by),
             "why_not": self._why_not,
             "now": self.app.clock.now(),
