@@ -75,13 +75,7 @@ def part_name(part: StepPart) -> str:
 
 
 def part_limit(part: StepPart, step: StepParts, layout: Layout) -> str:
-    """Return what limits a part: of a pass its largest kind of work, of merged parts each that takes time.
-
-    Args:
-        part: One of the step's.
-        step: The whole step.
-        layout: Whose step it is.
-    """
+    """Return what limits a part of a layout's step: of a pass its largest kind of work, else all that takes time."""
     seconds = part.predicted
     if not seconds:
         return "measured alone: no law of the model explains it"
@@ -170,19 +164,17 @@ def _pointwise(limit: Limit, layout: Layout) -> str:
 
 
 def _recompute(limit: Limit, layout: Layout) -> str:
+    names = f"what {' and '.join(policy.value for policy in limit.recomputed)} names runs"
+    again = _AGAIN.get(limit.recomputed, names)
     every = f" on one layer in {layout.recompute_every}" if layout.recompute_every > 1 else ""
-    return f"recompute {layout.recompute}: {_again(limit)} again in the backward pass{every}, to save memory"
+    return f"recompute {layout.recompute}: {again} again in the backward pass{every}, to save memory"
 
 
-def _again(limit: Limit) -> str:
-    match limit.recomputed:
-        case ():
-            return "the forward pass runs"
-        case (RecomputePolicy.ALL_BUT_PRODUCTS,):
-            return "all but matrix products runs"
-        case (RecomputePolicy.CORE_ATTN,):
-            return "the attention cores run"
-    return f"what {' and '.join(policy.value for policy in limit.recomputed)} names runs"
+_AGAIN: Mapping[tuple[RecomputePolicy, ...], str] = {
+    (): "the forward pass runs",
+    (RecomputePolicy.ALL_BUT_PRODUCTS,): "all but matrix products runs",
+    (RecomputePolicy.CORE_ATTN,): "the attention cores run",
+}
 
 
 def _offload(limit: Limit, layout: Layout) -> str:
@@ -196,9 +188,8 @@ def _over(limit: Limit) -> str:
 
 
 def _tensor(limit: Limit, layout: Layout) -> str:
-    how = "between matrix products that wait for them"
-    if layout.async_tensor_parallel:
-        how = "cut up under matrix products; the first part of each finds none"
+    cut_up = "cut up under matrix products; the first part of each finds none"
+    how = cut_up if layout.async_tensor_parallel else "between matrix products that wait for them"
     return f"collectives of {limit.num_ranks} tensor ranks over {_over(limit)}, {how}"
 
 
@@ -221,9 +212,8 @@ def _pipeline(limit: Limit, layout: Layout) -> str:
 
 
 def _data(limit: Limit, layout: Layout) -> str:
-    over = _over(limit)
+    over, inner = _over(limit), layout.data_parallel_shard_degree
     if layout.gradient_sync != GradientSync.FULL:
-        inner = layout.data_parallel_shard_degree
         inside = f"; {inner} shards of each sum everything" if inner > 1 else ""
         sent = _SENT[layout.gradient_sync](layout)
         return f"{sent} of {limit.num_ranks} replicas over {over}, behind the backward pass{inside}"
