@@ -43,7 +43,7 @@ def predict(request: PredictionRequest, output: Output = "text", server: Server 
 
     found = ask(request, server, lambda door: door.predict(request), lambda remote: remote.predict(request))
     show(found, partial(predictions_report, request), output=output)
-    if not any(one.predicted.fits for one in found.items):
+    if not any(one.prediction.fits for one in found.items):
         raise typer.Exit(NOTHING_FITS)
 
 

@@ -22,8 +22,9 @@ from autotuner.report.words import (
     percent,
     with_interval,
 )
-from autotuner.search.predictions import PredictedLayout, PredictionTable, Remedy, Shortfall
-from autotuner.search.suggestions import Gain, RemedyKind
+from autotuner.search.predictions import PredictionTable
+from autotuner.search.ranking import PredictedLayout
+from autotuner.search.suggestions import Gain, Remedy, RemedyKind, Shortfall
 
 _PARTS = {
     "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
@@ -109,16 +110,16 @@ def _rank(one: PredictedLayout, found: PredictionTable) -> str:
 
 
 def _speed_cells(one: PredictedLayout) -> tuple[Cell, ...]:
-    memory = predicted(one.predicted.peak_bytes, "bytes")
-    return (one.layout, _mfu(one.predicted), _step(one.predicted), memory, _fit(one), _shares(one))
+    memory = predicted(one.prediction.peak_bytes, "bytes")
+    return (one.layout, _mfu(one.prediction), _step(one.prediction), memory, _fit(one), _shares(one))
 
 
 def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]:
     from autotuner.report.trial_facts import footprint_in_words  # noqa: PLC0415  # most predictions are of speed alone
 
-    value = objective.figure(objective.value_of(one.predicted, one.footprint))
-    taken = footprint_in_words(one.footprint, one.predicted.tokens_per_s)
-    return (one.layout, value, _mfu(one.predicted), _step(one.predicted), _fit(one), taken)
+    value = objective.figure(objective.value_of(one.prediction, one.footprint))
+    taken = footprint_in_words(one.footprint, one.prediction.tokens_per_s)
+    return (one.layout, value, _mfu(one.prediction), _step(one.prediction), _fit(one), taken)
 
 
 def _mfu(one: Prediction) -> Quantity:
@@ -133,17 +134,17 @@ def _step(one: Prediction) -> Quantity:
 
 def _fit(one: PredictedLayout) -> Cell:
     """How likely the layout is to fit; yes or no where that is not known."""
-    chance = one.predicted.fit_probability
+    chance = one.prediction.fit_probability
     if chance is None:
-        return "yes" if one.predicted.fits else "no"
+        return "yes" if one.prediction.fits else "no"
     return predicted(chance, "chance")
 
 
 def _shares(one: PredictedLayout) -> str:
     """``compute 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
-    parts: StepTime = one.predicted.step_time
+    parts: StepTime = one.prediction.step_time
     shares = {
-        word: sum(getattr(parts, name) for name in names) / one.predicted.step_time_s for word, names in _PARTS.items()
+        word: sum(getattr(parts, name) for name in names) / one.prediction.step_time_s for word, names in _PARTS.items()
     }
     return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= _LEAST_SHARE)
 
@@ -199,7 +200,7 @@ def _today(found: PredictionTable) -> Iterator[str]:
         gains = ((current.best, "1"), (current.unchanged, "–"))
         yield from (f"now → {name}: {_gain(gain)}" for gain, name in gains if gain is not None)
     else:
-        today = current.candidate.predicted
+        today = current.candidate.prediction
         fit = fit_in_words(today.fits, today.fit_probability)
         label, peak = current.candidate.label, format_bytes(today.peak_bytes)
         yield f"what runs today: {label} is predicted to need {peak}: {fit}"
@@ -254,8 +255,8 @@ def _remedy(remedy: Remedy) -> str:
 
 def _met(one: PredictedLayout) -> str:
     """A layout with what it is predicted to reach: ``fsdp8 mb1 offload (104 ktoken/s ± 11 %, fits 97 %)``."""
-    rate = with_interval(one.predicted.tokens_per_s, one.predicted.relative_error, _token_rate)
-    return f"{one.label} ({rate}, fits {likely(one.predicted.fit_probability or 0.0)})"
+    rate = with_interval(one.prediction.tokens_per_s, one.prediction.relative_error, _token_rate)
+    return f"{one.label} ({rate}, fits {likely(one.prediction.fit_probability or 0.0)})"
 
 
 def _token_rate(per_s: float) -> str:

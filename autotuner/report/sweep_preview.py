@@ -26,7 +26,8 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.words import changes_in_words, fit_in_words, quantity
-from autotuner.search.predictions import PredictedLayout, Shortfall
+from autotuner.search.ranking import PredictedLayout
+from autotuner.search.suggestions import Shortfall
 from autotuner.search.sweep_preview import SweepPreview
 
 _NUM_SHOWN = 6
@@ -82,13 +83,13 @@ def _headline(found: SweepPreview) -> str:
 
 
 def _mfu(one: PredictedLayout) -> str:
-    found = one.predicted
+    found = one.prediction
     highest = found.mfu / found.precision_utilization if found.precision_utilization else None
     return quantity(predicted(found.mfu, "share", found.relative_error, highest))
 
 
 def _best(best: PredictedLayout, unchanged: PredictedLayout | None, limit: str) -> Section:
-    found = best.predicted
+    found = best.prediction
     highest = found.mfu / found.precision_utilization if found.precision_utilization else None
     fits = fit_in_words(found.fits, found.fit_probability)
     rows: list[tuple[Cells, ...]] = [
@@ -109,7 +110,7 @@ def _best(best: PredictedLayout, unchanged: PredictedLayout | None, limit: str) 
 
 
 def _missing(shortfall: Shortfall, limit: str, *, looks_on: bool) -> Section:
-    needs = format_bytes(shortfall.nearest.predicted.peak_bytes)
+    needs = format_bytes(shortfall.nearest.prediction.peak_bytes)
     words = f"No layout is predicted to fit: the smallest needs {needs}, a rank has {limit}."
     more = tuple(_remedies(shortfall)) or ("Neither more recomputation nor more nodes are predicted to help.",)
     return Section(

@@ -197,5 +197,5 @@ def _current(question: Question, best: PredictedLayout | None, unchanged: Predic
 
 
 def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[Caveat, ...]:
-    today = [] if current is None or current.predicted is None else [current.layout]
+    today = [] if current is None or current.candidate is None else [current.layout]
     return caveats(job, LayoutColumns.from_layouts([*shown, *today]))

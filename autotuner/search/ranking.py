@@ -18,6 +18,7 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
+from autotuner.core.value import derived
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.uncertainty import fit_probability
@@ -50,10 +51,25 @@ class ComparedBy:
 class PredictedLayout:
     """A layout beside its prediction."""
 
+    rank: int | None = None
+    """From 1, by the predicted value, which is MFU unless something else was asked for, x probability to fit, among the
+    layouts predicted to fit; None outside a ranking."""
     layout: Layout
     prediction: Prediction
     footprint: Footprint | None = None
-    """What it takes beside time; None where nobody asked."""
+    """What it takes beside time, as modelled; None where nobody asked."""
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout in short: ``tp2 pp4 1f1b mb1``."""
+        return str(self.layout)
+
+    @property
+    @derived
+    def changes_mathematics(self) -> bool:
+        """It trains another function than most layouts do (fp8), so that its speed is not all that counts."""
+        return not self.layout.is_equivalent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from autotuner.core.columns import LayoutColumns
 from autotuner.core.field_change import FieldChange, difference
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.rule import Reason, Rule
 from autotuner.core.space import SearchSpace
+from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
@@ -39,8 +39,7 @@ class Unsearched:
     """From the best layout to it."""
     saved_share: float
     """Share of the best layout's step that it is predicted to save."""
-    layout: Layout
-    prediction: Prediction
+    candidate: PredictedLayout
 
 
 def unsearched(
@@ -59,8 +58,7 @@ def unsearched(
         Unsearched(
             changes=difference(best.layout, layout),
             saved_share=1 - prediction.step_time.total_s / before_s,
-            layout=layout,
-            prediction=prediction,
+            candidate=PredictedLayout(layout=layout, prediction=prediction),
         )
         for layout, prediction in after
         if prediction.fits and prediction.expected_mfu > best.prediction.expected_mfu
@@ -135,6 +133,12 @@ class LargerCluster:
     num_nodes: int
     accelerators_per_node: int
     best: PredictedLayout
+
+    @property
+    @derived
+    def num_accelerators(self) -> int:
+        """Accelerators of all nodes."""
+        return self.num_nodes * self.accelerators_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +278,7 @@ class Current:
 
     layout: Layout
     """As it was given."""
-    predicted: PredictedLayout | None = None
+    candidate: PredictedLayout | None = None
     """It with its prediction; None where it breaks a rule."""
     reasons: tuple[Reason, ...] = ()
     """Every rule that it breaks."""
@@ -282,6 +286,12 @@ class Current:
     """What the first row of the table would give; None without a prediction or a row."""
     unchanged: Gain | None = None
     """What the best layout that keeps the mathematics would give, where the first row does not."""
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout in short."""
+        return str(self.layout)
 
 
 def current_beside(
@@ -292,7 +302,7 @@ def current_beside(
         return Current(layout=layout, reasons=broken)
     predicted = predict_one(layout, job)
     today = PredictedLayout(layout=layout, prediction=predicted, footprint=footprint_of(layout, job, predicted))
-    return Current(layout=layout, predicted=today, best=_gain(today, best), unchanged=_gain(today, unchanged))
+    return Current(layout=layout, candidate=today, best=_gain(today, best), unchanged=_gain(today, unchanged))
 
 
 def _gain(today: PredictedLayout, other: PredictedLayout | None) -> Gain | None:

@@ -168,7 +168,7 @@ def test_predictions_for_a_checked_cluster_use_what_was_measured_and_say_so(clie
     before = client.post("/predictions", json=body).json()
     measured(store)
     after = client.post("/predictions", json=body).json()
-    assert after["items"][0]["predicted"]["step_time_s"] != before["items"][0]["predicted"]["step_time_s"]
+    assert after["items"][0]["prediction"]["step_time_s"] != before["items"][0]["prediction"]["step_time_s"]
     assert _measured_links(before) == []
     assert _measured_links(after) == [(["2 nodes, 2025-10-09", "2 nodes, 2025-10-09"], "pair")]
     assert client.get("/clusters/pair").json()["inter_node_link"]["source"] == "2 nodes, 2025-10-09"

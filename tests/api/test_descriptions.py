@@ -57,7 +57,7 @@ def slow(driver: StoreDriver) -> StoreDriver:
 
 def predicted(client: httpx.Client, body: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     answer = client.post("/predictions", json=body).json()
-    return answer["items"][0]["predicted"], _calibrations(answer)
+    return answer["items"][0]["prediction"], _calibrations(answer)
 
 
 def _calibrations(answer: dict[str, Any]) -> list[dict[str, Any]]:

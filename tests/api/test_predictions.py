@@ -30,12 +30,12 @@ def test_where_no_layout_fits_the_table_is_empty_and_says_what_is_missing_and_wh
     assert answer["num_legal"] > 0
     lacks = answer["shortfall"]
     memory_bytes = load_accelerator("h100").memory_bytes
-    assert lacks["nearest"]["predicted"]["peak_bytes"] == pytest.approx(memory_bytes + lacks["missing_bytes"])
+    assert lacks["nearest"]["prediction"]["peak_bytes"] == pytest.approx(memory_bytes + lacks["missing_bytes"])
     assert lacks["remedies"]
     larger = lacks["larger"]
     job = EIGHT | {"model": "llama-3-70b", "cluster": f"h100:{larger['num_accelerators']}"}
     (row,) = client.post("/predictions", json=job | {"layout": larger["best"]["layout"]}).json()["items"]
-    assert row["predicted"]["fits"]
+    assert row["prediction"]["fits"]
 
 
 def test_layouts_in_fp8_rank_beside_those_in_bf16_and_say_that_they_change_the_mathematics(
@@ -56,14 +56,14 @@ def test_options_that_a_space_leaves_out_are_named_with_what_they_would_save(cli
     change = {"field": "compiled", "before": False, "after": True}
     (compiled,) = (one for one in answer["not_searched"] if one["changes"] == [change])
     assert compiled["candidate"]["layout"]["compiled"]
-    before, after = answer["items"][0]["predicted"], compiled["candidate"]["predicted"]
+    before, after = answer["items"][0]["prediction"], compiled["candidate"]["prediction"]
     assert compiled["saved_share"] == pytest.approx(1 - after["step_time_s"] / before["step_time_s"])
 
 
 def test_an_answer_names_what_of_it_was_never_compared_with_a_measured_run(client: httpx.Client) -> None:
     layout = {"tensor_parallel_degree": 8, "offload_activations": True}
     answer = client.post("/predictions", json=EIGHT | {"layout": layout, "stack": "nemo"}).json()
-    assert answer["items"][0]["predicted"]["never_compared"] == ["activations offloaded"]
+    assert answer["items"][0]["prediction"]["never_compared"] == ["activations offloaded"]
     known = {one["kind"]: one for one in answer["caveats"]}
     compared = known["compared"]
     assert (compared["subjects"], compared["stack"], compared["device"]) == (["dense models"], "nemo", "h100-sxm")
@@ -89,10 +89,10 @@ RUN: dict[str, Any] = {"layout": {"tensor_parallel_degree": 8}}
 
 
 def test_measured_runs_shift_every_prediction_and_narrow_it_and_are_said(client: httpx.Client) -> None:
-    before = client.post("/predictions", json=EIGHT | {"limit": 1}).json()["items"][0]["predicted"]
+    before = client.post("/predictions", json=EIGHT | {"limit": 1}).json()["items"][0]["prediction"]
     run = RUN | {"step_time_s": 1.5 * _step_s(client, EIGHT | RUN)}
     answer = client.post("/predictions", json=EIGHT | {"limit": 1, "measured": [run, run]}).json()
-    after = answer["items"][0]["predicted"]
+    after = answer["items"][0]["prediction"]
     assert 1.0 < after["step_time_s"] / before["step_time_s"] < 1.5
     assert after["relative_error"] < before["relative_error"]
     (calibration,) = (one["calibration"] for one in answer["caveats"] if one["kind"] == "calibrated")
@@ -106,12 +106,12 @@ def test_a_measured_run_may_be_of_another_model_size_and_workload(client: httpx.
     tokens_per_s = 8192 * 128 / (1.5 * _step_s(client, EIGHT | other | run))
     measured = run | other | {"tokens_per_s": tokens_per_s}
     answer = client.post("/predictions", json=EIGHT | RUN | {"measured": [measured]}).json()
-    assert answer["items"][0]["predicted"]["step_time_s"] > _step_s(client, EIGHT | RUN)
+    assert answer["items"][0]["prediction"]["step_time_s"] > _step_s(client, EIGHT | RUN)
 
 
 def _step_s(client: httpx.Client, body: dict[str, Any]) -> float:
     (row,) = client.post("/predictions", json=body).json()["items"]
-    return float(row["predicted"]["step_time_s"])
+    return float(row["prediction"]["step_time_s"])
 
 
 def test_a_prediction_stores_nothing(client: httpx.Client) -> None:
@@ -190,10 +190,10 @@ def test_what_a_published_launch_runs_is_predicted_explained_and_compared_with_t
     today = client.post("/predictions", json=job | {"layout": read["layout"]}).json()["items"][0]
     assert today["label"] == read["label"]
     explained = client.post("/explanations", json=job | {"layout": read["layout"]}).json()
-    assert explained["prediction"]["step_time_s"] == today["predicted"]["step_time_s"]
+    assert explained["prediction"]["step_time_s"] == today["prediction"]["step_time_s"]
     asked = {"current": read["layout"], "format": read["format"], "limit": 3}
     compared = client.post("/predictions", json=job | asked).json()
-    assert compared["current"]["candidate"]["predicted"] == today["predicted"]
+    assert compared["current"]["candidate"]["prediction"] == today["prediction"]
     assert compared["current"]["best"]["changes"]
     for item in compared["items"]:
         answer = client.post("/exports", json=job | {"layout": item["layout"], "format": read["format"]}).json()

@@ -111,7 +111,7 @@ def test_a_prediction_is_asked_for_with_types_and_names_alike(calls: Remote) -> 
         for asked in ("llama-3-8b", model)
     )
     assert by_name.layout == by_value.layout
-    assert by_name.predicted.mfu == by_value.predicted.mfu
+    assert by_name.prediction.mfu == by_value.prediction.mfu
 
 
 def test_a_problem_says_field_value_rule_and_nearest(calls: Remote) -> None:

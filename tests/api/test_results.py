@@ -132,7 +132,7 @@ def test_an_explanation_is_of_the_layout_that_a_prediction_is_of(client: httpx.C
     (row,) = client.post("/predictions", json=EIGHT | {"layout": LAYOUT}).json()["items"]
     explained = client.post("/explanations", json=EIGHT | {"layout": LAYOUT}).json()
     assert (explained["label"], explained["layout"]) == (row["label"], row["layout"])
-    assert explained["prediction"] == row["predicted"]
+    assert explained["prediction"] == row["prediction"]
 
 
 def test_a_trial_is_explained_within_the_memory_that_it_had(client: httpx.Client, driver: StoreDriver) -> None:

@@ -47,7 +47,7 @@ def require_same_figures(report: Report, answer: object, *figures: str) -> None:
 def test_a_prediction_says_the_same_on_every_surface() -> None:
     request = documents.read(PredictionRequest, JOB | {"space": SPACE, "limit": 2})
     found = Autotuner().predict(request)
-    best = found.items[0].predicted
+    best = found.items[0].prediction
     figures = (
         f"{100 * best.mfu:.1f}",
         f"{best.peak_bytes / 1e9:.1f} GB",

@@ -24,7 +24,7 @@ def test_a_preview_says_the_same_on_every_surface() -> None:
     request = Autotuner().sweep(documents.read(SweepCreate, JOB | {"space": SPACE}))
     found = preview(request)
     assert found.sieved is not None
-    best = found.predicted.items[0].predicted
+    best = found.predicted.items[0].prediction
     figures = (
         f"{100 * best.mfu:.1f}",
         f"{best.peak_bytes / 1e9:.1f} GB",

@@ -28,18 +28,18 @@ def test_what_runs_today_is_set_beside_the_best_if_both_can_run() -> None:
     job = big_job()
     best = row(replace(TODAY, compiled=True), job)
     current = current_beside(TODAY, job, best=best, unchanged=None)
-    assert present(current.predicted).prediction == predict_one(TODAY, job)
+    assert present(current.candidate).prediction == predict_one(TODAY, job)
     assert current.best is not None
     ratio = best.prediction.tokens_per_s / predict_one(TODAY, job).tokens_per_s
     assert current.best.gain == pytest.approx(ratio - 1)
     assert ([one.field for one in current.best.changes], current.unchanged) == (["compiled"], None)
     current = current_beside(TODAY, big_job(), best=None, unchanged=None)
     assert (current.best, current.unchanged) == (None, None)
-    assert current.predicted is not None
+    assert current.candidate is not None
     job, impossible = big_job(), Layout.parse("tp3 mb1")
     current = current_beside(impossible, job, best=row(TODAY, job), unchanged=None)
     assert current.reasons == reasons(impossible, job) != ()
-    assert (current.predicted, current.best) == (None, None)
+    assert (current.candidate, current.best) == (None, None)
 
 
 # ---------------------------------------------------------------- shortfall
@@ -115,9 +115,11 @@ def test_unsearched_options_are_named_by_what_they_save_unless_the_space_or_soft
     job, space = big_job(), SearchSpace(pipeline_parallel_degree=(8,))
     first = best(job, space)
     for one in unsearched_found(job, space):
-        assert not reasons(one.layout, job)
-        assert one.prediction == predict_one(one.layout, job)
-        assert one.saved_share == 1 - one.prediction.step_time.total_s / first.prediction.step_time.total_s > 0
+        assert not reasons(one.candidate.layout, job)
+        assert one.candidate.prediction == predict_one(one.candidate.layout, job)
+        assert (
+            one.saved_share == 1 - one.candidate.prediction.step_time.total_s / first.prediction.step_time.total_s > 0
+        )
     compiled = FieldChange(field="compiled", before=False, after=True)
     assert (compiled,) in {one.changes for one in unsearched_found(job, space)}
     shares = [one.saved_share for one in unsearched_found(big_job(), SearchSpace(pipeline_parallel_degree=(8,)))]
@@ -132,5 +134,5 @@ def test_unsearched_options_are_named_by_what_they_save_unless_the_space_or_soft
     schedules = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
     plain = replace(job, stack=replace(job.stack, compiles=False, pipeline_schedules=schedules))
     for one in unsearched_found(plain, space):
-        assert not one.layout.compiled
-        assert one.layout.pipeline_schedule in schedules
+        assert not one.candidate.layout.compiled
+        assert one.candidate.layout.pipeline_schedule in schedules

@@ -36,7 +36,7 @@ def test_predict_takes_the_software_that_would_run_it(cli: CommandLine) -> None:
         cli.run_json("predict", *JOB, "--space", '{"tensor_parallel_degree": [8]}', "--limit", "1", "--stack", stack)
         for stack in ("torch", "aleph-alpha")  # the second gathers the logits of tensor ranks
     )
-    assert torch["items"][0]["predicted"]["step_time_s"] != other["items"][0]["predicted"]["step_time_s"]
+    assert torch["items"][0]["prediction"]["step_time_s"] != other["items"][0]["prediction"]["step_time_s"]
 
 
 def test_predict_marks_fp8_and_shows_the_best_though_what_runs_today_cannot(cli: CommandLine) -> None:
@@ -107,7 +107,7 @@ def test_predict_takes_lengths_from_a_file_or_as_a_histogram(cli: CommandLine, t
     counted.write_text("1024\n1024\n8192\n")
     layout = ("--layout", "fsdp8 tp8 mb1 sp recompute-full")
     by_file, by_text, whole = (
-        cli.run_json("predict", *JOB, *layout, *lengths)["items"][0]["predicted"]
+        cli.run_json("predict", *JOB, *layout, *lengths)["items"][0]["prediction"]
         for lengths in (("--lengths", str(counted)), ("--lengths", "1024:2, 8192"), ())
     )
     assert by_file == by_text
