@@ -12,8 +12,16 @@ from typing import Any
 
 from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
 from autotuner.service.webhooks import new_secret
+from autotuner.store.announcements import AnnouncementStore, tell
+from autotuner.store.engine import writing
 
 AT = 1_760_000_000.0
+
+
+def announce(store: AnnouncementStore, announcement: Announcement) -> None:
+    """Store an announcement by itself, with its deliveries."""
+    with writing(store._engine) as connection:
+        tell(connection, announcement)
 
 
 def announcement(**changes: Any) -> Announcement:

@@ -33,14 +33,6 @@ class AnnouncementStore(Part):
     each webhook that then wants its kind.
     """
 
-    def announce(self, announcement: Announcement) -> None:
-        """Store one by itself; an id that is stored already raises ``Conflict``."""
-        try:
-            with writing(self._engine) as connection:
-                tell(connection, announcement)
-        except IntegrityError:
-            raise _told_already(announcement) from None
-
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:
         """Return announcements, newest first, and how many there are in all."""
         with reading(self._engine) as connection:
@@ -97,7 +89,7 @@ def tell(connection: Connection, announcement: Announcement) -> None:
     """Store an announcement, and queue its delivery to each webhook that wants its kind; these stay until then."""
     known = select(announcements.c.id).where(announcements.c.id == announcement.id)
     if connection.scalar(known) is not None:
-        raise _told_already(announcement)
+        raise Conflict(f"the announcement {announcement.id} is stored already")
     connection.execute(insert(announcements).values(values_of(announcement)))
     for name, kinds in connection.execute(select(webhooks.c.name, webhooks.c.kinds).with_for_update(read=True)).all():
         if not kinds or announcement.kind in kinds:
@@ -111,10 +103,6 @@ def tell(connection: Connection, announcement: Announcement) -> None:
                 unique_key=f"{name} {announcement.id}",
             )
             insert_run(connection, new, announcement.at)
-
-
-def _told_already(announcement: Announcement) -> Conflict:
-    return Conflict(f"the announcement {announcement.id} is stored already")
 
 
 def select_feed() -> AnySelect:

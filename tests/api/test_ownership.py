@@ -15,6 +15,7 @@ from autotuner.core.access import Quota, Scope
 from autotuner.core.codec import to_plain
 from autotuner.core.run import kind_of
 from autotuner.store.sql import Store
+from tests.announcements import announce
 from tests.api.access import People, bearing
 from tests.api.bodies import CPU as SWEEP
 from tests.api.bodies import PLAN, STUDY
@@ -110,7 +111,7 @@ def test_a_run_of_every_kind_is_stopped_by_who_asked_for_it_and_an_admin_alone(t
 
 def test_a_run_of_a_kind_that_is_not_listed_is_missing(team: Team, store: Store) -> None:
     store.announcements.save_webhook(webhook())
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     (delivery,), _ = store.announcements.deliveries()
     for method, path in (("GET", ""), ("POST", "/cancel"), ("POST", "/pause"), ("POST", "/resume"), ("GET", "/events")):
         assert team.root.request(method, f"/runs/{delivery.id}{path}").status_code == 404, path

@@ -17,7 +17,7 @@ from autotuner.service.settings import Settings
 from autotuner.service.webhooks import new_secret
 from autotuner.store.sql import Store
 from bench.fake_launcher import FakeLauncher
-from tests.announcements import announcement, receiver, status
+from tests.announcements import announce, announcement, receiver, status
 from tests.api.bodies import WEBHOOK
 from tests.api.service import NOW, serve
 from tests.patience import PATIENCE_S
@@ -40,7 +40,7 @@ def added(client: httpx.Client, **changes: object) -> httpx.Response:
 def test_the_secret_is_shown_once_and_the_path_of_the_url_never(client: httpx.Client, store: Store) -> None:
     created = added(client)
     secret = created.json()["secret"]
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     answers = [client.get(path) for path in ("/webhooks", "/webhooks/ours", "/deliveries", "/feed.json", "/feed.atom")]
     assert [answer for answer in answers if secret in answer.text or "credential" in answer.text] == []
     assert "credential" not in created.text
@@ -76,7 +76,7 @@ def test_a_test_says_why_nothing_was_posted(client: httpx.Client) -> None:
 def test_deliveries_are_listed_by_webhook_and_state_and_sent_again(client: httpx.Client, store: Store) -> None:
     added(client)
     added(client, name="gates", kinds=["gate.failed"])
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     (waits,) = client.get("/deliveries").json()["items"]
     assert (waits["webhook"], waits["state"], waits["announcement"]["title"]) == (
         "ours",
@@ -103,7 +103,7 @@ def test_a_webhook_that_is_not_there_is_not_found_with_the_nearest(client: httpx
 # ---------------------------------------------------------------- the feed
 def test_the_json_feed_tells_the_newest_first_and_leads_to_what_is_older(client: httpx.Client, store: Store) -> None:
     for number in range(3):
-        store.announcements.announce(replace(announcement(), id=f"an-{number}", at=NOW + number))
+        announce(store.announcements, replace(announcement(), id=f"an-{number}", at=NOW + number))
     answer = client.get("/feed.json", params={"limit": 2})
     assert answer.headers["content-type"] == "application/feed+json"
     feed = answer.json()
@@ -118,7 +118,7 @@ def test_the_json_feed_tells_the_newest_first_and_leads_to_what_is_older(client:
 
 def test_the_atom_feed_is_xml_whatever_was_announced(client: httpx.Client, store: Store) -> None:
     odd = replace(announcement(), title="<b>&\x07", kind=AnnouncementKind.GATE_FAILED)
-    store.announcements.announce(odd)
+    announce(store.announcements, odd)
     answer = client.get("/feed.atom")
     assert answer.headers["content-type"].startswith("application/atom+xml")
     feed, atom = ET.fromstring(answer.text), "{http://www.w3.org/2005/Atom}"
@@ -139,7 +139,7 @@ def test_a_feed_without_announcements_is_one(client: httpx.Client) -> None:
 
 
 def test_links_are_those_that_people_reach_the_service_by(home: httpx.Client, store: Store) -> None:
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     feed = home.get("/feed.json").json()
     assert feed["feed_url"] == "https://tuner.example/api/v1/feed.json"
     assert feed["items"][0]["url"] == "https://tuner.example/retunes/nightly"

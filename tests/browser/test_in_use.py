@@ -10,7 +10,7 @@ from autotuner.core.access import AuditEntry, Caller, Scope
 from autotuner.core.run import RunState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.costmodel.predict import predict_one
-from tests.announcements import AT, announcement, webhook
+from tests.announcements import AT, announce, announcement, webhook
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import INCUMBENT, finished_gate, finished_run, queued_gate, retune, started_run
 from tests.builders import cpu_cluster, cpu_layout, measurement, sweep_request, tiny_job, tiny_model
@@ -40,7 +40,7 @@ def test_the_pages_fit_a_phone(page: Page, driver: StoreDriver) -> None:
         finished_run(driver, Verdict.UNCHANGED, 1000.0 + night, "word " * 60 + "x" * 200, "n" * 80, night)
     gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "x" * 300, software="s" * 120)
     driver.store.announcements.save_webhook(webhook(name="w" * 100, url=f"https://{'h' * 60}.example.com/"))
-    driver.store.announcements.announce(replace(announcement(), title="t" * 200))
+    announce(driver.store.announcements, replace(announcement(), title="t" * 200))
     page.set_viewport_size({"width": 360, "height": 740})
     for path in ("/retunes", f"/retunes/{'n' * 80}", "/gates", f"/gates/{gate.id}", "/webhooks"):
         page.goto(path)
@@ -143,9 +143,9 @@ def test_a_gate_shows_the_layout_of_its_baseline_where_it_is_another_one(page: P
 def test_deliveries_are_shown_with_what_they_tell_and_by_their_state(page: Page, driver: StoreDriver) -> None:
     store = driver.store.announcements
     store.save_webhook(webhook(url="https://hooks.example.com/credential"))
-    store.announce(announcement())
+    announce(store, announcement())
     end(driver.store, claimed(driver.store, "delivery", now=AT), RunState.FAILED, "HTTP 404 Not Found", now=AT)
-    store.announce(replace(announcement(), id="an-2", title="weekly: unchanged", path="/retunes/weekly"))
+    announce(store, replace(announcement(), id="an-2", title="weekly: unchanged", path="/retunes/weekly"))
     page.goto("/webhooks")
     expect(page.locator("main")).not_to_contain_text("credential")
     hook = page.get_by_role("row").filter(has_text="everything")
@@ -166,7 +166,7 @@ def test_many_deliveries_are_turned_over_by_pages(page: Page, driver: StoreDrive
     store = driver.store.announcements
     store.save_webhook(webhook())
     for number in range(30):
-        store.announce(replace(announcement(), id=f"an-{number}", title=f"told {number}", at=AT + number))
+        announce(store, replace(announcement(), id=f"an-{number}", title=f"told {number}", at=AT + number))
     page.goto("/webhooks?state=pending")
     rows = page.locator("#deliveries ~ div tbody tr")
     expect(rows).to_have_count(25)

@@ -9,6 +9,7 @@ from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.core.run import RunState
 from autotuner.store.options import Page
 from autotuner.store.sql import Store
+from tests.announcements import announce
 from tests.contracts.acts import claim, create, finish, held_sweep, measure
 from tests.contracts.upkeep import (
     announcement,
@@ -25,7 +26,7 @@ from tests.runs import claimed, conclude_retune, end, give_up_delivery
 def pending(store: Store, *, now: float = 20.0) -> Delivery:
     """The delivery of one announcement to one webhook."""
     store.announcements.save_webhook(webhook())
-    store.announcements.announce(announcement(at=now))
+    announce(store.announcements, announcement(at=now))
     ((delivery,), _) = store.announcements.deliveries()
     return delivery
 
@@ -34,15 +35,15 @@ def pending(store: Store, *, now: float = 20.0) -> Delivery:
 def test_the_feed_is_read_newest_first_in_pages(store: Store) -> None:
     told = [announcement(f"rt-{number}", at=float(number)) for number in range(3)]
     for one in (told[1], told[0], told[2]):
-        store.announcements.announce(one)
+        announce(store.announcements, one)
     assert store.announcements.feed(page=Page(limit=2)) == ([told[2], told[1]], 3)
     assert store.announcements.feed(page=Page(offset=2)) == ([told[0]], 3)
 
 
 def test_an_outcome_is_announced_once(store: Store) -> None:
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     with pytest.raises(Conflict, match="an-rt-x"):
-        store.announcements.announce(announcement())
+        announce(store.announcements, announcement())
 
 
 def test_a_finished_sweep_is_announced_with_the_best_that_it_found(store: Store) -> None:
@@ -114,7 +115,7 @@ def test_an_announcement_goes_to_every_webhook_that_wants_its_kind(store: Store)
     store.announcements.save_webhook(webhook("all"))
     store.announcements.save_webhook(webhook("regressions", kinds=(AnnouncementKind.RETUNE_REGRESSION,)))
     store.announcements.save_webhook(webhook("gates", kinds=(AnnouncementKind.GATE_FAILED,)))
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     deliveries, total = store.announcements.deliveries()
     assert {delivery.webhook for delivery in deliveries} == {"all", "regressions"}
     assert total == 2
@@ -124,7 +125,7 @@ def test_an_announcement_goes_to_every_webhook_that_wants_its_kind(store: Store)
 
 
 def test_what_was_told_before_a_webhook_came_is_not_delivered_to_it(store: Store) -> None:
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     store.announcements.save_webhook(webhook())
     assert store.announcements.deliveries() == ([], 0)
 
@@ -146,9 +147,9 @@ def test_a_dead_delivery_is_sent_again_from_the_start(store: Store) -> None:
 def test_deliveries_are_listed_newest_first_by_webhook_and_state(store: Store) -> None:
     store.announcements.save_webhook(webhook("a"))
     for number in range(2):
-        store.announcements.announce(announcement(f"rt-{number}", at=10.0 + number))
+        announce(store.announcements, announcement(f"rt-{number}", at=10.0 + number))
     store.announcements.save_webhook(webhook("b"))
-    store.announcements.announce(announcement("rt-2", at=12.0))
+    announce(store.announcements, announcement("rt-2", at=12.0))
     end(store, claimed(store, "delivery"), RunState.FAILED)
 
     def listed(name: str | None = None, state: DeliveryState | None = None) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
 from autotuner.store.sql import Store
+from tests.announcements import announce
 from tests.builders import failure
 from tests.contracts.acts import add, create, end, finish, held_sweep, measure, start
 from tests.contracts.upkeep import announcement, webhook
@@ -47,7 +48,7 @@ def test_sweeps_and_trials_are_counted_by_state(store: Store) -> None:
 def test_deliveries_that_are_pending_are_counted_with_the_oldest(store: Store) -> None:
     store.announcements.save_webhook(webhook())
     for number, at in enumerate((30.0, 20.0, 10.0)):
-        store.announcements.announce(replace(announcement(f"rt-{number}"), at=at))
+        announce(store.announcements, replace(announcement(f"rt-{number}"), at=at))
     *_, oldest = store.announcements.deliveries()[0]
     give_up_delivery(store, oldest.id, "410", now=40.0)
     gauges = store.health.gauges(now=100.0)

@@ -16,6 +16,7 @@ from autotuner.store.retention import Thinned
 from autotuner.store.sql import Store
 from autotuner.store.tables import audit, sweeps
 from tests import runs
+from tests.announcements import announce
 from tests.builders import failure, measurement, step_timeline
 from tests.contracts.acts import create, end, finish, held_sweep, lease_of, start, step
 from tests.contracts.upkeep import announcement, webhook
@@ -100,10 +101,10 @@ def test_the_sweep_that_ended_first_is_thinned_first(store: Store) -> None:
 # ---------------------------------------------------------------------- announcements and the audit log
 def test_old_announcements_go_with_their_deliveries(store: Store) -> None:
     store.announcements.save_webhook(webhook())
-    store.announcements.announce(announcement("old"))
+    announce(store.announcements, announcement("old"))
     runs.end(store, runs.claimed(store, "delivery"), RunState.COMPLETE, "200")
     young = replace(announcement("young"), at=50.0)
-    store.announcements.announce(young)
+    announce(store.announcements, young)
     assert [store.retention.prune_announcements(before=50.0) for _ in range(2)] == [1, 0]
     assert store.announcements.feed() == ([young], 1)
     assert store.announcements.deliveries()[1] == 1
@@ -111,7 +112,7 @@ def test_old_announcements_go_with_their_deliveries(store: Store) -> None:
 
 def test_an_announcement_that_is_yet_to_be_delivered_stays(store: Store) -> None:
     store.announcements.save_webhook(webhook())
-    store.announcements.announce(announcement())
+    announce(store.announcements, announcement())
     assert store.retention.prune_announcements(before=1e12) == 0
     assert store.announcements.feed()[1] == 1
 

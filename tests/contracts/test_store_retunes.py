@@ -15,6 +15,7 @@ from autotuner.core.upkeep import Retune, RetuneRun, Trigger, Verdict
 from autotuner.store.engine import make_engine
 from autotuner.store.options import Page
 from autotuner.store.sql import Store, open_store
+from tests.announcements import announce
 from tests.builders import cpu_layout
 from tests.contracts.crowd import in_processes, in_threads
 from tests.contracts.upkeep import (
@@ -261,7 +262,7 @@ def test_a_run_that_an_error_ended_could_not_run(store: Store) -> None:
 def test_an_end_that_cannot_be_told_changes_nothing(store: Store) -> None:
     saved_retune(store)
     run = started_run(store)
-    store.announcements.announce(announcement(run.id))
+    announce(store.announcements, announcement(run.id))
     with pytest.raises(Conflict, match=run.id):
         conclude_retune(store, run, outcome(Verdict.UNCHANGED), now=130.0)
     assert store.runs.get(RetuneRun, run.id).result is None

@@ -13,6 +13,7 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.sql import Store
+from tests.announcements import announce
 from tests.builders import cpu_cluster, tiny_job
 from tests.contracts.acts import claim, create, finish, held_sweep
 from tests.contracts.upkeep import (
@@ -126,7 +127,7 @@ def test_a_cluster_is_told_of_by_its_last_check_that_came_to_an_end(store: Store
 def test_deliveries_that_were_given_up_are_told_of_by_webhook_until_they_are_sent_again(store: Store) -> None:
     store.announcements.save_webhook(webhook())
     for number in range(3):
-        store.announcements.announce(announcement(f"rt-{number}"))
+        announce(store.announcements, announcement(f"rt-{number}"))
         end(store, claimed(store, "delivery", now=30.0), RunState.FAILED, f"answered 50{number}", now=40.0 + number)
     (trouble,) = store.health.troubles(since=20.0)
     assert (trouble.kind, trouble.subject, trouble.count) == (TroubleKind.DELIVERIES_DEAD, "team", 3)

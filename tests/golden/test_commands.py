@@ -19,7 +19,7 @@ from autotuner.core.access import Scope
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store, open_store
-from tests.announcements import announcement, receiver, status
+from tests.announcements import announce, announcement, receiver, status
 from tests.api.access import People
 from tests.api.service import StoreDriver, app_on, serve, serve_asgi
 from tests.builders import cpu_layout, failure, measurement
@@ -248,7 +248,7 @@ def tell_webhooks(story: CommandStory) -> None:
     story.both("webhook list")
     application = build(Settings(num_workers=0))
     announcements = application.store.announcements
-    announcements.announce(announcement())
+    announce(announcements, announcement())
     deliveries = {one.webhook: one.id for one in announcements.deliveries()[0]}
     story.both("webhook deliveries all")
     for one in deliveries.values():

@@ -17,7 +17,7 @@ from autotuner.service.posting import Poster
 from autotuner.service.webhooks import Webhooks
 from autotuner.store.announcements import AnnouncementStore
 from autotuner.store.sql import Store, memory_store
-from tests.announcements import AT, Receiver, announcement, receiver, status, webhook
+from tests.announcements import AT, Receiver, announce, announcement, receiver, status, webhook
 from tests.clocks import ManualClock
 from tests.patience import PATIENCE_S
 from tests.runs import lease_of
@@ -59,7 +59,7 @@ def announced(store: AnnouncementStore, there: Receiver) -> Webhook:
     """A webhook of that receiver, and an announcement that is on its way to it."""
     stored = webhook(url=f"http://127.0.0.1:{there.port}/in")
     store.save_webhook(stored)
-    store.announce(announcement())
+    announce(store, announcement())
     return stored
 
 
@@ -147,7 +147,7 @@ def test_a_port_that_an_older_release_took_ends_the_delivery_after_the_usual_att
     whole: Store, store: AnnouncementStore
 ) -> None:
     store.save_webhook(webhook(url="https://hooks.example.com:99999/in"))
-    store.announce(announcement())
+    announce(store, announcement())
     clock = ManualClock(AT)
     sender = Sender(whole, HOME, clock)
     while sender.run_once():
@@ -178,7 +178,7 @@ def test_of_many_senders_each_delivery_is_made_by_one(whole: Store, store: Annou
     with receiver() as there:
         announced(store, there)
         for number in range(2, 9):
-            store.announce(replace(announcement(), id=f"an-{number}"))
+            announce(store, replace(announcement(), id=f"an-{number}"))
         senders = [Sender(whole, HOME, ManualClock(AT), owner=f"sender-{number}") for number in range(4)]
         threads = [
             threading.Thread(target=lambda s=sender: [None for _ in iter(s.run_once, False)]) for sender in senders

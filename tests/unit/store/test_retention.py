@@ -7,6 +7,7 @@ import pytest
 from autotuner.store.options import Ages
 from autotuner.store.retention import Thinned
 from autotuner.store.sql import Store, memory_store
+from tests.announcements import announce
 from tests.contracts.acts import finish, held_sweep, measure
 from tests.contracts.upkeep import announcement
 
@@ -21,7 +22,7 @@ def store() -> Iterator[Store]:
         sweep = held_sweep(opened)
         measure(opened, sweep, 0, mfu=0.3)
         finish(opened, sweep, now=20.0)
-    opened.announcements.announce(announcement())
+    announce(opened.announcements, announcement())
     yield opened
     opened.close()
 
