@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
@@ -36,7 +36,6 @@ from sqlalchemy.types import String, TypeDecorator, TypeEngine
 from autotuner.core import codec
 from autotuner.core.access import AuditEntry, Session, Token
 from autotuner.core.announcement import Announcement, Webhook
-from autotuner.core.comparison import RunGroup
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import Unreadable
 from autotuner.core.health import KnownWorker
@@ -49,7 +48,7 @@ from autotuner.core.study import OptimizerTrial
 from autotuner.core.sweep import Budget, Prospects
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import EngineJob, FailureKind, ScaledTrial, Stopped, TrialFailure, TrialState, Waiting
-from autotuner.core.upkeep import Baseline, RetuneRequest
+from autotuner.core.upkeep import Baseline, Retune
 
 Value = TypeVar("Value")
 
@@ -141,9 +140,11 @@ def word(cls: type[StrEnum]) -> Enum:
     return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
 
 
-def columns_of(cls: type[Any], *, key: str = "") -> Iterator[Column[Any]]:
+def columns_of(cls: type[Any], *, key: str = "", without: Collection[str] = ()) -> Iterator[Column[Any]]:
     """Return the columns of a table whose rows are values of a class, one of whose fields is the key."""
     for name, hint in get_type_hints(cls).items():
+        if name in without:
+            continue
         kinds = [kind for kind in get_args(hint) if kind is not NoneType] if isinstance(hint, UnionType) else [hint]
         yield Column(name, _type_of(kinds[0]), primary_key=name == key, nullable=kinds[0] is not hint)
 
@@ -375,18 +376,13 @@ descriptions = Table("descriptions", metadata, _Descriptions)
 
 
 # ---------------------------------------------------------------------- retunes and what MFU gates are held to
-class _Retunes(TypedColumns):
-    name: Named[str] = Column(Plain, primary_key=True)
-    request: Named[RetuneRequest] = Column(Document(RetuneRequest))
-    created_at: Named[float]
-    is_paused: Named[bool]
-    incumbent: Named[Layout | None] = Column(Document(Layout))
-    baseline: Named[tuple[RunGroup, ...]] = Column(Documents(RunGroup))
-    next_due_at: Named[float | None]
-    created_by: Named[str] = Column(Plain)
-
-
-retunes = Table("retunes", metadata, _Retunes, Index(None, "next_due_at"))
+retunes = Table(
+    "retunes",
+    metadata,
+    Column("name", Plain, primary_key=True),
+    *columns_of(Retune, without=("last_run",)),
+    Index(None, "next_due_at"),
+)
 
 
 class _Baselines(TypedColumns):
