@@ -331,7 +331,7 @@ class SweepMachine:
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
         """What is estimated at full size of every trial that was measured, by its id; nothing where all run whole.
 
-        Some may have ended just now.
+        ``ended`` are trials that ended just now.
         """
         trials = {**self._trials, **{trial.number: trial for trial in ended}}
         if self._candidates.small is None or not any(trial.ran_measurement for trial in trials.values()):

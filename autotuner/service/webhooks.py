@@ -44,7 +44,7 @@ Source: docs.slack.dev/reference/block-kit/blocks/section-block.
 
 
 def payload(announcement: Announcement, form: PayloadFormat, public_url: str | None) -> bytes:
-    """The body in that format, byte by byte as it is signed and posted; linked where people reach the service."""
+    """The body in that format, byte by byte as it is signed and posted; without a public URL nothing is linked."""
     match form:
         case PayloadFormat.JSON:
             document = _document(announcement, public_url)

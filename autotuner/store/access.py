@@ -142,7 +142,7 @@ def allowed_hours(
 ) -> float | None:
     """Return accelerator-hours that a sweep of a locked caller may take; None: as many as it likes.
 
-    A sweep that is not new is unfinished already, and asks for so many more.
+    A sweep that is not new is unfinished already; what it asks for is how many more.
 
     Raises:
         InvalidInput: It asks for more than the quota ever has.

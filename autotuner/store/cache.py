@@ -40,9 +40,9 @@ class _Place:
 
 
 class KeptTrials:
-    """Reads trials of sweeps, and keeps the most of all sweeps together while no event says that they changed.
+    """Reads trials of sweeps, and keeps them while no event says that they changed; for any thread.
 
-    Any thread may ask.
+    It keeps ``most`` trials of all sweeps together.
     """
 
     def __init__(self, store: Store, most: int = _MOST_TRIALS) -> None:

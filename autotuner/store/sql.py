@@ -28,7 +28,7 @@ _ANSWER_S = 15.0
 def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
     """Return the store in the database of that URL; nothing is connected before the first call.
 
-    The URL, and what is wrong with it, is as ``make_engine`` has it; so is how long a server may take to answer.
+    What the URL may be, how long an answer is waited for, and errors are as ``make_engine`` has them.
     """
     return Store(make_engine(url, answer_s=answer_s))
 

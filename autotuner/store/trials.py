@@ -349,7 +349,7 @@ def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
 
 
 def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
-    """Return rows as ``RankedTime`` takes them, the best first, without repeats; with what steps are worth, too."""
+    """Return rows as ``RankedTime`` takes them, the best first, without repeats, and what steps are worth if wanted."""
     names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
     worth = (measurements.c.value * measurements.c.step_time_s).label("worth_per_step")
     columns = [*(measurements.c[name] for name in names), *([worth] if with_worths else [])]
