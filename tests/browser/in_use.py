@@ -20,6 +20,7 @@ from autotuner.core.upkeep import (
     RetuneOutcome,
     RetuneRequest,
     RetuneRun,
+    StepChange,
     Trigger,
     Verdict,
 )
@@ -27,7 +28,7 @@ from autotuner.search.upkeep.cron import DueRun
 from autotuner.store.engine import writing
 from autotuner.store.tables import runs as queue
 from tests.api.service import NOW, StoreDriver
-from tests.builders import cpu_layout, sweep_request
+from tests.builders import cpu_layout, prediction, sweep_request
 from tests.runs import end_gate, end_retune
 
 DAY_S = 86400.0
@@ -79,11 +80,12 @@ def finished_run(
 ) -> RetuneRun:
     """A run that ended so."""
     run = started_run(driver, name, night)
-    is_slower = verdict is Verdict.REGRESSION
+    is_slower, is_better, step = verdict is Verdict.REGRESSION, verdict is Verdict.BETTER_FOUND, prediction().step_time
     outcome = RetuneOutcome(
         verdict=verdict,
-        findings=None if rate is None else found(rate),
+        findings=None if rate is None else replace(found(rate), challenger=cpu_layout() if is_better else None),
         changes=(CHANGE,) if is_slower else (),
+        why=StepChange(predicted_before=step, predicted_after=step, relative_error=0.1) if is_better else None,
     )
     _free(driver, run.id)
     ended = end_retune(driver.store, run, outcome, detail, now=run.request.due_at + 60)
