@@ -38,8 +38,7 @@ from autotuner.core.rules.legality import require_asked
 from autotuner.core.stack import Stack
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.search.asides import Asides, Inline
-from autotuner.search.predictions import PredictionTable
-from autotuner.search.preview import Question, best_of_space, prediction_of_layout
+from autotuner.search.preview import PredictionTable, Question, best_of_space, prediction_of_layout
 from autotuner.search.space.trainers import trial_rules, trial_space
 
 if TYPE_CHECKING:
@@ -334,8 +333,8 @@ class Autotuner:
         require_told(request.objective, job.cluster)
         question = extended(Question, request, job=job, axes=request.space)
         if request.layout is None:
-            return PredictionTable.answering(job, self.asides.search(best_of_space, question))
-        return PredictionTable.of_one(job, self.asides.ask(prediction_of_layout, question, request.layout))
+            return self.asides.search(best_of_space, question)
+        return self.asides.ask(prediction_of_layout, question, request.layout)
 
     def layers(self, request: LayersRequest) -> LayerReport:
         """Search the layers of communication of a job one after the other; errors as of ``predict``."""

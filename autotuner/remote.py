@@ -72,7 +72,7 @@ from autotuner.search.explain.timeline import TrialTimelines
 from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanRun
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.predictions import PredictionTable
+from autotuner.search.preview import PredictionTable
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.comparison import LayoutComparison
 from autotuner.search.results.failures import FailureGroup

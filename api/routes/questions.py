@@ -38,7 +38,7 @@ from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
 from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanRun
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.predictions import PredictionTable
+from autotuner.search.preview import PredictionTable
 from autotuner.search.results.comparison import LayoutComparison, side_by_side
 from autotuner.search.results.pairs import MeasuredRules
 from autotuner.service.build import App

@@ -27,7 +27,7 @@ from autotuner.core.text import described, in_words_of, inputs_of, to_document
 
 if TYPE_CHECKING:
     from autotuner.export.target import Export, Imported
-    from autotuner.search.predictions import PredictionTable
+    from autotuner.search.preview import PredictionTable
 
 _FORMATS = (
     "megatron-lm, megatron-bridge, nemo, torchtitan, torchtitan-config, deepspeed, accelerate, transformers, "

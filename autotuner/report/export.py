@@ -8,7 +8,7 @@ from autotuner.export.target import Export, Imported, NoteKind
 from autotuner.report.prediction import prediction_report
 from autotuner.report.report import Block, Code, Column, Figure, Folded, Lines, Notice, Report, Section, Strong, Table
 from autotuner.report.words import counted, job_in_words, model_in_words
-from autotuner.search.predictions import PredictionTable
+from autotuner.search.preview import PredictionTable
 
 _KINDS = (NoteKind.CHANGED, NoteKind.UNKNOWN, NoteKind.ASSUMED, NoteKind.IGNORED)
 """Of notes, in the order in which they matter."""

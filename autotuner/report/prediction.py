@@ -22,7 +22,7 @@ from autotuner.report.words import (
     percent,
     with_interval,
 )
-from autotuner.search.predictions import PredictionTable
+from autotuner.search.preview import PredictionTable
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.suggestions import Gain, Remedy, RemedyKind, Shortfall
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from autotuner.core.caveat import Caveat
-from autotuner.core.choices import ExportFormat
+from autotuner.core.choices import ExportFormat, Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns, concatenate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.model import ModelSize
 from autotuner.core.objective import Objective
 from autotuner.core.rules.legality import RULES, require_asked
 from autotuner.core.rules.rule import Rule
@@ -22,11 +23,11 @@ from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.caveats import caveats
-from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
+from autotuner.search.ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
 from autotuner.search.space.elimination import MOST_REASONS, empty_space
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.trainers import sayable_space, trial_rules
-from autotuner.search.suggestions import Advice, Current, advice, current_beside
+from autotuner.search.suggestions import Advice, Current, Shortfall, Unsearched, advice, current_beside
 
 if TYPE_CHECKING:
     from autotuner.core.sweep import SweepRequest
@@ -135,59 +136,92 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedBest:
-    """The best of a space, what that leaves open, and what runs today beside it."""
+class PredictionTable:
+    """The layouts predicted to be best. Nothing in it was measured."""
 
-    table: PredictionTable
-    advice: Advice
-    current: Current | None
+    model_size: ModelSize
+    """How large the model is that they are layouts of."""
+    items: tuple[PredictedLayout, ...]
+    """The highest first by the predicted value, which is MFU unless something else was asked for, x probability to fit,
+    of the layouts that are predicted to fit; or the one that was asked for."""
+    reference_precision: Precision
+    """Format of the reference peak."""
+    reference_flop_per_s: float
+    """Dense peak of one accelerator that every MFU of the table is a share of."""
+    num_legal: int | None = None
+    """Layouts of the space that break no rule; null when one layout was asked for."""
+    num_fitting: int | None = None
+    """Those predicted to fit in memory; null when one layout was asked for."""
     caveats: tuple[Caveat, ...]
-    """What a reader of all of it should know."""
+    """What a reader should know: what of it was never compared with a measured run, whose constants were borrowed, what
+    the measured runs that were sent say."""
+    unchanged: PredictedLayout | None = None
+    """The best layout that keeps the mathematics, where every row changes them."""
+    not_searched: tuple[Unsearched, ...] = ()
+    """Layouts one step outside the space that are expected to beat its best, the fastest first."""
+    shortfall: Shortfall | None = None
+    """What is missing and what would help, where no layout fits."""
+    current: Current | None = None
+    """What runs today, where the request says it."""
+
+    @classmethod
+    def of(cls, job: Job, items: tuple[PredictedLayout, ...], caveats: tuple[Caveat, ...], **beside: Any) -> Self:
+        """The rows with the job that they are layouts of, and other fields."""
+        accelerator = job.cluster.accelerator
+        return cls(
+            model_size=ModelSize.of(job.model),
+            items=items,
+            reference_precision=accelerator.reference_precision,
+            reference_flop_per_s=accelerator.reference_flop_per_s,
+            caveats=caveats,
+            **beside,
+        )
+
+    @classmethod
+    def of_best(cls, job: Job, best: BestLayouts, advice: Advice, current: Current | None = None) -> Self:
+        """The best of a space, and what is to be said beside them."""
+        shown = [row.layout for row in best.rows]
+        return cls.of(
+            job,
+            tuple(replace(row, rank=rank) for rank, row in enumerate(best.rows, 1)),
+            best.caveats if current is None else _caveats(job, shown, current),
+            num_legal=best.num_legal,
+            num_fitting=best.num_fitting,
+            unchanged=best.unchanged,
+            not_searched=advice.not_searched,
+            shortfall=advice.shortfall,
+            current=current,
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedOne:
-    """One layout, and what runs today beside it."""
-
-    row: PredictedLayout
-    current: Current | None
-    caveats: tuple[Caveat, ...]
-
-
-def best_of_space(question: Question) -> PredictedBest:
-    """The best predicted layouts of a space.
+def best_of_space(question: Question) -> PredictionTable:
+    """Return the best predicted layouts of a space, what that leaves open, and what runs today beside them.
 
     Raises:
         InvalidInput: It holds no legal layout, or too many; or the format cannot say a value that was named.
     """
     job, (space, rules) = question.job, question.searched
     compared = ComparedBy(objective=question.objective)
-    table = best_predicted(job, space, limit=question.limit, rules=rules, compared_by=compared)
-    if not table.num_legal:
+    best = best_predicted(job, space, limit=question.limit, rules=rules, compared_by=compared)
+    if not best.num_legal:
         raise empty_space(job, space, rules, "holds no legal layout")
-    current = _current(question, (table.rows or (None,))[0], table.unchanged)
-    shown = [row.layout for row in table.rows]
-    return PredictedBest(
-        table=table,
-        advice=advice(job, space, table, rules),
-        current=current,
-        caveats=table.caveats if current is None else _said(job, shown, current),
-    )
+    current = _current(question, (best.rows or (None,))[0], best.unchanged)
+    return PredictionTable.of_best(job, best, advice(job, space, best, rules), current)
 
 
-def prediction_of_layout(question: Question, layout: Layout) -> PredictedOne:
-    """The prediction of one layout.
+def prediction_of_layout(question: Question, layout: Layout) -> PredictionTable:
+    """Return the prediction of one layout, and what runs today beside it.
 
     Raises:
         InvalidDocument: It cannot run, with every rule that it breaks.
     """
-    require_asked(layout, question.job)
-    prediction = predict_one(layout, question.job)
-    row = PredictedLayout(
-        layout=layout, prediction=prediction, footprint=footprint_of(layout, question.job, prediction)
-    )
+    job = question.job
+    require_asked(layout, job)
+    prediction = predict_one(layout, job)
+    footprint = footprint_of(layout, job, prediction)
+    row = PredictedLayout(rank=1, layout=layout, prediction=prediction, footprint=footprint)
     current = _current(question, row, None)
-    return PredictedOne(row=row, current=current, caveats=_said(question.job, [layout], current))
+    return PredictionTable.of(job, (row,), _caveats(job, [layout], current), current=current)
 
 
 def _current(question: Question, best: PredictedLayout | None, unchanged: PredictedLayout | None) -> Current | None:
@@ -196,6 +230,6 @@ def _current(question: Question, best: PredictedLayout | None, unchanged: Predic
     return current_beside(question.current, question.job, best=best, unchanged=unchanged)
 
 
-def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[Caveat, ...]:
+def _caveats(job: Job, shown: list[Layout], current: Current | None) -> tuple[Caveat, ...]:
     today = [] if current is None or current.candidate is None else [current.layout]
     return caveats(job, LayoutColumns.from_layouts([*shown, *today]))

@@ -73,7 +73,7 @@ class PredictedLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionTable:
+class BestLayouts:
     """Layouts that are predicted to fit, highest expected value first."""
 
     num_legal: int
@@ -98,7 +98,7 @@ def best_predicted(
     rules: Sequence[Rule] = RULES,
     most: int = MAX_CANDIDATES,
     compared_by: ComparedBy | None = None,
-) -> PredictionTable:
+) -> BestLayouts:
     """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
 
     The best has the highest expected value, which is MFU where nothing else is asked for: predicted value x probability
@@ -123,7 +123,7 @@ def best_predicted(
         if not num_fitting:
             nearest = nearest.beside(chunk, np.arange(len(chunk)), -peak_bytes, peak_bytes)
     rows = best.predicted(job, trace)
-    return PredictionTable(
+    return BestLayouts(
         num_legal=num_legal,
         num_fitting=num_fitting,
         caveats=caveats(job, best.layouts),

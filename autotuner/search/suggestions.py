@@ -19,7 +19,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
+from autotuner.search.ranking import BestLayouts, PredictedLayout, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 from autotuner.search.space.moves import neighbours
 
@@ -226,7 +226,7 @@ def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
     return None
 
 
-def _best(job: Job, space: SearchSpace) -> PredictionTable | None:
+def _best(job: Job, space: SearchSpace) -> BestLayouts | None:
     """The best layout of a space; None where it is too large for a mere hint."""
     try:
         return best_predicted(job, space, limit=1, most=_MAX_TRIED)
@@ -255,7 +255,7 @@ class Advice:
     """What is missing, and what would make a layout fit."""
 
 
-def advice(job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence[Rule] = RULES) -> Advice:
+def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rule] = RULES) -> Advice:
     """What the table of the job's space leaves open; layouts that break a rule are not advised beside others."""
     if table.nearest is not None:
         return Advice(shortfall=shortfall(table.nearest, job, space))

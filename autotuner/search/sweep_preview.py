@@ -13,8 +13,7 @@ from autotuner.core.errors import InvalidInput, Violation
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
 from autotuner.search.asides import Asides
-from autotuner.search.predictions import PredictionTable
-from autotuner.search.preview import PredictedBest, trials_on
+from autotuner.search.preview import PredictionTable, trials_on
 from autotuner.search.ranking import ComparedBy, best_predicted
 from autotuner.search.space.elimination import Sieved, empty_space, sieved
 from autotuner.search.space.legal import legal_chunks
@@ -82,11 +81,10 @@ def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
         trials = trials_on(request, request.small_cluster, concatenate(list(legal_chunks(request.job, space, rules))))
         refused = tuple(NotStoodFor(why=why, num_layouts=count) for why, count in trials.refused)
         proxy_trials = StoodFor(num_layouts=len(trials), refused=refused)
-    best = PredictedBest(table=table, advice=found, current=None, caveats=table.caveats)
     return SweepPreview(
         space=space,
         sieved=sieved(job, space, rules),
-        predicted=PredictionTable.answering(request.trial_job, best),
+        predicted=PredictionTable.of_best(request.trial_job, table, found),
         proxy_trials=proxy_trials,
     )
 

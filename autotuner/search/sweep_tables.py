@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import Trial, TrialsVersion
 from autotuner.search.asides import Asides
-from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
+from autotuner.search.ranking import BestLayouts, ComparedBy, best_predicted
 from autotuner.search.results.trial_table import TableRow, ranked_rows, untried_rows
 from autotuner.search.space.trainers import trial_rules
 
@@ -50,7 +50,7 @@ class SweepTables:
     def __init__(self, asides: Asides) -> None:
         self._asides = asides
         self._mutex = threading.Lock()
-        self._predicted: OrderedDict[str, PredictionTable] = OrderedDict()
+        self._predicted: OrderedDict[str, BestLayouts] = OrderedDict()
 
     def ranked(self, sweep: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
         """The trials that have a rank, the best first."""
@@ -71,7 +71,7 @@ class SweepTables:
         with self._mutex:
             return sweep.id in self._predicted
 
-    def predicted(self, informed: Sweep) -> PredictionTable:
+    def predicted(self, informed: Sweep) -> BestLayouts:
         """The best of the sweep's space by prediction, how many are legal, and how many fit; errors as ``untried``."""
         with self._mutex:
             if informed.id in self._predicted:
@@ -85,10 +85,10 @@ class SweepTables:
         return found
 
 
-def predicted_best(request: SweepRequest) -> PredictionTable:
+def predicted_best(request: SweepRequest) -> BestLayouts:
     """The best layouts of a sweep's space by prediction; none where it searches nothing."""
     if request.challenge is not None and not request.challenge.searches:
-        return PredictionTable(num_legal=0, num_fitting=0, rows=(), caveats=(), unchanged=None, nearest=None)
+        return BestLayouts(num_legal=0, num_fitting=0, rows=(), caveats=(), unchanged=None, nearest=None)
     job, rules = request.trial_job, trial_rules(request.trainer)
     compared = ComparedBy(objective=request.objective, trace=request.fault_trace)
     return best_predicted(job, request.space, limit=NUM_PREDICTED, rules=rules, compared_by=compared)

@@ -23,7 +23,7 @@ def _read_tables() -> None:
     workload = Workload(seq_len=2048, global_batch_size=8)
     job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
     best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))
-    answer = what_if(replace(best.table.rows[0].layout, pipeline_parallel_degree=2), job)
+    answer = what_if(replace(best.items[0].layout, pipeline_parallel_degree=2), job)
     predicted_timeline(answer.layout, job)
 
 

@@ -147,11 +147,12 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
     keeping = tuple(value for value in default_space(job).values("precision") or () if value not in changing)
     question = Question(job=job, axes={"precision": keeping}, limit=1)
     try:
-        found = app.asides.search(best_of_space, question).table
+        found = app.asides.search(best_of_space, question)
     except (InvalidInput, TooCostly):
         return Layout()
-    best = found.rows[0] if found.rows else found.nearest
-    return Layout() if best is None else best.layout
+    if found.items:
+        return found.items[0].layout
+    return Layout() if found.shortfall is None else found.shortfall.nearest.layout
 
 
 def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from autotuner.core.trial import RankedTime, Trial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
+from autotuner.search.ranking import BestLayouts, ComparedBy, best_predicted
 from autotuner.search.results.reached import standings
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, llama_70b, measurement, prediction, present, tiny_job, tiny_space, trial
@@ -122,7 +122,7 @@ def test_the_best_of_several_chunks_are_those_of_the_whole_table() -> None:
 SPACE = SearchSpace(precision=(Precision.BF16,), compiled=(False, True), micro_batch_size=(1,))
 
 
-def best(job: Job, objective: Objective, limit: int = 1) -> PredictionTable:
+def best(job: Job, objective: Objective, limit: int = 1) -> BestLayouts:
     return best_predicted(job, SPACE, limit=limit, compared_by=ComparedBy(objective=objective))
 
 

@@ -39,7 +39,7 @@ from autotuner.search.planning.request import (
     Goal,
     PlanRequest,
 )
-from autotuner.search.ranking import PredictionTable, best_predicted
+from autotuner.search.ranking import BestLayouts, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 from tests.builders import present
 from tests.unit.search.planning.requests import DAY_S, FEW, request_of
@@ -278,7 +278,7 @@ def test_own_clusters_are_compared_models_that_fit_nowhere_named_and_progress_to
 def too_many_layouts_of(monkeypatch: pytest.MonkeyPatch, limits: Mapping[int, int]) -> None:
     """Have clusters of so many accelerators refuse spaces of more tensor-parallel degrees than named."""
 
-    def refusing(job: Job, space: SearchSpace, **options: Any) -> PredictionTable:
+    def refusing(job: Job, space: SearchSpace, **options: Any) -> BestLayouts:
         degrees = space.values("tensor_parallel_degree")
         if (most := limits.get(job.cluster.world_size)) is not None and (degrees is None or len(degrees) > most):
             raise SpaceTooLarge("space", "more than 4", f"{job.cluster.world_size} ranks split in more ways", 4)
