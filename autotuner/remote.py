@@ -62,6 +62,7 @@ from autotuner.core.sweep_requests import (
     SweepCreate,
 )
 from autotuner.core.trial import Trial
+from autotuner.core.trial_spec import TrainerOffer
 from autotuner.core.upkeep import Baseline, GateRun, Retune, RetuneRun
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
@@ -83,7 +84,6 @@ from autotuner.search.results.sweep_answer import SweepAnswer
 from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.results.trial_query import TableSlice
 from autotuner.search.sampler.calibration import Lesson
-from autotuner.search.space.trainers import TrainerOffer
 from autotuner.search.sweep_preview import SweepPreview
 from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter

@@ -29,10 +29,10 @@ from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import resolved
 from autotuner.core.stack import Stack
+from autotuner.core.trial_spec import TrainerOffer
 from autotuner.costmodel.evidence import NAMES
 from autotuner.door import as_described
 from autotuner.search.sampler.calibration import Lesson
-from autotuner.search.space.trainers import TrainerOffer
 
 # The built-in tables of accelerators, models and training software.
 

@@ -154,6 +154,14 @@ class Trainer:
         return tuple(getattr(from_plain(Layout, {name: value}, "values"), name) for value in plain)
 
 
+@value
+class TrainerOffer(Trainer):
+    """A registered trainer, as sweeps may ask for it: ``options`` are all fields that a sweep of it may search."""
+
+    version: str
+    """Release of the format's words."""
+
+
 def _require_field(name: str, path: str) -> None:
     if name not in OPTIONS:
         near = get_close_matches(name, OPTIONS, 1, cutoff=0.0)

@@ -9,6 +9,7 @@ from autotuner.core.access import AuditEntry, Quota, Scope, Token, TokenCreated
 from autotuner.core.announcement import Delivery, DeliveryState, WebhookAnswer, WebhookCreated, WebhookStanding
 from autotuner.core.health import EngineStanding, WorkerStanding
 from autotuner.core.listed import Listed
+from autotuner.core.trial_spec import TrainerOffer
 from autotuner.report.report import (
     Block,
     Button,
@@ -30,7 +31,6 @@ from autotuner.report.report import (
     Table,
 )
 from autotuner.report.words import counted, moment, num_in_all, plain
-from autotuner.search.space.trainers import TrainerOffer
 
 
 # ------------------------------------------------------------------ webhooks

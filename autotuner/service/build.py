@@ -23,7 +23,7 @@ from autotuner.core.run import Run, Stop
 from autotuner.core.study import StudyRun
 from autotuner.core.sweep import Sweep, SweepRequest, SweepStanding
 from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, SweepCreate
-from autotuner.core.trial_spec import Trainer
+from autotuner.core.trial_spec import Trainer, TrainerOffer
 from autotuner.core.upkeep import GateRun, MfuGateRequest, Retune, RetuneRequest
 from autotuner.door import Autotuner, is_this_machine
 from autotuner.launch.contract import Launcher
@@ -50,7 +50,7 @@ from autotuner.search.asides import Asides, Inline
 from autotuner.search.planning.optimizer_study import starts_of, with_trials
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import require_layouts, require_modest
-from autotuner.search.space.trainers import TrainerOffer, offered_by
+from autotuner.search.space.trainers import offered_by
 from autotuner.search.sweep_preview import Previews, SweepPreview
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.sweeps.challenge import findings

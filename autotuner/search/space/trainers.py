@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autotuner.core.choices import ExportFormat
+from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
@@ -18,7 +19,7 @@ from autotuner.search.space.elimination import explain_empty
 from autotuner.search.space.legal import legal_layouts
 
 if TYPE_CHECKING:
-    from autotuner.core.trial_spec import Trainer
+    from autotuner.core.trial_spec import Trainer, TrainerOffer
     from autotuner.export.target import Target
 
 _REST = "data_parallel_replicate_degree"
@@ -109,38 +110,12 @@ def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
     return tuple(name for name in OPTIONS if trainer.reads(name, target.elsewhere))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerOffer:
-    """A registered trainer, as sweeps may ask for it; how it is started stays with its operator."""
-
-    name: str
-    """What a sweep says as its `trainer`."""
-    format: ExportFormat
-    """What a layout is written as for it."""
-    version: str
-    """Release of the format's words."""
-    stack: str
-    """Name of the software that predictions of its sweeps are for."""
-    options: tuple[str, ...]
-    """Fields of a layout that a sweep of it may search."""
-    fixed: dict[str, object]
-    """What its own code decides, by field; every field that stands in neither list is at its default."""
-    values: dict[str, tuple[object, ...]]
-    """The values that it knows of some options, by field; it knows all of the others."""
-
-
 def offered_by(trainer: Trainer) -> TrainerOffer:
     """Return what a sweep may ask of a trainer."""
+    from autotuner.core.trial_spec import TrainerOffer  # noqa: PLC0415  # predictions need none of it
+
     target = _target_of(trainer.format)
-    return TrainerOffer(
-        name=trainer.name,
-        format=trainer.format,
-        version=target.version,
-        stack=trainer.stack,
-        options=searched_by(trainer, target),
-        fixed=dict(trainer.fixed),
-        values=dict(trainer.values),
-    )
+    return extended(TrainerOffer, trainer, version=target.version, options=searched_by(trainer, target))
 
 
 def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
