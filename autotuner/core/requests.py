@@ -155,9 +155,9 @@ class PredictionRequest(JobQuestion):
     """Predict this one only; a field left out takes its default."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Without a layout: values each axis may take, as in a sweep."""
-    limit: Annotated[int, Ge(1), Le(1000)] = 10
+    limit: Annotated[int, Ge(1), Le(1000), Caption("Rows")] = 10
     """Without a layout: rows of the table, 1..1000."""
-    current: GivenLayout | None = None
+    current: Annotated[GivenLayout | None, Caption("Runs today")] = None
     """The layout that runs today, to be told what the best would give; it need not keep any rule."""
     format: Annotated[ExportFormat | None, Rare()] = None
     """Without a layout: only those that can be said in the format of this trainer; what it leaves to its user's code is
@@ -208,7 +208,7 @@ class PhasesRequest(JobQuestion):
     """What a switch between layouts costs; what is left out is as published, or measured, for such hardware."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values each axis may take in every phase, as in a sweep."""
-    current: Annotated[GivenLayout | None, Rare()] = None
+    current: Annotated[GivenLayout | None, Caption("Runs before"), Rare()] = None
     """The layout that runs before the first phase; null: none does."""
 
 

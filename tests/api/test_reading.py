@@ -36,7 +36,7 @@ def test_sweeps_that_wait_need_somebody_only_while_no_worker_lives(client: httpx
     driver.store.create_sweep(sweep_request(), now=NOW - 60)
     (waiting,) = client.get("/attention").json()["items"]
     assert (waiting["kind"], waiting["at"], waiting["path"]) == ("no_worker", NOW - 60, "/?state=queued")
-    assert waiting["detail"] == "1 sweep waits, and no worker has told within a minute that it lives"
+    assert waiting["detail"] == "1 sweep waits, and no worker has been heard of for a minute"
     driver.store.health.tell(KnownWorker(name="node1", version="1", started_at=NOW - 99, seen_at=NOW - 3))
     assert client.get("/attention").json()["items"] == []
 
