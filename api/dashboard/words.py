@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.model import ModelSize, TransformerSpec
 from autotuner.core.objective import Objective
-from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_duration as duration
 from autotuner.report.engine_jobs import waiting_in_words as waiting
 from autotuner.report.words import (
@@ -50,11 +48,6 @@ def compared_by(objective: Objective) -> str:
 def size(model: ModelSize | TransformerSpec) -> str:
     """``46.7B parameters, 12.9B active``."""
     return size_in_words(model.num_parameters, model.num_active_parameters)
-
-
-def source(request: SweepRequest) -> Literal["measured", "simulated"]:
-    """What the figures of a sweep's trials are called."""
-    return "simulated" if request.runs_on.engine == SIMULATED else "measured"
 
 
 def hours(value: float) -> str:

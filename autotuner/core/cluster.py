@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.errors import InvalidInput
@@ -100,6 +100,11 @@ class Cluster:
                 raise InvalidInput("oversubscription", self.oversubscription, rule, 1.0)
         if self.wiring is not None:
             self.wiring.require_accelerators(self.accelerators_per_node)
+
+    @property
+    def source(self) -> Literal["measured", "simulated"]:
+        """What figures of trials on it are called."""
+        return "simulated" if self.engine == SIMULATED else "measured"
 
     @property
     def world_size(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
 from autotuner.report.layouts import chips, degrees, shared_chips
@@ -19,7 +18,6 @@ from autotuner.report.report import (
     Quiet,
     Report,
     Section,
-    Source,
     State,
     Table,
     Words,
@@ -114,7 +112,7 @@ def _trials(found: Sequence[tuple[Trial, SweepOverview]]) -> Iterator[Block]:
             *(str(one.value) for one in degrees(trial.layout)),
             tuple(map(Chip, chips(trial.layout, shared))),
             trial.layout,
-            _reached(trial, sweep),
+            _reached(trial),
             Link(called(sweep), "sweeps", sweep.id),
         )
         for trial, sweep in found
@@ -122,12 +120,10 @@ def _trials(found: Sequence[tuple[Trial, SweepOverview]]) -> Iterator[Block]:
     yield Table(columns=columns, rows=rows)
 
 
-def _reached(trial: Trial, sweep: SweepOverview) -> Cells:
+def _reached(trial: Trial) -> Cells:
     """Return what a trial reached; of one that has no rank, its state."""
     reached = trial.reached if trial.is_ranked else None
     if reached is None:
         return State(trial.state)
-    source: Source = "simulated" if sweep.engine == SIMULATED else "measured"
-    is_estimated = trial.scaled is not None
-    half = None if is_estimated else half_of(reached)
-    return measured(reached.mfu, "share", half, "estimated" if is_estimated else source)
+    half = None if reached.source == "estimated" else half_of(reached)
+    return measured(reached.mfu, "share", half, reached.source)

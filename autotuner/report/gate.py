@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Comparison, RunGroup
 from autotuner.core.field_change import difference
 from autotuner.core.job import Job
@@ -280,7 +279,7 @@ def _change(against: Comparison, source: Source) -> Quantity:
 
 
 def _source(gate: GateRun) -> Source:
-    return "simulated" if gate.request.gate.sweep.runs_on.engine == SIMULATED else "measured"
+    return gate.request.gate.sweep.runs_on.source
 
 
 def _source_of(groups: Iterable[RunGroup]) -> Source:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.upkeep import Retune, RetuneRun, Trigger
 from autotuner.report.charts import Axis, Band, Dot, Dots, Line, Mark, Plot, Rule, stairs
 from autotuner.report.report import (
@@ -327,7 +326,7 @@ def _mfu(retune: Retune) -> Quantity:
 
 
 def _source(retune: Retune) -> Source:
-    return "simulated" if retune.request.template.runs_on.engine == SIMULATED else "measured"
+    return retune.request.template.runs_on.source
 
 
 def _option(server: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.measurement import Measurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.sweep import Sweep
@@ -89,7 +88,7 @@ class TrialResult:
     @property
     def source(self) -> Source:
         """What figures of its runs are called."""
-        return "simulated" if self.sweep.request.runs_on.engine == SIMULATED else "measured"
+        return self.sweep.request.runs_on.source
 
     @property
     def rank(self) -> int | None:

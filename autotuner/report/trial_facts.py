@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autotuner.core.complexity import burdens_of
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Breakdown, Footprint, Measurement, Power
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_bytes, format_seconds
@@ -62,14 +60,6 @@ def _kilo(watts: float) -> str:
     return f"{watts / 1000:.3g}"
 
 
-def complexity_in_words(layout: Layout) -> str:
-    """The number with what makes it up: ``5: tensor 2, sharding 1, compiled 2``; of a plain layout ``0: plain``."""
-    burdens = burdens_of(layout)
-    total = sum(burden.weight for burden in burdens)
-    words = ", ".join(f"{OPTIONS[burden.option].label} {burden.weight:g}" for burden in burdens)
-    return f"{total:g}: {words or 'plain replicas'}"
-
-
 PHASE_WORDS: Mapping[str, str] = {
     "forward_s": "forward",
     "backward_s": "backward",
@@ -117,11 +107,6 @@ def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
     return tuple(sorted(shares, key=lambda phase: -phase.seconds))
 
 
-def source(measured: Measurement) -> str:
-    """What a figure is called: measured, or simulated where nothing ran."""
-    return "simulated" if measured.is_simulated else "measured"
-
-
 def facts(measured: Measurement) -> dict[str, str]:
     """Return what there is to know about the measurement itself, each fact under its name."""
     return dict(_facts(measured))
@@ -167,7 +152,7 @@ def _steps(measured: Measurement) -> str:
     """An older record does not say how long it warmed up."""
     if measured.num_warmup_steps is None:
         return f"{measured.num_steps} measured"
-    return f"{measured.num_steps} {source(measured)} after {measured.num_warmup_steps} to warm up"
+    return f"{measured.num_steps} {measured.source} after {measured.num_warmup_steps} to warm up"
 
 
 def _memory(measured: Measurement) -> str:

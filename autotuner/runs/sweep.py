@@ -16,7 +16,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 import optuna
 import structlog
 
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import StepReport
@@ -205,7 +204,7 @@ class SweepMachine:
         """Return the end of a challenge: what was compared, or where nothing was, the reason why the search ended."""
         found = findings(self._request, trials)
         if found.against_baseline is not None or found.gain is not None:
-            said = findings_in_words(found, is_simulated=self._request.runs_on.engine == SIMULATED)
+            said = findings_in_words(found, is_simulated=self._request.runs_on.source == "simulated")
             return instructions.finish(StopReason.COMPARED, "; ".join(said), trials)
         return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
 

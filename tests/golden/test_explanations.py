@@ -36,7 +36,6 @@ from autotuner.report.links import event_in_words, link_in_words, trace_in_words
 from autotuner.report.parts import limit_in_words, loss_in_words, part_name, source_in_words
 from autotuner.report.timelines import cost_in_words
 from autotuner.report.topologies import described_said
-from autotuner.report.trial_facts import complexity_in_words
 from autotuner.report.trial_parts import overlap_sentence
 from autotuner.report.words import changes_in_words
 from autotuner.search.asides import Inline
@@ -72,7 +71,6 @@ def test_the_explanation_of_a_layout_is_the_one_that_was_recorded(golden: Golden
         "changes": [alternative_in_words(one, found.prediction) for one in (*found.helpful, *found.too_large)],
         "illegal": [[changes_in_words(one.changes), one.reason.message] for one in found.illegal],
         "caveats": caveats_in_words(found.caveats),
-        "complexity": complexity_in_words(layout),
         "cluster": described_said(job.cluster),
         "beside": abbreviate((found.links, found.batches, found.routes, found.nccl)),
         "groups": [[one.axis, list(one.ranks)[:9]] for one in rank_groups(layout, job, 1).groups],

@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from api.dashboard.views.address import Address
 from api.dashboard.words import plain
-from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput
 from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep, SweepRequest
@@ -66,7 +65,7 @@ class MetricFrontView:
             choices = _choices(request, *_typed(address))
             return cls(choices=choices, front=None, pictures=(), refused=_refused(error))
         front = sweep_front(request, trials, asked.front, asked.profile)
-        is_simulated = request.runs_on.engine == SIMULATED
+        is_simulated = request.runs_on.source == "simulated"
         shown = trial_points(trials, request.objective, root=root, is_simulated=is_simulated)
         return cls(
             choices=_choices(request, front.metrics, asked.profile),

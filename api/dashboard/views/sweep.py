@@ -14,7 +14,6 @@ from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.choice_grid import HeatView
 from api.dashboard.views.metric_front import MetricFrontView
 from api.dashboard.views.ranking import asked_of, taken_along
-from api.dashboard.words import source
 from autotuner.core.access import Caller
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
@@ -142,7 +141,7 @@ class SweepLook:
             **self._of_trials(standing.findings),
             "sweep": standing,
             "caveats": _caveats(caveats_in_words(caveats_of_job(standing.request.job))),
-            "source": source(self.sweep.request),
+            "source": self.sweep.request.runs_on.source,
             "engine": engine_in_words(self.sweep.request.runs_on.engine, self.sweep.request.runs_on.queue),
             "may_change": self.caller.may_change(self.sweep.created_by),
             "why_not": self._why_not,
@@ -169,13 +168,13 @@ class SweepLook:
 
     @property
     def _kind(self) -> Kind:
-        return "estimated" if self.sweep.request.trial_cluster else source(self.sweep.request)
+        return "estimated" if self.sweep.request.trial_cluster else self.sweep.request.runs_on.source
 
     def _of_trials(self, found: ChallengeFindings | None) -> Mapping[str, Any]:
         started = [trial for trial in self._trials if trial.state in (TrialState.RUNNING, TrialState.WAITING)]
         started = [self.app.store.get_trial(trial.id) for trial in started]  # those that are kept have no steps
         queued = [trial for trial in self._trials if trial.state is TrialState.QUEUED]
-        request, ran = self.sweep.request, source(self.sweep.request)
+        request, ran = self.sweep.request, self.sweep.request.runs_on.source
         return {
             "under_way": under_way([*started, *queued], ran, self.app.clock.now()),
             "ended": ended(self._failures, self._trials, self.sweep.id),
