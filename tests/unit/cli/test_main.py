@@ -57,7 +57,7 @@ def test_names_of_the_catalog_are_read_in_any_case_and_printed_in_lower_case(cli
 
 def test_a_prediction_imports_no_server_no_sampler_no_database_and_nothing_of_trials() -> None:
     heavy = {"alembic", "fastapi", "httpx", "optuna", "sqlalchemy", "uvicorn"}
-    heavy |= {f"autotuner.core.{name}" for name in ("profile", "run", "trial", "trial_spec")}
+    heavy |= {f"autotuner.core.{name}" for name in ("run", "trial", "trial_spec")}
     assert imported_by("predict", *JOB) & (heavy | {"autotuner.catalog.huggingface"}) == set()
 
 
