@@ -1,5 +1,5 @@
 // Says beside the form what the sweep would search, while somebody types. Without this script the button "Check" does.
-import { morph, part as fetched } from "./page.js";
+import { part as fetched, morph } from "./page.js";
 
 const CALM_MS = 120; // a word is typed in several keys; one question serves them all
 
