@@ -253,8 +253,8 @@ class JobLog:
         end = log.rfind("\n") + 1
         for line in log[self._taken : end].splitlines():
             _, found, rest = line.partition(self._mark)
-            if found:
-                with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):  # cut off, say
+            if found:  # and perhaps cut off
+                with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                     self._understand(json.loads(rest))
         self._taken = max(self._taken, end)
 
