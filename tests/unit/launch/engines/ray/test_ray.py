@@ -34,7 +34,9 @@ def test_lines_that_are_unfinished_cut_off_or_not_of_this_job_say_nothing() -> N
     assert begun.status == JobStatus(phase=EngineJobPhase.RUNNING)
     assert begun.has_begun
     ended = JobLog("5f3c")
-    others = '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c {"node": 1e999}\n#5f3c ' + "[" * 5_000 + "\n"
+    others = (
+        '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c {"node": 1e999}\n#5f3c ' + "[" * 5_000 + "\n"
+    )
     ended.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
     assert ended.status == JobStatus(phase=EngineJobPhase.ENDED)
     unfinished, whole = JobLog("5f3c"), line(phase="queued", detail="no room")
