@@ -122,6 +122,7 @@ def main() -> None:
             took_ms = 1e3 * (time.perf_counter() - began_s)
             imbalance = most.item() * num_ranks / told[1].item() - 1
             print(f"step {step:2} {took_ms:6.1f} ms  imbalance {imbalance:6.1%}  loss {told[0]:.4f}", flush=True)
+    dist.barrier()  # so that no thread of gloo still holds a callback of the last step when the interpreter ends
     dist.destroy_process_group()
 
 

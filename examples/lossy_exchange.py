@@ -87,6 +87,7 @@ def main() -> None:
         a_step_kib = sent_bytes / arguments.steps / 1024
         of_both = mean.item() / dist.get_world_size()
         print(f"{arguments.exchange:8} {a_step_kib:7.2f} KiB per step and rank, loss on both halves {of_both:.4f}")
+    dist.barrier()  # so that no thread of gloo still holds a callback of the last step when the interpreter ends
     dist.destroy_process_group()
 
 
