@@ -61,7 +61,7 @@ _LETTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis."""
+    """An axis of the space, as the form shows it."""
 
     option: OptionSpec
     values: Mapping[str, str]
@@ -71,17 +71,17 @@ class Axis:
 
     @property
     def path(self) -> str:
-        """Of the input that says how it is set, and of its values in the request."""
+        """The name of the input that says how it is set, and the path of its values in the request."""
         return f"space.{self.option.name}"
 
     @property
     def letters(self) -> str:
-        """As columns of layouts are headed; empty for others."""
+        """The letters that head its column in tables of layouts; empty where it has none."""
         return _LETTERS.get(self.option.name, "")
 
     @property
     def takes_all(self) -> bool:
-        """Whether a space can ask for every value."""
+        """A space can ask for every value of it."""
         return bool(self.values) or self.option.kind == Kind.DEGREE or self.option.searched is None
 
     def in_words(self, values: Sequence[int] | None) -> str:
@@ -223,7 +223,7 @@ class Form:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """What each input shows."""
+        """The text that each input shows."""
         return {one.name: self.values.get(one.name, (one.default,))[-1] for one in INPUTS}
 
     def request_texts(self, without: Collection[str] = ()) -> Mapping[str, str]:

@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def source(self) -> Literal["measured", "simulated"]:
-        """What figures of trials on it are called."""
+        """The word for figures of trials on it."""
         return "simulated" if self.engine == SIMULATED else "measured"
 
     @property

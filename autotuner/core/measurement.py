@@ -256,7 +256,7 @@ class Measurement:
 
     @property
     def source(self) -> Literal["measured", "simulated"]:
-        """What its figures are called."""
+        """The word for where its figures are from."""
         return "simulated" if self.is_simulated else "measured"
 
     @property

@@ -27,7 +27,7 @@ KINDS: Mapping[type, str] = {TransformerSpec: "model", Cluster: "cluster", Devic
 
 
 class StoredNames(Protocol):
-    """What is stored under names; all that a prediction asks for."""
+    """The reader of what is stored under names; a prediction asks for nothing else of a store."""
 
     def get(self, cls: type[Described], name: str) -> Described:
         """Return what is saved under that name; what is not stored raises ``NotFound``."""

@@ -59,7 +59,7 @@ class TrialEstimate:
 
     @property
     def source(self) -> Literal["estimated"]:
-        """What its figures are called."""
+        """The word for where its figures are from."""
         return "estimated"
 
     @property
@@ -185,6 +185,11 @@ class Prediction:
     def peak_bytes(self) -> float:
         """Sum of the parts of ``memory``: one rank, worst stage."""
         return self.memory.total_bytes
+
+    @property
+    def highest_mfu(self) -> float | None:
+        """The MFU of a step at the peak of the layout's own precision, which no interval passes; None: not known."""
+        return self.mfu / self.precision_utilization if self.precision_utilization else None
 
     @property
     def expected_mfu(self) -> float:

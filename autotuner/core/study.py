@@ -168,7 +168,7 @@ class TargetReached:
 
 @value
 class PruneReason:
-    """Why a candidate ended before its target: another was there, or its loss lay above the others'."""
+    """The reason that ended a candidate before its target: another was there, or its loss lay above the others'."""
 
     time_s: float
     """After that long: the other's time to the target, or the time that it had trained itself."""

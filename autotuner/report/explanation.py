@@ -43,6 +43,7 @@ from autotuner.report.words import (
     fit_in_words,
     likely,
     listed,
+    mfu_quantity,
     model_in_words,
     percent,
     quantity,
@@ -167,12 +168,6 @@ def _figures(explanation: Explanation) -> tuple[Figure, ...]:
         Figure("limit", Quantity(value=explanation.limit_bytes, unit="bytes")),
         Figure("memory suffices", fit_in_words(found.fits, found.fit_probability)),
     )
-
-
-def mfu_quantity(found: Prediction) -> Quantity:
-    """Return the predicted MFU, whose interval ends at the peak of the precision in use."""
-    own = found.precision_utilization
-    return predicted(found.mfu, "share", found.relative_error, found.mfu / own if own else None)
 
 
 def _times(explanation: Explanation) -> Section:

@@ -13,7 +13,7 @@ from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.charts import Stack, Stacks
 from autotuner.report.cluster import topology_section
 from autotuner.report.comparison import free_in_words
-from autotuner.report.explanation import LinkTo, explanation_report, mfu_quantity
+from autotuner.report.explanation import LinkTo, explanation_report
 from autotuner.report.layouts import in_short
 from autotuner.report.parts import source_in_words
 from autotuner.report.report import (
@@ -35,7 +35,7 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
-from autotuner.report.words import counted, likely, number, value_in_words
+from autotuner.report.words import counted, likely, mfu_quantity, number, value_in_words
 from autotuner.search.explain.choosable import WhatIf
 from autotuner.search.explain.communication import routes
 from autotuner.search.space.moves import arranged, with_choice

@@ -19,6 +19,7 @@ from autotuner.report.words import (
     in_sentences,
     job_in_words,
     likely,
+    mfu_quantity,
     percent,
     with_interval,
 )
@@ -111,7 +112,7 @@ def _rank(one: PredictedLayout, found: PredictionTable) -> str:
 
 def _speed_cells(one: PredictedLayout) -> tuple[Cell, ...]:
     memory = predicted(one.prediction.peak_bytes, "bytes")
-    return (one.layout, _mfu(one.prediction), _step(one.prediction), memory, _fit(one), _shares(one))
+    return (one.layout, mfu_quantity(one.prediction), _step(one.prediction), memory, _fit(one), _shares(one))
 
 
 def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]:
@@ -119,13 +120,7 @@ def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]
 
     value = objective.figure(objective.value_of(one.prediction, one.footprint))
     taken = footprint_in_words(one.footprint, one.prediction.tokens_per_s)
-    return (one.layout, value, _mfu(one.prediction), _step(one.prediction), _fit(one), taken)
-
-
-def _mfu(one: Prediction) -> Quantity:
-    """MFU with its interval, which its own precision's peak bounds."""
-    own = one.precision_utilization
-    return predicted(one.mfu, "share", one.relative_error, one.mfu / own if own else None)
+    return (one.layout, value, mfu_quantity(one.prediction), _step(one.prediction), _fit(one), taken)
 
 
 def _step(one: Prediction) -> Quantity:

@@ -361,8 +361,7 @@ class _Rows:
         half = one.error(row) if one.error is not None and one.name in _WITH_INTERVAL else None
         if source != "predicted":
             return measured(value, unit, half, source) if source else Quantity(value=value, unit=unit)
-        own = prediction.precision_utilization
-        highest = prediction.mfu / own if own and unit == "share" else None
+        highest = prediction.highest_mfu if unit == "share" else None
         return predicted(value, unit, prediction.relative_error if half is not None else None, highest)
 
     def _choices(self, row: TableRow) -> Cells:

@@ -25,7 +25,7 @@ from autotuner.report.report import (
     Table,
     predicted,
 )
-from autotuner.report.words import changes_in_words, fit_in_words, quantity
+from autotuner.report.words import changes_in_words, fit_in_words, mfu_quantity, quantity
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.suggestions import Shortfall
 from autotuner.search.sweep_preview import SweepPreview
@@ -83,21 +83,18 @@ def _headline(found: SweepPreview) -> str:
 
 
 def _mfu(one: PredictedLayout) -> str:
-    found = one.prediction
-    highest = found.mfu / found.precision_utilization if found.precision_utilization else None
-    return quantity(predicted(found.mfu, "share", found.relative_error, highest))
+    return quantity(mfu_quantity(one.prediction))
 
 
 def _best(best: PredictedLayout, unchanged: PredictedLayout | None, limit: str) -> Section:
     found = best.prediction
-    highest = found.mfu / found.precision_utilization if found.precision_utilization else None
     fits = fit_in_words(found.fits, found.fit_probability)
     rows: list[tuple[Cells, ...]] = [
         ("step", predicted(found.step_time_s, "s", found.relative_error)),
         ("throughput", predicted(found.tokens_per_s, "tokens/s")),
         ("peak memory", replace(predicted(found.peak_bytes, "bytes"), beside=f"of {limit}, {fits}")),
     ]
-    figures = (Figure("MFU", predicted(found.mfu, "share", found.relative_error, highest), is_first=True),)
+    figures = (Figure("MFU", mfu_quantity(found), is_first=True),)
     columns = (Column("", is_number=False), Column(""))
     blocks: list[Block] = [
         figures,

@@ -105,8 +105,8 @@ def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
     robust_s = prediction.robust_step_s if objective.under_faults else None
     speed = 1.0 if robust_s is None else prediction.step_time_s / robust_s
     rates = replace(prediction, mfu=prediction.mfu * speed, tokens_per_s=prediction.tokens_per_s * speed)
-    error, own = (prediction.relative_error if objective.is_speed else None), prediction.precision_utilization
-    highest = prediction.mfu / own if own and unit == "share" else None
+    error = prediction.relative_error if objective.is_speed else None
+    highest = prediction.highest_mfu if unit == "share" else None
     half = estimate.full_size.relative_error if estimate and objective.is_speed else None
     found = quantity(predicted(objective.value(reached), unit, half))
     expected = quantity(predicted(objective.value_of(rates, reached.footprint), unit, error, highest))

@@ -28,11 +28,10 @@ from autotuner.report.report import (
     State,
     Table,
     Words,
-    predicted,
 )
 from autotuner.report.trial_facts import unranked_in_words
 from autotuner.report.verdicts import findings_in_words
-from autotuner.report.words import changes_in_words, counted, percent, sentence
+from autotuner.report.words import changes_in_words, counted, mfu_quantity, percent, sentence
 from autotuner.search.results.failures import FailureGroup, WayOut
 from autotuner.search.sampler.propose import LongShot, MemoryBelief
 
@@ -71,7 +70,7 @@ def under_way(trials: Sequence[Trial], source: Source, now: float) -> Section | 
         Column("so far"),
     )
     rows: list[Sequence[Cells]] = [
-        (_link(one), State(one.state), one.layout, stands(one, now), _predicted_mfu(one), _so_far(one, source))
+        (_link(one), State(one.state), one.layout, stands(one, now), mfu_quantity(one.prediction), _so_far(one, source))
         for one in trials
     ]
     if not rows:
@@ -379,11 +378,6 @@ def _runs(name: str, layout: Layout | None, rates: Sequence[float], mfu: float, 
 
 def _link(trial: Trial) -> Link:
     return Link(str(trial.number), "trials", trial.id, key=f"trial-{trial.id}")
-
-
-def _predicted_mfu(trial: Trial) -> Quantity:
-    prediction, own = trial.prediction, trial.prediction.precision_utilization
-    return predicted(prediction.mfu, "share", prediction.relative_error, prediction.mfu / own if own else None)
 
 
 # ---------------------------------------------------------------- notes

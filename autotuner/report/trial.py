@@ -14,7 +14,7 @@ from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.charts import BarCell, Unit
 from autotuner.report.engine_jobs import engine_in_words, waiting_in_words
-from autotuner.report.explanation import alternative_in_words, mfu_quantity, refusal_in_words
+from autotuner.report.explanation import alternative_in_words, refusal_in_words
 from autotuner.report.parts import PART_WORDS, loss_in_words
 from autotuner.report.report import (
     Block,
@@ -56,6 +56,7 @@ from autotuner.report.words import (
     estimate_in_words,
     fit_in_words,
     gate_in_words,
+    mfu_quantity,
     percent,
     plain,
     sentence,

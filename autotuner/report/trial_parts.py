@@ -30,7 +30,6 @@ from autotuner.report.charts import (
     Stretch,
 )
 from autotuner.report.charts import Block as Part
-from autotuner.report.explanation import mfu_quantity
 from autotuner.report.links import event_in_words
 from autotuner.report.parts import PART_WORDS, limit_in_words, part_limit, part_name
 from autotuner.report.report import (
@@ -50,7 +49,7 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.scale import Scale
-from autotuner.report.words import counted, link_state, percent, quantity, sentence
+from autotuner.report.words import counted, link_state, mfu_quantity, percent, quantity, sentence
 from autotuner.search.explain.explanation import Explanation, StagePeak, TrialParts
 from autotuner.search.explain.step_parts import StepPart, StepParts
 

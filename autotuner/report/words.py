@@ -17,7 +17,7 @@ from autotuner.core.layout import OPTIONS
 from autotuner.core.link import LinkHealth
 from autotuner.core.listed import COUNTED_BEHIND
 from autotuner.core.model import ModelSize
-from autotuner.core.prediction import TrialEstimate
+from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.units import (
     format_bytes,
     format_count,
@@ -27,7 +27,7 @@ from autotuner.core.units import (
     format_seconds,
 )
 from autotuner.report.charts import Unit
-from autotuner.report.report import Cells, Column, Quantity, Strong
+from autotuner.report.report import Cells, Column, Quantity, Strong, predicted
 from autotuner.report.scale import Scale
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ def quantity(given: Quantity, *, by_ends: bool | None = None, scale: Scale | Non
     if given.unit != "share" or scale is not None:
         return f"{number} {spread}"
     return f"{number.removesuffix(' %')} {spread} %"
+
+
+def mfu_quantity(found: Prediction) -> Quantity:
+    """Return the predicted MFU, whose interval ends at the peak of the precision in use."""
+    return predicted(found.mfu, "share", found.relative_error, found.highest_mfu)
 
 
 def parts_of(given: Quantity, *, by_ends: bool | None = None, scale: Scale | None = None) -> tuple[str, str]:

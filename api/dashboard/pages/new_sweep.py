@@ -57,7 +57,7 @@ _LABELS = {one.name: one.label for one in INPUTS} | {one.path: one.option.label 
 # ---------------------------------------------------------------- what comes of a form
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checked:
-    """What comes of a form."""
+    """The answer to a form: its request, or what is wrong with it."""
 
     form: Form
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -188,7 +188,7 @@ def _clone_notes(original: SweepRequest) -> tuple[str, ...]:
 
 @router.post("/new/check", openapi_extra=needs(Scope.READ))
 def check_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _GivenOf, part: _Part = None) -> Response:
-    """What comes of the form as it stands; as a part, the form alone."""
+    """Return the page with the answer to the form as it stands; as a part, the form alone."""
     found = _check(form, app, is_whole=part != "answer")
     return _page(request, app, caller, found, template="new/_form.html" if part else _WHOLE)
 
