@@ -6,6 +6,8 @@ READY  := $(VENV)/.ready
 FAULTS ?= 50
 PART   ?= 1/1
 CORES  ?= $(shell $(PYTHON) -c "import os; print(min(len(os.sched_getaffinity(0)), 4))")
+# uv installs 150 packages in seconds. torch comes by pip, whose settings say where a machine gets its build of it.
+UV     := $(BIN)/uv pip install -q -p $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 
 # Where this is set, each of the hundreds of processes that the tests start would compile the project again.
@@ -22,9 +24,10 @@ setup: $(READY)  ## Create .venv with everything in it.
 $(READY): pyproject.toml constraints.txt
 	@echo "== setting up $(VENV)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install -q "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install -q --no-deps --no-build-isolation $$(grep -E '^(deepspeed|megatron-core|torchtitan|openapi-python-client)==' constraints.txt)
+	$(BIN)/pip install -q --no-compile $$(grep '^uv==' constraints.txt)
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install -q --no-compile "$$(grep '^torch==' constraints.txt)"
+	$(UV) -c constraints.txt -e '.[dev]'
+	$(UV) --no-deps --no-build-isolation $$(grep -E '^(deepspeed|megatron-core|torchtitan|openapi-python-client)==' constraints.txt)
 	@touch $@
 
 browser:  # the dashboard's tests drive Debian's Chromium
@@ -50,7 +53,7 @@ oracle: setup  ## Run the slow tests (PART=1/1): every option and every pair of 
 
 # Two engines at a time, each with daemons of its own.
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes; 13 to 18 minutes.
-	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
+	$(UV) -c constraints.txt 'ray[default]'
 	@sh tests/engines/slurm/install.sh
 	$(BIN)/pytest -n 2 -m engine --durations 10 tests/engines
 
@@ -98,7 +101,7 @@ container: setup  ## Replay the Dockerfile's steps in a plain shell and serve fr
 	@BIN=$(BIN) sh scripts/container.sh
 
 bench: setup  ## Print the benchmarks' figures; TABLE=sweep.csv adds the cost model against measured runs.
-	$(BIN)/pip install -q -c constraints.txt --no-deps llm-analysis fire  # it asks for years-old transformers
+	$(UV) -c constraints.txt --no-deps llm-analysis fire  # it asks for years-old transformers
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench.predict_speed
 	@test -z "$(TABLE)" || $(BIN)/autotuner backtest "$(TABLE)"
 
