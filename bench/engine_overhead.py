@@ -1,7 +1,7 @@
 """What a trial costs beyond its steps on each engine that can be had: from submission to first step, and in all.
 
 ``python -m bench.engine_overhead [REPETITIONS] [ENGINES.toml]`` runs the same two ranks of a small Llama on cores: on
-this machine, forked from a zygote and under torchrun; on two emulated nodes; and on two nodes of one core each of every
+this machine, forked from a zygote and under torchrun; on two processes as nodes; and on two nodes of one core each of every
 engine that the file registers (by default that of ``AUTOTUNER_ENGINES``), which have to be there. The first trial on
 each is cold (imports from a cold disk, a zygote that starts, workers that an engine starts), the others are warm; they
 take turns, so that the load of the machine is the same for all. Printed of each, medians with their range: seconds
@@ -43,9 +43,9 @@ _REPETITIONS = 5
 _WIDTH = 190
 """Of the table, wherever it is printed: a line of a report."""
 
-_EMULATED = """
-[emulated]
-kind = "emulated"
+_PROCESSES = """
+[processes]
+kind = "processes"
 folder = "{folder}"
 num_nodes = 2
 poll_s = 0.2
@@ -129,13 +129,13 @@ def launched(spec: TrialSpec, launcher: Launcher) -> Launched:
 def ways(folder: Path, registered: Path | None) -> Mapping[str, tuple[Launcher, Cluster | None]]:
     """Every launcher that is to be had, by name, and the cluster that its trials name."""
     devices = DevicePool.of_this_machine()
-    emulated = folder / "engines.toml"
-    emulated.write_text(_EMULATED.format(folder=folder / "jobs"))
+    nodes = folder / "engines.toml"
+    nodes.write_text(_PROCESSES.format(folder=folder / "jobs"))
     known: dict[str, tuple[Launcher, Cluster | None]] = {
         "local, forked": (LocalLauncher(folder, Forks(), devices), None),
         "local, torchrun": (LocalLauncher(folder, Torchrun(), devices), None),
     }
-    for path in (emulated, *([registered] if registered else [])):
+    for path in (nodes, *([registered] if registered else [])):
         for name, registration in read_engines(path).items():
             pair = replace(load_cluster("cpu:2"), num_nodes=2, accelerators_per_node=1, engine=name)
             known[name] = EngineLauncher(registration, folder / name), pair

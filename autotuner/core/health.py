@@ -35,7 +35,7 @@ class EngineStanding:
     name: str
     """What a cluster's ``engine`` says."""
     kind: str
-    """Slurm, Kubernetes, Ray, emulated nodes; ``local`` and ``simulated`` are their own."""
+    """Slurm, Kubernetes, Ray, processes of this machine; ``local`` and ``simulated`` are their own."""
     answers: bool
     """Whether it answered just now and has all of its queues."""
     answer: str

@@ -23,7 +23,7 @@ from tests.builders import cpu_cluster, engine_job, link_point, measurement, pai
 
 REGISTERED = """
 [two]
-kind = "emulated"
+kind = "processes"
 folder = "{folder}"
 queues = ["short", "long"]
 max_parallel_trials = 3
@@ -90,11 +90,11 @@ def test_where_trials_run_elsewhere_engines_are_left_to_who_runs_them(store: Sto
 def test_a_running_check_shows_what_it_found_by_now(client: httpx.Client, store: Store) -> None:
     stored(client)
     check_id = client.post("/clusters/pair/checks", json={}).json()["id"]
-    found = CheckFindings(engine="emulated", trial=measurement(), jobs=(engine_job(),)).said("trial: 5 steps", NOW)
+    found = CheckFindings(engine="processes", trial=measurement(), jobs=(engine_job(),)).said("trial: 5 steps", NOW)
     runs.report(store, runs.claimed(store, "check", now=NOW), found)
     check = client.get(f"/runs/{check_id}").json()
     found = check["progress"]
-    assert (check["state"], found["engine"], found["jobs"][0]["handle"]) == ("running", "emulated", "17")
+    assert (check["state"], found["engine"], found["jobs"][0]["handle"]) == ("running", "processes", "17")
     assert found["lines"] == [{"at": NOW, "text": "trial: 5 steps"}]
     assert (found["trial"]["step_time_s"], check["lease"]) == (0.5, None)
 

@@ -28,11 +28,11 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
     store.descriptions.save(PAIR)
     check = store.descriptions.create_check("pair", CheckRequest(), now=NOW)
     held = runs.claimed(store, "check", now=NOW + 1)
-    found = CheckFindings(engine="emulated", jobs=(engine_job(),)).said("trial: job 17 waits", NOW + 6)
+    found = CheckFindings(engine="processes", jobs=(engine_job(),)).said("trial: job 17 waits", NOW + 6)
     runs.report(store, held, found)
     page.goto("/clusters/pair")
     expect(page.locator(f"#{check.id} tbody tr")).to_have_text(["5 strial: job 17 waits"])
-    expect(page.locator(f"#{check.id}")).to_contain_text("two: emulated · job 17 queued")
+    expect(page.locator(f"#{check.id}")).to_contain_text("two: processes · job 17 queued")
     links = page.get_by_role("region", name="Links", exact=True).first
     expect(links).to_contain_text("Nobody measured them")
 

@@ -10,9 +10,9 @@ from typing import Literal
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher
-from autotuner.launch.engines.emulated import EmulatedEngine
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.engines.processes import ProcessEngine
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration
@@ -20,7 +20,7 @@ from tests.builders import cpu_cluster
 from tests.trainers.registered import by_trainer
 from tests.trials.launching import left_over
 
-__all__ = ["EMULATED", "Held", "HeldEngine", "held_launcher"]
+__all__ = ["PROCESSES", "Held", "HeldEngine", "held_launcher"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,12 @@ def held_launcher(engine: HeldEngine) -> Held:
     )
 
 
-def _lose_emulated(engine: Engine, handle: str, node_rank: int) -> None:
-    assert isinstance(engine, EmulatedEngine)
+def _lose_process(engine: Engine, handle: str, node_rank: int) -> None:
+    assert isinstance(engine, ProcessEngine)
     engine.lose_node(handle, node_rank)
 
 
-EMULATED = HeldEngine(
-    lambda folder: f'kind = "emulated"\nfolder = "{folder / "jobs"}"\npoll_s = 0.1\n',
-    lose_node=_lose_emulated,
+PROCESSES = HeldEngine(
+    lambda folder: f'kind = "processes"\nfolder = "{folder / "jobs"}"\npoll_s = 0.1\n',
+    lose_node=_lose_process,
 )

@@ -60,6 +60,6 @@ TARGETS = (
         name="engines",
         check=file_reader(read_engines, ".toml"),
         seeds=_blocks("engines.md", "engines-slurm.md", "engines-ray.md", "engines-kubernetes.md"),
-        words=("kind = ", '"slurm"', '"ray"', '"kubernetes"', '"emulated"', "queues = [", "inf", "nan", "[[", "'''"),
+        words=("kind = ", '"slurm"', '"ray"', '"kubernetes"', '"processes"', "queues = [", "inf", "nan", "[[", "'''"),
     ),
 )

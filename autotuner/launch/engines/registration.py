@@ -16,9 +16,9 @@ from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.health import EngineStanding
 from autotuner.core.value import Count, Positive, value
-from autotuner.launch.engines.emulated import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings, kubernetes_engine
+from autotuner.launch.engines.processes import ProcessEngine, ProcessSettings
 from autotuner.launch.engines.ray.engine import RayEngine
 from autotuner.launch.engines.ray.jobs_api import RaySettings
 from autotuner.launch.engines.slurm.engine import SlurmEngine
@@ -39,8 +39,8 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "emulated": Kind(EmulatedSettings, EmulatedEngine),
     "kubernetes": Kind(KubernetesSettings, kubernetes_engine),
+    "processes": Kind(ProcessSettings, ProcessEngine),
     "ray": Kind(RaySettings, RayEngine),
     "slurm": Kind(SlurmSettings, SlurmEngine),
 }
@@ -118,8 +118,8 @@ def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) 
         said = dict(table)
         word = said.pop("kind", None)
         if word not in kinds:
-            near = get_close_matches(str(word), kinds, 1, cutoff=0.0)
-            raise InvalidInput("kind", word, f"must be one of {', '.join(kinds)}", near[0] if near else None)
+            near = "processes" if word == "emulated" else _nearest(str(word), list(kinds))  # its name until 2026
+            raise InvalidInput("kind", word, f"must be one of {', '.join(kinds)}", near)
         common = {one.name for one in fields(EngineSettings)}
         return EngineRegistration(
             name=name,

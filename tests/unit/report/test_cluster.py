@@ -38,7 +38,7 @@ CHECK = CheckRun(
     started_at=NOW + 1,
     finished_at=NOW + 90,
     request=ClusterCheck(cluster=FOUR, request=CheckRequest()),
-    progress=CheckFindings(engine="emulated").said("trial: job 17 waits", NOW + 6),
+    progress=CheckFindings(engine="processes").said("trial: job 17 waits", NOW + 6),
 )
 
 

@@ -20,7 +20,7 @@ from tests.unit.cli.command_line import CommandLine
 
 REGISTERED = """
 [two]
-kind = "emulated"
+kind = "processes"
 folder = "{folder}"
 queues = ["short", "long"]
 python = "{python}"
@@ -44,7 +44,7 @@ def registered(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine
 
 def test_engines_lists_what_clusters_may_name_and_whether_it_answers(registered: CommandLine) -> None:
     text = registered.run("engines")
-    assert "2 emulated nodes on this machine" in text
+    assert "2 nodes, processes of this machine" in text
     assert "short, long" in text
     assert [each["name"] for each in registered.run_json("engines")["items"]] == ["local", "simulated", "two"]
 
@@ -82,7 +82,7 @@ def test_a_check_of_an_engine_whose_nodes_lack_torch_says_so_and_ends_with_6(
     python.chmod(0o755)
     register(cli, monkeypatch, str(python)).run(*ADD)
     cli.run("cluster", "check", "pair", "--quick", code=6)
-    assert "the engine two answers: 2 emulated nodes on this machine" in cli.error
+    assert "the engine two answers: 2 nodes, processes of this machine" in cli.error
     assert "a node of two has no torch, or not our package trials" in cli.error
     assert "failed" in cli.run("cluster", "show", "pair")
 

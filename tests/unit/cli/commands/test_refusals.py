@@ -11,7 +11,7 @@ from tests.unit.cli.command_line import JOB, CommandLine
 
 ENGINES = """
 [two]
-kind = "emulated"
+kind = "processes"
 folder = "nodes"
 queues = ["short", "long"]
 """

@@ -9,10 +9,10 @@ from typing import Any
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
-from autotuner.launch.engines.emulated import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import EngineRefused, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.output import PREFIX
+from autotuner.launch.engines.processes import ProcessEngine, ProcessSettings
 from autotuner.launch.engines.registration import EngineRegistration, EngineSettings, Kind
 from tests.trainers.registered import registered
 
@@ -82,8 +82,8 @@ def told(**document: Any) -> bytes:
 
 def launcher(tmp_path: Path, engine: Scripted, **settings: Any) -> EngineLauncher:
     common = EngineSettings(**{"poll_s": 0.01, "patience_s": 0.2, **settings})
-    kind = Kind(EmulatedSettings, EmulatedEngine)
-    own = EmulatedSettings(folder=str(tmp_path))
-    registration = EngineRegistration(name="scripted", kind="emulated", settings=common, own=own, make=kind)
+    kind = Kind(ProcessSettings, ProcessEngine)
+    own = ProcessSettings(folder=str(tmp_path))
+    registration = EngineRegistration(name="scripted", kind="processes", settings=common, own=own, make=kind)
     trainers = {one.trainer.name: one for one in (registered(),)}
     return EngineLauncher(registration, tmp_path / "trials", trainers, engine)

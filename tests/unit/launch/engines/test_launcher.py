@@ -309,17 +309,17 @@ def test_what_is_registered_may_be_named_with_and_without_a_queue(tmp_path: Path
     registered = {"scripted": launcher(tmp_path, Scripted(RUNNING), queues=("cpu", "gpu")).registration}
     for engine, queue in (("local", ""), ("simulated", "flaky"), ("scripted", ""), ("scripted", "gpu")):
         check_engine_named(cpu_cluster(engine=engine, queue=queue), registered)
-    registration = read(tmp_path, f'[nodes]\n{EMULATED}queues = ["short", "long"]\n')["nodes"]
+    registration = read(tmp_path, f'[nodes]\n{PROCESSES}queues = ["short", "long"]\n')["nodes"]
     assert registration.refuses(replace(cpu_cluster(), queue="long")) is None
     assert registration.refuses(cpu_cluster()) is None
     assert "no queue night" in str(registration.refuses(replace(cpu_cluster(), queue="night")))
     assert registration.placed(cpu_cluster()).queue == "short"
     assert registration.placed(replace(cpu_cluster(), queue="long")).queue == "long"
-    assert read(tmp_path, f"[nodes]\n{EMULATED}")["nodes"].placed(cpu_cluster()).queue == ""
+    assert read(tmp_path, f"[nodes]\n{PROCESSES}")["nodes"].placed(cpu_cluster()).queue == ""
 
 
 # ---------------------------------------------------------------- Engines as an operator registers them
-EMULATED = 'kind = "emulated"\nfolder = "/tmp/jobs"\n'
+PROCESSES = 'kind = "processes"\nfolder = "/tmp/jobs"\n'
 
 
 def read(tmp_path: Path, text: str) -> dict[str, EngineRegistration]:
@@ -328,11 +328,11 @@ def read(tmp_path: Path, text: str) -> dict[str, EngineRegistration]:
 
 
 def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_path: Path) -> None:
-    said = f'[nodes]\n{EMULATED}num_nodes = 4\nmax_parallel_trials = 2\nqueues = ["short", "long"]\n'
+    said = f'[nodes]\n{PROCESSES}num_nodes = 4\nmax_parallel_trials = 2\nqueues = ["short", "long"]\n'
     registration = read(tmp_path, said)["nodes"]
-    assert (registration.kind, registration.settings.max_parallel_trials) == ("emulated", 2)
+    assert (registration.kind, registration.settings.max_parallel_trials) == ("processes", 2)
     assert registration.own.num_nodes == 4
-    assert registration.engine().check() == "4 emulated nodes on this machine"
+    assert registration.engine().check() == "4 nodes, processes of this machine"
 
 
 @pytest.mark.parametrize(
@@ -342,13 +342,14 @@ def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_p
         ("a = " + "[" * 5_000, "AUTOTUNER_ENGINES"),
         ("[a]", "a.kind.*must be one of"),
         ('[a]\nkind = "slrum"', "slurm"),
+        ('[a]\nkind = "emulated"', "processes"),
         ("a = 1", "must be a table"),
-        (f"[local]\n{EMULATED}", "local.name"),
-        (f"[simulated]\n{EMULATED}", "simulated.name"),
-        (f'["a b"]\n{EMULATED}', "a b.name"),
-        (f"[a]\n{EMULATED}max_parallel_trials = 0", "a.max_parallel_trials"),
-        (f"[a]\n{EMULATED}partitions = 1", "partitions"),
-        ('[a]\nkind = "emulated"\nfolder = ""', "a.folder"),
+        (f"[local]\n{PROCESSES}", "local.name"),
+        (f"[simulated]\n{PROCESSES}", "simulated.name"),
+        (f'["a b"]\n{PROCESSES}', "a b.name"),
+        (f"[a]\n{PROCESSES}max_parallel_trials = 0", "a.max_parallel_trials"),
+        (f"[a]\n{PROCESSES}partitions = 1", "partitions"),
+        ('[a]\nkind = "processes"\nfolder = ""', "a.folder"),
     ],
 )
 def test_what_breaks_a_rule_is_named_with_its_engine(tmp_path: Path, text: str, complaint: str) -> None:

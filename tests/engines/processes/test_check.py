@@ -1,4 +1,4 @@
-"""Checks of a cluster of two emulated nodes over REST, while the service comes and goes."""
+"""Checks of a cluster of two nodes that are processes over REST, while the service comes and goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EmulatedEngine: each node of a job is a process of this machine, which outlives the service that started it."""
+"""ProcessEngine: each node of a job is a process of this machine, which outlives the service that started it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _GRACE_S = 6.0
 
 
 @value
-class EmulatedSettings:
-    """What an operator may set of emulated nodes."""
+class ProcessSettings:
+    """What an operator may set of nodes that are processes."""
 
     folder: str
     """Where jobs keep what their nodes print; whoever uses the same folder finds the same jobs."""
@@ -40,10 +40,10 @@ class EmulatedSettings:
 
     def __post_init__(self) -> None:
         if not self.folder:
-            raise InvalidInput("folder", self.folder, "must name a folder", "var/emulated")
+            raise InvalidInput("folder", self.folder, "must name a folder", "var/jobs")
 
 
-class EmulatedEngine:
+class ProcessEngine:
     """Starts a job's nodes as soon as enough are free; a job's folder holds all that is known of it.
 
     Args:
@@ -51,7 +51,7 @@ class EmulatedEngine:
         settings: What its operator set.
     """
 
-    def __init__(self, name: str, settings: EmulatedSettings) -> None:
+    def __init__(self, name: str, settings: ProcessSettings) -> None:
         self._name = name
         self._settings = settings
         self._folder = Path(settings.folder).absolute()
@@ -59,15 +59,15 @@ class EmulatedEngine:
     def refuses(self, cluster: Cluster) -> str | None:
         """More nodes than there are, or nodes of anything but cores."""
         if cluster.accelerator.kind != "cpu":
-            return f"{self._name} emulates nodes of cores, and {cluster.name} has {cluster.accelerator.name}"
+            return f"nodes of {self._name} are processes on cores, and {cluster.name} has {cluster.accelerator.name}"
         if cluster.num_nodes > self._settings.num_nodes:
-            return f"{self._name} emulates {self._settings.num_nodes} nodes, and {cluster.name} has {cluster.num_nodes}"
+            return f"{self._name} has {self._settings.num_nodes} nodes, and {cluster.name} has {cluster.num_nodes}"
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return how many nodes it emulates; any queue will do."""
+        """Return how many nodes there are; any queue will do."""
         del queues
-        return f"{self._settings.num_nodes} emulated nodes on this machine"
+        return f"{self._settings.num_nodes} nodes, processes of this machine"
 
     def submit(self, order: JobOrder) -> str:
         """Write the job down; its nodes start when there is room."""

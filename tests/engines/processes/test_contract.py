@@ -1,5 +1,5 @@
 # ruff: noqa: F401  # its tests run here
-"""Emulated nodes keep the contract of engines; that of launchers is kept by what all engines share."""
+"""Nodes that are processes keep the contract of engines; that of launchers is kept by what all engines share."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.contracts.engine_contract import (
     test_the_engine_says_who_it_is,
     test_waiting_for_nodes_is_no_trial_time,
 )
-from tests.contracts.held import EMULATED
+from tests.contracts.held import PROCESSES
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> EngineSubject:
-    """Two emulated nodes of one rank each."""
-    return EngineSubject(EMULATED, tmp_path)
+    """Two nodes of one rank each."""
+    return EngineSubject(PROCESSES, tmp_path)
