@@ -31,7 +31,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
 from autotuner.core.rules.rule import Rule
 from autotuner.core.workload import Workload
-from autotuner.export.registry import TARGETS
+from autotuner.export.formats import TARGETS
 from autotuner.export.target import Target
 
 PAGE = Path(__file__).parents[1] / "docs/exports.md"

@@ -28,7 +28,7 @@ from autotuner.core.requests import (
 from autotuner.core.rules.legality import require_asked
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.export.registry import TARGETS, export, read_with_model
+from autotuner.export.formats import TARGETS, export, read_with_model
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts

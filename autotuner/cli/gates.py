@@ -231,7 +231,7 @@ def _read(text: str, num_ranks: Callable[[], int]) -> tuple[Layout, Iterable[str
         asked = documents.read(Adoption, to_document(inputs_of(Adoption), {"layout": text}, read_file=read_text))
         assert asked.layout is not None, "a text was given"
         return asked.layout, ()
-    from autotuner.export.registry import read
+    from autotuner.export.formats import read
     from autotuner.export.target import NoteKind
 
     found = read(read_text(text, "layout", errors="replace"), num_ranks=num_ranks())

@@ -19,8 +19,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.export.flags import Flags
-from autotuner.export.launched import launched
+from autotuner.export.command import Flags, launched
 from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 
 _VERSION = str(codec.SCHEMA_VERSION)

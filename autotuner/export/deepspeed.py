@@ -32,7 +32,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Limit, any_of, held, named, refuse
-from autotuner.export.accounted import unread
+from autotuner.export.command import Launched, launched, unread
 from autotuner.export.common_rules import (
     LAUNCHED,
     decided_in_code,
@@ -40,10 +40,9 @@ from autotuner.export.common_rules import (
     numbers_ranks,
     sends_and_places,
 )
-from autotuner.export.documents import json_document, split_document
-from autotuner.export.launched import Launched, launched
 from autotuner.export.table import Key, flat, nested, number, read_flag, read_integer, read_table, words, write_table
 from autotuner.export.target import Export, ExportedFile, Imported, Note, Notes, Target
+from autotuner.export.texts import json_document, split_document
 
 VERSION = "0.19.8"
 FILE_NAME = "ds_config.json"

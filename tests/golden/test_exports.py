@@ -32,7 +32,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.rules.rule import Reason
 from autotuner.core.workload import LengthDistribution, Workload
-from autotuner.export.registry import export, read, refusals
+from autotuner.export.formats import export, read, refusals
 from autotuner.export.target import Export, Imported, stack_of
 from tests.golden.golden import Golden
 

@@ -18,7 +18,7 @@ from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.export.registry import export
+from autotuner.export.formats import export
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.reports import Reports
 from autotuner.launch.torchrun import Torchrun

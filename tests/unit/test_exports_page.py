@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.export.registry import TARGETS
+from autotuner.export.formats import TARGETS
 from bench.exports import PAGE, limits
 
 

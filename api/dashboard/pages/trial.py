@@ -18,7 +18,7 @@ from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
-from autotuner.export.registry import TARGETS, export, refusals
+from autotuner.export.formats import TARGETS, export, refusals
 from autotuner.export.target import Export
 from autotuner.report.explanation import bandwidth_section
 from autotuner.report.export import flags_section

@@ -14,10 +14,8 @@ from autotuner.core.choices import AttentionKernel, ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.export.accounted import unread
+from autotuner.export.command import Flags, Launched, launched, unread
 from autotuner.export.common_rules import LAUNCHED
-from autotuner.export.flags import Flags
-from autotuner.export.launched import Launched, launched
 from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.model import unsaid_shapes, write_shapes
 from autotuner.export.megatron.reading import Reading, Settings

@@ -1,21 +1,266 @@
-"""A layout as settings by the names of Megatron's namespace, and back."""
+"""A layout as settings by the names of Megatron's namespace, and back: degrees, sharding, and all parts joined.
+
+Names and defaults: megatron-core 0.16.1, model_parallel_config.py, distributed/distributed_data_parallel_config.py; the
+data-parallel degree is what is left, training/arguments.py, validate_args. Instances of the distributed optimizer:
+parallel_state.py, where data-parallel ranks times context ranks are cut into as many groups. Megatron-FSDP gives
+parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py); PyTorch's FSDP2
+need not, and runs without pipelines, experts and replicas (training/arguments.py, validate_args).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import gcd, lcm
 
-from autotuner.core.choices import ExportFormat, RankOrder, Recompute, ShardLevel
+from autotuner.core.choices import ContextExchange, ExportFormat, Precision, RankOrder, Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.stages import layers_per_stage
-from autotuner.export.megatron.degrees import read_degrees, read_sharding, write_degrees, write_sharding
 from autotuner.export.megatron.model import MOST_LAYERS, read_shapes
 from autotuner.export.megatron.numerics import read_numerics, read_recompute, write_numerics, write_recompute
 from autotuner.export.megatron.pipeline import read_pipeline, write_pipeline
 from autotuner.export.megatron.reading import Reading, Settings
 from autotuner.export.target import Imported
+
+_DEGREES = {
+    "tensor_model_parallel_size": "tensor_parallel_degree",
+    "pipeline_model_parallel_size": "pipeline_parallel_degree",
+    "context_parallel_size": "context_parallel_degree",
+    "expert_model_parallel_size": "expert_parallel_degree",
+}
+
+_EXCHANGES = {
+    "p2p": ContextExchange.RING,  # the default
+    "allgather": ContextExchange.ALL_GATHER,
+    "a2a": ContextExchange.ALL_TO_ALL,
+}
+
+
+def write_degrees(job: Job, layout: Layout) -> Settings:
+    """Degrees, sequence parallelism, the exchange of context ranks, batch sizes."""
+    written: Settings = {name: getattr(layout, field) for name, field in _DEGREES.items()}
+    if not job.model.experts:
+        del written["expert_model_parallel_size"]
+    else:
+        if layout.expert_parallel_degree > 1 and layout.tensor_parallel_degree > 1:
+            # 0.16.1's default is the tensor degree; software that gives ranks whole experts says 1
+            written["expert_tensor_parallel_size"] = layout.tensor_parallel_degree if job.stack.splits_experts else 1
+        written |= _dispatch(job, layout)
+    if layout.sequence_parallel:
+        written["sequence_parallel"] = True
+    if layout.context_parallel_degree > 1:
+        word = next(word for word, exchange in _EXCHANGES.items() if exchange == layout.context_exchange)
+        written["cp_comm_type"] = (word,)
+    return written | {
+        "micro_batch_size": layout.micro_batch_size,
+        "global_batch_size": job.workload.global_batch_size,
+    }
+
+
+def _dispatch(job: Job, layout: Layout) -> Settings:
+    """How tokens reach experts, as the stack does it; DeepEP wants several ranks (moe/token_dispatcher.py)."""
+    if job.stack.dispatch == "all_gather":
+        return {"moe_token_dispatcher_type": "allgather"}
+    if job.stack.dispatch == "all_to_all" or layout.tensor_parallel_degree * layout.expert_parallel_degree == 1:
+        return {"moe_token_dispatcher_type": "alltoall"}
+    return {"moe_token_dispatcher_type": "flex", "moe_enable_deepep": True}
+
+
+def read_degrees(reading: Reading) -> Layout:
+    """The same back, with all data-parallel ranks that are left as replicas.
+
+    Raises:
+        InvalidInput: A degree is no whole number above 0, or the caller's number of ranks does not fit them.
+    """
+    tensor, pipeline, context, expert = (reading.integer(name) for name in _DEGREES)
+    data = _data_degree(reading, tensor, pipeline, context, expert)
+    micro_batch_size, sequence_parallel = reading.integer("micro_batch_size"), reading.on("sequence_parallel")
+    if sequence_parallel and tensor == 1:
+        reading.changed("sequence_parallel", "with one tensor rank Megatron switches it off")
+    return Layout(
+        data_parallel_replicate_degree=data,
+        tensor_parallel_degree=tensor,
+        pipeline_parallel_degree=pipeline,
+        context_parallel_degree=context,
+        expert_parallel_degree=expert,
+        micro_batch_size=micro_batch_size,
+        sequence_parallel=sequence_parallel and tensor > 1,
+        context_exchange=_exchange(reading) if context > 1 else ContextExchange.RING,
+    )
+
+
+def _exchange(reading: Reading) -> ContextExchange:
+    words = reading.settings.words("cp_comm_type") or ("p2p",)
+    word = words[0].lower()
+    if len(set(words)) > 1:
+        reading.changed("cp_comm_type", f"layers differ, and a layout has one word for all: {word}")
+    if word == "a2a+p2p":
+        reading.changed("cp_comm_type", "a2a inside groups and p2p between them is told as a ring")
+        return ContextExchange.RING
+    return reading.meant("cp_comm_type", word, _EXCHANGES, ", a2a+p2p", "p2p")
+
+
+def _data_degree(reading: Reading, tensor: int, pipeline: int, context: int, expert: int) -> int:
+    """Data-parallel ranks that the caller's or the text's number of ranks leaves; else as few as the rest needs."""
+    expert_tensor = reading.integer("expert_tensor_parallel_size", tensor)
+    if expert_tensor not in (1, tensor):
+        reading.changed("expert_tensor_parallel_size", f"a layout splits an expert over all {tensor} ranks, or none")
+    expert_ranks, instances = expert * expert_tensor, reading.integer("num_distributed_optimizer_instances")
+    least = lcm(expert_ranks // gcd(expert_ranks, context * tensor), instances // gcd(instances, context))
+    replica = tensor * pipeline * context
+    fewest, asked, said = replica * least, reading.asked_ranks, reading.num_ranks
+    if asked is not None:
+        if asked < 1 or asked % fewest:
+            rule = f"must be a multiple of {fewest}: a replica has {replica} ranks, and there are {least} at least"
+            raise InvalidInput("num_ranks", asked, rule, max(1, round(asked / fewest)) * fewest)
+        return asked // replica
+    if said is None:
+        reading.assumed("world_size", f"nothing says how many ranks there are; {fewest} are the fewest that run it")
+    elif said % fewest:
+        reading.num_ranks = None
+        reading.changed("world_size", f"{said} ranks cannot run it; {fewest} are the fewest that do")
+    else:
+        return said // replica
+    return least
+
+
+# ---------------------------------------------------------------- sharding
+_STRATEGIES = {
+    "no_shard": ShardLevel.NONE,
+    "optim": ShardLevel.OPTIMIZER,
+    "optim_grads": ShardLevel.GRADIENTS,
+    "optim_grads_params": ShardLevel.PARAMETERS,
+}
+
+_FSDP = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
+
+_DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
+"""Of Megatron-FSDP, by version; ``no_shard`` before (training/arguments.py, 0.16.1 and 0.19.0)."""
+
+_TORCH_FSDP: Settings = {
+    "use_torch_fsdp2": True,
+    "torch_fsdp2_reshard_after_forward": False,
+    "gradient_accumulation_fusion": False,  # refused beside it
+}
+"""FSDP2 of PyTorch, by which parameters may stay between the passes; it overlaps by itself."""
+
+
+def gradient_element_bytes(x: Layout, job: Job) -> int:
+    """Bytes of a gradient while it is reduced, of one layout or of columns."""
+    return 2 + 2 * ((x.precision == Precision.FP32) | _sums_wide(x, job))
+
+
+def _sums_wide(x: Layout, job: Job) -> bool:
+    """Whether gradients are summed in fp32: the layout asks for it, or the stack does so by itself."""
+    return (x.fp32_gradient_reduce != 0) | job.stack.sums_gradients_in_fp32
+
+
+def write_sharding(job: Job, layout: Layout) -> Settings:
+    """Sharding, overlaps, buckets, the format of gradient sums."""
+    if layout.data_parallel_degree * layout.context_parallel_degree == 1:
+        return {}
+    sums: Settings = {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
+    if layout.shard_level == ShardLevel.PARAMETERS and not layout.reshard_after_forward:
+        return _TORCH_FSDP | sums
+    written: Settings = {}
+    if layout.shard_level != ShardLevel.NONE:
+        written["use_distributed_optimizer"] = True
+        if layout.data_parallel_replicate_degree > 1:
+            written["num_distributed_optimizer_instances"] = layout.data_parallel_replicate_degree
+    if layout.shard_level in _FSDP:
+        strategy = next(word for word, level in _STRATEGIES.items() if level == layout.shard_level)
+        written |= {
+            "use_megatron_fsdp": True,
+            "data_parallel_sharding_strategy": strategy,
+            "gradient_accumulation_fusion": False,  # needs a Transformer Engine that knows FSDP
+            "ckpt_format": "fsdp_dtensor",  # the only one that it accepts
+        }
+    written["overlap_grad_reduce"] = True  # buckets mean nothing without it
+    if layout.shard_level != ShardLevel.NONE:
+        written["overlap_param_gather"] = True
+    if layout.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES:
+        written["ddp_bucket_size"] = max(1, layout.gradient_bucket_bytes // gradient_element_bytes(layout, job))
+    return written | sums
+
+
+def read_sharding(reading: Reading, layout: Layout) -> Layout:
+    """The same back; without a second rank to share with, everything is whole."""
+    level, reshards = _level(reading)
+    data = layout.data_parallel_degree
+    if data * layout.context_parallel_degree == 1:
+        if level != ShardLevel.NONE:
+            reading.changed("use_distributed_optimizer", "one rank has nobody to shard with")
+        return layout
+    replicas = data if level == ShardLevel.NONE else _replicas(reading, data)
+    layout = replace(
+        layout,
+        shard_level=level,
+        reshard_after_forward=reshards,
+        data_parallel_replicate_degree=replicas,
+        data_parallel_shard_degree=data // replicas,
+        fp32_gradient_reduce=layout.precision != Precision.FP32 and _sums_in_fp32(reading),
+    )
+    return layout if level in _FSDP else _with_bucket(reading, layout)
+
+
+def _level(reading: Reading) -> tuple[ShardLevel, bool]:
+    """What is sharded, and whether parameters are given away between the passes."""
+    if reading.on("use_torch_fsdp2"):
+        return ShardLevel.PARAMETERS, reading.on("torch_fsdp2_reshard_after_forward", True)
+    if reading.on("use_megatron_fsdp") or reading.on("use_custom_fsdp"):
+        level = _strategy(reading)
+        if level != ShardLevel.NONE or not reading.on("use_distributed_optimizer"):
+            return level, level == ShardLevel.PARAMETERS
+    return (ShardLevel.OPTIMIZER if reading.on("use_distributed_optimizer") else ShardLevel.NONE), False
+
+
+def _strategy(reading: Reading) -> ShardLevel:
+    name = "data_parallel_sharding_strategy"
+    word = reading.word(name)
+    if not word:
+        word = next((w for v, w in _DEFAULT_STRATEGY.items() if reading.version.startswith(v)), "no_shard")
+        reading.assumed(name, f"the default of {reading.version or '0.16.1'} is {word}")
+    level = reading.meant(name, word, _STRATEGIES)
+    if reading.word("outer_dp_sharding_strategy", "no_shard") != "no_shard":
+        reading.changed("outer_dp_sharding_strategy", "replicas of a layout share nothing")
+    return level
+
+
+def _replicas(reading: Reading, data: int) -> int:
+    instances = reading.integer("num_distributed_optimizer_instances")
+    replicas = gcd(instances, data)
+    if replicas != instances:
+        reading.changed("num_distributed_optimizer_instances", f"context ranks always share: {replicas} replicas")
+    return replicas
+
+
+def _sums_in_fp32(reading: Reading) -> bool:
+    """True by default with bf16, and not with fp16 (training/arguments.py, validate_args)."""
+    said = reading.settings.switch("grad_reduce_in_fp32")
+    if said is None:
+        by_default = not reading.on("fp16")
+        said = reading.on("accumulate_allreduce_grads_in_fp32", by_default) and not reading.on("grad_reduce_in_bf16")
+        if "accumulate_allreduce_grads_in_fp32" not in reading.settings and said:
+            reading.assumed("accumulate_allreduce_grads_in_fp32", "with bf16 Megatron sums gradients in fp32")
+    if reading.on("grad_reduce_in_bf16"):
+        detail = "predictions for Megatron's software count gradients summed in fp32: two bytes a parameter too many"
+        reading.changed("grad_reduce_in_bf16", detail)
+    return said
+
+
+def _with_bucket(reading: Reading, layout: Layout) -> Layout:
+    elements = reading.settings.integer("ddp_bucket_size")
+    if elements is None or elements < 1:
+        own = max(40_000_000, 1_000_000 * layout.data_parallel_degree)  # distributed/distributed_data_parallel.py
+        reading.assumed("ddp_bucket_size", f"Megatron's own are {own:,} elements; the layout keeps its plain buckets")
+        return layout
+    if not reading.on("overlap_grad_reduce"):
+        reading.changed("ddp_bucket_size", "without overlap_grad_reduce Megatron reduces all gradients at once")
+    is_wide = layout.precision == Precision.FP32 or layout.fp32_gradient_reduce
+    return replace(layout, gradient_bucket_bytes=elements * (4 if is_wide else 2))
 
 
 def layout_settings(job: Job, layout: Layout) -> Settings:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from autotuner.core.errors import InvalidInput
-from autotuner.export.flags import Flags
+from autotuner.export.command import Flags
 from autotuner.export.target import Notes
 
 Value = bool | int | float | str | tuple[str, ...]

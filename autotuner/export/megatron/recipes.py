@@ -20,13 +20,12 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, named, refuse
-from autotuner.export.accounted import unread
+from autotuner.export.command import Flags, unread
 from autotuner.export.common_rules import LAUNCHED
-from autotuner.export.flags import Flags
 from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.reading import Reading, Settings, Value
 from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
-from autotuner.export.shell.script import read_script
+from autotuner.export.shell import read_script
 from autotuner.export.target import Export, Imported, Target
 
 _LARGEST = 200_000

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotuner.core.errors import InvalidInput
-from autotuner.export.documents import first_line
+from autotuner.export.texts import first_line
 
 _LONGEST = 200_000
 """Characters of a module that is read; a registry of all of torchtitan's has a tenth."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS
-from autotuner.export.flags import whole_number
+from autotuner.export.command import whole_number
 from autotuner.export.table import Key
 from autotuner.export.target import Note, NoteKind, Notes
 

@@ -12,10 +12,9 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 
 from autotuner.core.errors import InvalidInput
-from autotuner.export.documents import first_line
-from autotuner.export.flags import Flags
-from autotuner.export.launched import launched
+from autotuner.export.command import Flags, launched
 from autotuner.export.target import Note, Notes
+from autotuner.export.texts import first_line
 from autotuner.export.torchtitan.catalog import preset
 from autotuner.export.torchtitan.python_reading import UNKNOWN, Made, Module, read_module
 from autotuner.export.torchtitan.settings import Settings

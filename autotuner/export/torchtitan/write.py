@@ -24,13 +24,13 @@ from autotuner.export.torchtitan.catalog import (
     RELEASE_0_3,
     Flavor,
     Release,
+    Value,
     base_of,
     flavor_of,
     preset,
     shapes,
 )
 from autotuner.export.torchtitan.rules import shards
-from autotuner.export.torchtitan.table import Value
 
 Written = dict[str, Value]
 """Settings by their dotted names."""

@@ -15,7 +15,7 @@ from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.measuring import Peak
 from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.export.registry import export
+from autotuner.export.formats import export
 from autotuner.export.target import Export
 from autotuner.host.machine import hardware_facts, settings_of_libraries, system_facts
 from autotuner.launch.attempts import GRACE_S, OVERTIME_S, Ending

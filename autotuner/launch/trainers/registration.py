@@ -17,7 +17,7 @@ from autotuner.core import documents
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
-from autotuner.export.registry import TARGETS
+from autotuner.export.formats import TARGETS
 from autotuner.export.target import Target
 from autotuner.launch.ranks import free_port
 from autotuner.launch.trainers.logs import READERS, NewReader

@@ -31,7 +31,7 @@ Axes = Mapping[str, tuple[int, ...] | None]
 
 
 def _target_of(name: str) -> Target:
-    from autotuner.export.registry import target_of  # noqa: PLC0415  # every trainer's format: most predictions ask none
+    from autotuner.export.formats import target_of  # noqa: PLC0415  # every trainer's format: most predictions ask none
 
     return target_of(name)
 

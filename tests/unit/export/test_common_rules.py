@@ -11,7 +11,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.workload import Workload
-from autotuner.export.registry import export, read
+from autotuner.export.formats import export, read
 from tests.builders import big_job, h100_cluster, llama_70b
 
 F = ExportFormat

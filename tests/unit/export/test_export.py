@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.export.flags import flags_of
-from autotuner.export.launched import launched
-from autotuner.export.registry import export, read, recognised
+from autotuner.export.command import flags_of, launched
+from autotuner.export.formats import export, read, recognised
 from autotuner.export.target import Imported, NoteKind
 from tests.builders import big_job
 from tests.properties.strategies import layouts

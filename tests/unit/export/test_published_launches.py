@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.core.layout import Layout
-from autotuner.export.registry import read
+from autotuner.export.formats import read
 from autotuner.export.target import Imported
 from tests.builders import present
 

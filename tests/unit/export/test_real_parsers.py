@@ -14,7 +14,7 @@ import pytest
 from autotuner.core.choices import ContextExchange, Fp8Recipe, OptimizerKernel, Precision, Recompute, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
-from autotuner.export.registry import export
+from autotuner.export.formats import export
 from autotuner.export.table import flat
 from autotuner.export.target import Export
 from tests.builders import big_job

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autotuner.catalog.software import stacks
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
-from autotuner.export.registry import TARGETS, read, recognised, target_of
+from autotuner.export.formats import TARGETS, read, recognised, target_of
 from autotuner.export.target import stack_of
 
 READ = sorted(target.format for target in TARGETS.values() if target.read)

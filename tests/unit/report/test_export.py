@@ -8,7 +8,7 @@ from autotuner.core import documents
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
-from autotuner.export.registry import export, read_with_model
+from autotuner.export.formats import export, read_with_model
 from autotuner.export.target import Export, Imported
 from autotuner.report.export import export_report, import_report
 from tests.unit.report.surfaces import surfaces

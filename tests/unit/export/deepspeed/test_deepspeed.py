@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.export.deepspeed import DEEPSPEED
-from autotuner.export.registry import export, read, recognised
+from autotuner.export.formats import export, read, recognised
 from autotuner.export.target import Imported
 from tests.builders import big_job
 from tests.unit.export.sayable import in_its_words, sayable

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.export.huggingface.accelerate import ACCELERATE
-from autotuner.export.huggingface.transformers import TRANSFORMERS
-from autotuner.export.registry import export, read
+from autotuner.export.accelerate import ACCELERATE
+from autotuner.export.formats import export, read
 from autotuner.export.target import Imported
+from autotuner.export.transformers import TRANSFORMERS
 from tests.builders import big_job
 from tests.unit.export.sayable import in_its_words, sayable
 

@@ -24,11 +24,11 @@ from autotuner.core.choices import (
 )
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.export.formats import export
 from autotuner.export.megatron.layout import layout_settings
 from autotuner.export.megatron.model import write_shapes
 from autotuner.export.megatron.reading import Settings
 from autotuner.export.megatron.recipes import CORE_FIELDS
-from autotuner.export.registry import export
 from tests.builders import big_job, h100, h100_cluster, llama_70b
 
 _NOT_CORE = (  # of the training script, not of the model's configuration

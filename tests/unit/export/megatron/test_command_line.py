@@ -16,8 +16,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
 from autotuner.core.stages import stage_sizes
+from autotuner.export.formats import export, read
 from autotuner.export.megatron.command_line import MEGATRON_LM
-from autotuner.export.registry import export, read
 from autotuner.export.target import Imported, NoteKind
 from tests.builders import big_job, present
 from tests.unit.export.drawn import launches

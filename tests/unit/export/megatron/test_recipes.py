@@ -13,8 +13,8 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
+from autotuner.export.formats import export, read
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO, assignments
-from autotuner.export.registry import export, read
 from autotuner.export.target import Target
 from tests.builders import big_job
 from tests.unit.export.drawn import launches

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
-from autotuner.export.shell.script import Script, read_script
+from autotuner.export.shell import Script, read_script
 
 
 def _commands(text: str) -> list[str]:

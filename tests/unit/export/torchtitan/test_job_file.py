@@ -17,7 +17,7 @@ from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
-from autotuner.export.registry import export, read, recognised
+from autotuner.export.formats import export, read, recognised
 from autotuner.export.torchtitan.catalog import flavors
 from autotuner.export.torchtitan.read import TORCHTITAN
 from tests.builders import big_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.core.layout import Layout
-from autotuner.export.registry import read
+from autotuner.export.formats import read
 from tests.builders import present
 
 LLAMA3_8B = """

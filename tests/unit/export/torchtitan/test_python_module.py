@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autotuner.core.choices import AttentionKernel, Fp8Recipe
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.export.registry import export, read, recognised
+from autotuner.export.formats import export, read, recognised
 from autotuner.export.torchtitan.catalog import base_of, flavors, presets
 from autotuner.export.torchtitan.read import TORCHTITAN_CONFIG
 from tests.builders import big_job, h100, h100_cluster

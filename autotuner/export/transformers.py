@@ -20,23 +20,22 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Limit, Rule, held, named, refuse
 from autotuner.core.units import MIB
 from autotuner.export import deepspeed
-from autotuner.export.accounted import unread
-from autotuner.export.common_rules import decided_in_code
-from autotuner.export.documents import json_document, split_document
-from autotuner.export.huggingface.accelerate import ds_config_of_accelerate
-from autotuner.export.huggingface.shared import (
+from autotuner.export.accelerate import (
     RULES,
     SIZES,
     Backend,
     backend_of,
+    ds_config_of_accelerate,
     exchanges_heads,
     on_ranks,
     plain,
     says_sizes,
 )
-from autotuner.export.launched import Launched, launched
+from autotuner.export.command import Launched, launched, unread
+from autotuner.export.common_rules import decided_in_code
 from autotuner.export.table import Key, flat, number, read_flag, read_integer, read_table, switch, words, write_table
 from autotuner.export.target import Export, ExportedFile, Imported, Notes, Target
+from autotuner.export.texts import json_document, split_document
 
 _VERSION = "5.23.0"
 _FSDP_FILE_NAME = "fsdp_config.json"

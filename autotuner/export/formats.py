@@ -1,27 +1,31 @@
-"""Every target by its format: what is asked by those who export and import."""
+"""Every format with its target, and what a script tells NCCL in its environment, which is read for all formats alike.
+
+Source of NCCL's names and values: NCCL 2.28, docs/userguide/source/env.rst. ``collective_environment`` writes them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from autotuner.catalog.models import model_called, model_like
-from autotuner.core.choices import ExportFormat
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol, ExportFormat
 from autotuner.core.errors import InvalidInput, sendable
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
+from autotuner.export.accelerate import ACCELERATE
 from autotuner.export.arguments import ARGUMENTS
+from autotuner.export.command import COLLECTIVES
 from autotuner.export.common_rules import rotation_said
 from autotuner.export.deepspeed import DEEPSPEED
-from autotuner.export.huggingface.accelerate import ACCELERATE
-from autotuner.export.huggingface.transformers import TRANSFORMERS
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO
-from autotuner.export.nccl import with_collectives
 from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 from autotuner.export.torchtitan.read import TORCHTITAN, TORCHTITAN_CONFIG
+from autotuner.export.transformers import TRANSFORMERS
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
 TARGETS: Mapping[ExportFormat, Target] = {
@@ -129,3 +133,67 @@ def _sendable(found: Imported) -> Imported:
     """With names that can be shown: JSON and Python can spell text that is no Unicode."""
     notes = (replace(note, setting=sendable(note.setting), detail=sendable(note.detail)) for note in found.notes)
     return replace(found, notes=tuple(notes), model_name=sendable(found.model_name))
+
+
+_SET = re.compile(rf"""(?:^|[\s"';{{,])({COLLECTIVES})=["']?([^\s"'}}\\]*)""", re.MULTILINE)
+
+_ALGORITHMS = {
+    "ring": CollectiveAlgorithm.RING,
+    "tree": CollectiveAlgorithm.TREE,
+    "nvls": CollectiveAlgorithm.NVLS,
+    "nvls,nvlstree": CollectiveAlgorithm.NVLS,
+    "collnetdirect": CollectiveAlgorithm.COLLNET,
+    "collnetchain": CollectiveAlgorithm.COLLNET,
+    "collnetdirect,collnetchain": CollectiveAlgorithm.COLLNET,
+    "collnetdirect,collnetchain,ring": CollectiveAlgorithm.COLLNET,
+}
+_PROTOCOLS = {member.label: member for member in CollectiveProtocol if member != CollectiveProtocol.AUTO}
+_FIELDS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "NCCL_ALGO": {
+        f"{prefix}{word}": {"collective_algorithm": algorithm}
+        for prefix in ("", "allreduce:")
+        for word, algorithm in _ALGORITHMS.items()
+    },
+    "NCCL_PROTO": {word: {"collective_protocol": protocol} for word, protocol in _PROTOCOLS.items()},
+    "NCCL_PXN_DISABLE": {"0": {"pxn": True}, "1": {"pxn": False}},
+    "NCCL_IB_SPLIT_DATA_ON_QPS": {"1": {}},
+}
+"""Fields by variable and by its value in small letters."""
+
+_COUNTED = {
+    "NCCL_MIN_NCHANNELS": "collective_channels",
+    "NCCL_MAX_NCHANNELS": "collective_channels",
+    "NCCL_IB_QPS_PER_CONNECTION": "queue_pairs",
+}
+_UNKNOWN = {
+    "NCCL_IB_SPLIT_DATA_ON_QPS": "whole messages take turns here, and a layout's queue pairs share the bytes of each",
+    "NCCL_PXN_DISABLE": "must be 0 or 1",
+    "NCCL_IB_QPS_PER_CONNECTION": "must be a whole number from 1 to 999",
+}
+"""What is said where a value stands for no field."""
+
+_MOST_DIGITS = 3
+
+
+def with_collectives(imported: Imported, text: str) -> Imported:
+    """What was read of a text, with what its variables tell NCCL; one rank has nobody to communicate with."""
+    said = dict(_SET.findall(text))
+    if not said or imported.layout.world_size == 1:
+        return imported
+    layout, notes = imported.layout, []
+    for name, value in said.items():
+        fields = _fields(name, value)
+        if fields is None:
+            detail = _UNKNOWN.get(name, "a layout has no such choice for all-reduces")
+            notes.append(Note(kind=NoteKind.IGNORED, setting=f"{name}={value}"[:60], detail=detail))
+        else:
+            layout = replace(layout, **fields)  # type: ignore[arg-type]  # each field has its own type
+    return replace(imported, layout=layout, notes=(*imported.notes, *notes))
+
+
+def _fields(name: str, value: str) -> Mapping[str, object] | None:
+    """The field that a variable says; None: it says none."""
+    if name in _FIELDS:
+        return _FIELDS[name].get(value.lower())
+    is_number = value.isdecimal() and value.isascii() and len(value) <= _MOST_DIGITS
+    return {_COUNTED[name]: int(value)} if is_number and int(value) >= OPTIONS[_COUNTED[name]].lowest else None

@@ -1,1 +1,0 @@
-"""Reads shell scripts without running them: assignments, arrays, conditions, and the commands that come of them."""
