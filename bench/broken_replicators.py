@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trials.replication.demo import DemoReplicator
-from trials.replication.replicator import ReplicatorState, Sending
+from autotuner.training.replication.demo import DemoReplicator
+from autotuner.training.replication.replicator import ReplicatorState, Sending
 
 
 class Silent:

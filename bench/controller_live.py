@@ -19,8 +19,8 @@ from statistics import median
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.report.links import event_sentence
+from autotuner.training.pipelines.steering import Powers
 from bench.sleeping_pipeline import Lived, Run, live
-from trials.pipelines.steering import Powers
 
 ADAPTIVE = Powers(may_replan=True, may_delegate=True, num_delegates=6)
 

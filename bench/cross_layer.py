@@ -51,12 +51,12 @@ from autotuner.launch.contract import Launcher
 from autotuner.runs.clock import SystemClock
 from autotuner.store.schema import migrate
 from autotuner.store.sql import Store, memory_store, open_store
+from autotuner.training.ring_and_tree import branches
+from autotuner.training.two_level import communicator_of
 from bench.forked_ranks import on_ranks
 from bench.sweeping import sweep_worker
 from bench.two_node_trials import TwoNodeLauncher
 from bench.two_nodes import TwoNodes
-from trials.collectives.ring_and_tree import branches
-from trials.collectives.two_level import communicator_of
 
 _BITS_PER_S = 200e6
 _NUM_RANKS, _RANKS_PER_NODE = 4, 2

@@ -1,7 +1,7 @@
 """What lossy exchanges compute on a core, predicted beside timed: ``python -m bench.exchange_kernels``.
 
-One rank alone, so that nothing is sent: the replicators of ``trials.replication`` over a momentum of a million
-elements, on one thread, the best of twenty.
+One rank alone, so that nothing is sent: the replicators of ``autotuner.training.lossy_exchange`` over a momentum of a
+million elements, on one thread, the best of twenty.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.step.lossy_exchange import exchange_kernels_s
 from autotuner.launch.this_machine import detect_cluster
-from trials.replication.averaging import ParameterAverager
-from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
-from trials.replication.replicator import exchanged
+from autotuner.training.replication.averaging import ParameterAverager
+from autotuner.training.replication.demo import DemoReplicator
+from autotuner.training.replication.elements import ElementReplicator, random_offsets, striding_offsets
+from autotuner.training.replication.replicator import exchanged
 
 NUM_ELEMENTS = 1 << 20
 NUM_RUNS = 20

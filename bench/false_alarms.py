@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
+from autotuner.training.pipelines.steering import Powers
 from bench.sleeping_pipeline import Lived, Run, live
-from trials.pipelines.steering import Powers
 
 _DATA = Path(__file__).parent / "data" / "false_alarms.json"
 

@@ -28,13 +28,13 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
+from autotuner.training.replication.averaging import ParameterAverager
+from autotuner.training.replication.demo import DemoReplicator
+from autotuner.training.replication.elements import ElementReplicator, striding_offsets
+from autotuner.training.replication.optimizer import ReplicatedOptimizer
+from autotuner.training.replication.replicator import BuildReplicator, FullReplicator
 from bench.broken_replicators import Forgetful, Noisy, OneSided, Silent
 from trials.model.decoder import Decoder, cross_entropy
-from trials.replication.averaging import ParameterAverager
-from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator, striding_offsets
-from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.replicator import BuildReplicator, FullReplicator
 from trials.training.data import batch
 
 _NUM_REPLICAS = 2

@@ -28,14 +28,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from autotuner.core.model import TransformerSpec
+from autotuner.training.replication.averaging import ParameterAverager
+from autotuner.training.replication.demo import DemoReplicator
+from autotuner.training.replication.elements import ElementReplicator, striding_offsets
+from autotuner.training.replication.optimizer import ReplicatedOptimizer, local_parts
+from autotuner.training.replication.replicator import BuildReplicator, FullReplicator
 from bench.forked_ranks import on_ranks
 from bench.languages import ENTROPY, VOCAB_SIZE, sequences
 from trials.model.decoder import Decoder
-from trials.replication.averaging import ParameterAverager
-from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator, striding_offsets
-from trials.replication.optimizer import ReplicatedOptimizer, local_parts
-from trials.replication.replicator import BuildReplicator, FullReplicator
 
 _SEQ_LEN, _SEQUENCES = 64, 4
 """Tokens of a sequence, and sequences that a rank reads per step: 1,024 tokens per step in all."""

@@ -24,14 +24,14 @@ from autotuner.core.measurement import LinkEvent
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
-from trials.pipelines.channel import Meeting, Neighbourhood, pair_channels
-from trials.pipelines.controller import ControlGroup, Controller
-from trials.pipelines.delegated import DelegatedTransport, Delegates
-from trials.pipelines.inline import InlineTransport
-from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
-from trials.pipelines.steering import Powers
-from trials.pipelines.switched import SwitchedTransport
-from trials.pipelines.transport import LinkCondition, LinkConditions
+from autotuner.training.pipelines.channel import Meeting, Neighbourhood, pair_channels
+from autotuner.training.pipelines.controller import ControlGroup, Controller
+from autotuner.training.pipelines.delegated import DelegatedTransport, Delegates
+from autotuner.training.pipelines.inline import InlineTransport
+from autotuner.training.pipelines.pipeline import PlannedPipeline, PlannedStage
+from autotuner.training.pipelines.steering import Powers
+from autotuner.training.pipelines.switched import SwitchedTransport
+from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 
 _CPU = torch.device("cpu")
 

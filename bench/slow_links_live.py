@@ -36,13 +36,13 @@ from autotuner.schedules.named import one_f_one_b, zb_h2, zb_interleaved
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BLOCKING, PassTimes, Transport, delegated, simulate
+from autotuner.training.pipelines.channel import Meeting, Neighbourhood, pair_channels
+from autotuner.training.pipelines.delegated import DelegatedTransport, Delegates
+from autotuner.training.pipelines.inline import InlineTransport
+from autotuner.training.pipelines.pipeline import PlannedPipeline, PlannedStage
+from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 from bench.forked_ranks import on_ranks
 from trials.job.attempt import attempt
-from trials.pipelines.channel import Meeting, Neighbourhood, pair_channels
-from trials.pipelines.delegated import DelegatedTransport, Delegates
-from trials.pipelines.inline import InlineTransport
-from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
-from trials.pipelines.transport import LinkCondition, LinkConditions
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 

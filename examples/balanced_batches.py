@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from autotuner.core.choices import BatchBalance
-from trials.batches import (
+from autotuner.training.batches import (
     NO_LABEL,
     BalancedBatchSampler,
     Dealing,

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trials.clipping import average, clip_buckets, clip_replicas
+from autotuner.training.clipping import average, clip_buckets, clip_replicas
 
 MAX_NORM, WIDTH, LAYERS = 0.1, 256, 8
 

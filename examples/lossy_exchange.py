@@ -18,11 +18,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
-from trials.replication.averaging import ParameterAverager
-from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator, striding_offsets
-from trials.replication.optimizer import ReplicatedOptimizer, local_parts
-from trials.replication.replicator import BuildReplicator, FullReplicator
+from autotuner.training.replication.averaging import ParameterAverager
+from autotuner.training.replication.demo import DemoReplicator
+from autotuner.training.replication.elements import ElementReplicator, striding_offsets
+from autotuner.training.replication.optimizer import ReplicatedOptimizer, local_parts
+from autotuner.training.replication.replicator import BuildReplicator, FullReplicator
 
 WIDTH, ROWS = 32, 64
 

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
-from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
-from trials.pipelines.pipeline import PlannedStage
-from trials.pipelines.resilient import Standby
-from trials.pipelines.steering import Powers
-from trials.pipelines.transport import LinkCondition, LinkConditions
+from autotuner.training.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
+from autotuner.training.pipelines.pipeline import PlannedStage
+from autotuner.training.pipelines.resilient import Standby
+from autotuner.training.pipelines.steering import Powers
+from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 
 MICRO_BATCHES, ROWS, WIDTH, LAYERS = 8, 64, 512, 4
 

@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy
 from autotuner.core.placement import Nodes
-from trials.clipping import average
-from trials.collectives.two_level import communicator_of
+from autotuner.training.clipping import average
+from autotuner.training.two_level import communicator_of
 
 WIDTH, BATCH = 256, 16
 

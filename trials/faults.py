@@ -19,9 +19,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.placement import Place, rank_at
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.training.pipelines.pipeline import PlannedPipeline
+from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 from trials.distributed.mesh import Grid
-from trials.pipelines.pipeline import PlannedPipeline
-from trials.pipelines.transport import LinkCondition, LinkConditions
 
 # Links: what ails the links between the ranks of a trial at this moment, as far as software has to emulate it.
 

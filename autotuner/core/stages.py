@@ -7,8 +7,8 @@ nodes at 200 Mbit/s the sum took 442 ms whole, 409 in four, 369 in eight and 359
 108 and 113.
 
 Formulas of payloads count bytes, not time; they hold for one layout and for numpy columns of them.
-``trials.replication`` sends just that, which a test counts. Source: the replicators of arXiv 2411.19870 and 2502.06728,
-and ring all-reduces.
+``autotuner.training.lossy_exchange`` sends just that, which a test counts. Source: the replicators of arXiv 2411.19870
+and 2502.06728, and ring all-reduces.
 """
 
 from __future__ import annotations

@@ -30,11 +30,13 @@ def _word(name: str, layout: Layout) -> str:
 
 
 _WHY = {
-    "gradient_sync": "{} sums all gradients in every step; trials.replication wraps an optimizer of one's own loop",
-    "gradient_clip": "{} clips behind the reduction; trials.clipping has hooks for one's own loop",
-    "batch_balance": "the data loader of {} decides which sequences a rank takes; trials.batches has a sampler for it",
+    "gradient_sync": "{} sums all gradients in every step; autotuner.training.lossy_exchange wraps an optimizer of "
+    "one's own loop",
+    "gradient_clip": "{} clips behind the reduction; autotuner.training.clipping has hooks for one's own loop",
+    "batch_balance": "the data loader of {} decides which sequences a rank takes; autotuner.training.batches has a "
+    "sampler for it",
     "sequence_packing": "the data loader of {} decides whether sequences share a row",
-    "collective_hierarchy": "{} reduces over one group of all ranks; trials.collectives has two levels",
+    "collective_hierarchy": "{} reduces over one group of all ranks; autotuner.training.two_level has two levels",
     "rank_placement": "{} finds its ranks numbered by a launcher that fills a node before the next",
 }
 

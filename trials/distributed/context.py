@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from autotuner.core.choices import ContextExchange
-from trials.batches import WHOLE_ROWS, Documents
+from autotuner.training.batches import WHOLE_ROWS, Documents
 from trials.distributed.block_attention import BlockKernel, OnlineSoftmax, OnlineSoftmaxGradients, block_kernel
 from trials.distributed.expert import all_gather, exchange, reduce_scatter, start_all_to_all, wait
 from trials.distributed.mesh import Grid

@@ -19,7 +19,7 @@ from autotuner.core.choices import GradientClip, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
 from autotuner.core.units import MIB
-from trials.collectives.communicator import Communicator
+from autotuner.training.communicator import Communicator
 from trials.distributed.expert import experts_of
 from trials.distributed.mesh import Grid
 from trials.model.experts import Experts

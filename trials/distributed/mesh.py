@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, GradientSync
 from autotuner.core.layout import Layout
 from autotuner.core.placement import Nodes, places, rank_at
-from trials.collectives.communicator import Communicator, TorchCommunicator
-from trials.collectives.two_level import communicator_of
+from autotuner.training.communicator import Communicator, TorchCommunicator
+from autotuner.training.two_level import communicator_of
 
 
 class Grid:

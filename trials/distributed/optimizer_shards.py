@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trials.clipping import Overlap, clip, squared_norms
-from trials.collectives.communicator import Communicator
+from autotuner.training.clipping import Overlap, clip, squared_norms
+from autotuner.training.communicator import Communicator
+from autotuner.training.pending import Pending
 from trials.distributed.mesh import local_part
-from trials.runtime.pending import Pending
 
 # Optimizer shards: the elements of the model that one rank updates.
 

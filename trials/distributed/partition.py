@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.core.choices import ShardLevel
 from autotuner.core.trial_spec import TrialSpec
-from trials.clipping import Overlap, average
-from trials.collectives.communicator import Communicator
+from autotuner.training.clipping import Overlap, average
+from autotuner.training.communicator import Communicator
 from trials.distributed.mesh import Grid
 from trials.distributed.optimizer_shards import (
     BucketShard,

@@ -37,11 +37,7 @@ from autotuner.schedules.planner import named_schedule, plan
 from autotuner.schedules.schedule import Kind
 from autotuner.schedules.schedule import Schedule as Planned
 from autotuner.schedules.simulate import PassTimes
-from trials.distributed.mesh import Grid
-from trials.distributed.tensor import logits_per_token
-from trials.measurement.step_timeline import ActionLog
-from trials.model.decoder import Loss, parameter_dtype
-from trials.pipelines.channel import (
+from autotuner.training.pipelines.channel import (
     Channel,
     Meeting,
     Neighbourhood,
@@ -50,11 +46,15 @@ from trials.pipelines.channel import (
     pair_channel,
     pair_channels,
 )
-from trials.pipelines.delegated import DelegatedTransport, Delegates
-from trials.pipelines.inline import InlineTransport
-from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
-from trials.pipelines.switched import SwitchedTransport
-from trials.pipelines.transport import Transport
+from autotuner.training.pipelines.delegated import DelegatedTransport, Delegates
+from autotuner.training.pipelines.inline import InlineTransport
+from autotuner.training.pipelines.pipeline import PlannedPipeline, PlannedStage
+from autotuner.training.pipelines.switched import SwitchedTransport
+from autotuner.training.pipelines.transport import Transport
+from trials.distributed.mesh import Grid
+from trials.distributed.tensor import logits_per_token
+from trials.measurement.step_timeline import ActionLog
+from trials.model.decoder import Loss, parameter_dtype
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import _Action, _PipelineContext, _PipelineScheduleRuntime

@@ -22,8 +22,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trials import clipping
-from trials.collectives.communicator import Promised
+from autotuner.training import clipping
+from autotuner.training.communicator import Promised
 
 _NUMBER_READ = 1
 """What a program reads from a tensor without values. The vote of the pipeline's stages calls 1 a yes, it is a finite

@@ -13,9 +13,9 @@ from autotuner.core.placement import Place
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
-from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
-from trials.pipelines.pipeline import PlannedPipeline
-from trials.pipelines.steering import Powers, choose, forwards_late
+from autotuner.training.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
+from autotuner.training.pipelines.pipeline import PlannedPipeline
+from autotuner.training.pipelines.steering import Powers, choose, forwards_late
 
 
 class Gathered(Protocol):

@@ -12,13 +12,11 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile, record_function
 from torch.distributed import Work
 
+from autotuner.training.communicator import WAIT
 from trials.runtime.process import silence_stderr
 
 FORWARD = "trial forward"
 """Name of a stage's forward pass in a recording."""
-
-WAIT = "trial wait: "
-"""What the name of a wait begins with in a recording; the name of the collective follows."""
 
 UNNAMED_WAIT = "_c10d_functional::wait_tensor"
 """The wait of a functional collective, which does not say of which."""

@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from autotuner.core.choices import AttentionKernel
 from autotuner.core.layout import Layout
-from trials.batches import WHOLE_ROWS, Documents, attend_by_document, document_mask
+from autotuner.training.batches import WHOLE_ROWS, Documents, attend_by_document, document_mask
 
 
 class AttentionCore(Protocol):

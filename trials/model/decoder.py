@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from autotuner.core.choices import Precision
 from autotuner.core.model import TransformerSpec
-from trials.batches import NO_LABEL, WHOLE_ROWS, Documents, positions_in
+from autotuner.training.batches import NO_LABEL, WHOLE_ROWS, Documents, positions_in
 from trials.model.attention import AttentionCore, attend
 from trials.model.experts import ALL_EXPERTS, Experts, FeedForward, LocalExperts, SparseFeedForward
 

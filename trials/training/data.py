@@ -16,7 +16,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import any_of
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import LengthDistribution
-from trials.batches import MicroBatch, packed, padded
+from autotuner.training.batches import MicroBatch, packed, padded
 from trials.distributed.context import WHOLE, ContextPart
 
 # Languages of synthetic sequences: what tells whether ranks learn from each other.

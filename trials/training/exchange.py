@@ -11,10 +11,10 @@ from torch import Tensor
 
 from autotuner.core.choices import GradientSync, PayloadPrecision
 from autotuner.core.layout import Layout
-from trials.replication.averaging import AveragerState, ParameterAverager
-from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
-from trials.replication.replicator import Replicator, ReplicatorState, exchanged
+from autotuner.training.replication.averaging import AveragerState, ParameterAverager
+from autotuner.training.replication.demo import DemoReplicator
+from autotuner.training.replication.elements import ElementReplicator, random_offsets, striding_offsets
+from autotuner.training.replication.replicator import Replicator, ReplicatorState, exchanged
 
 _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bfloat16}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from autotuner.core.choices import GradientClip, OptimizerKernel
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
-from trials.clipping import bucket_bound, clip, squared_norms
+from autotuner.training.clipping import bucket_bound, clip, squared_norms
 from trials.distributed.mesh import Grid
 from trials.distributed.optimizer_shards import BucketShard, OptimizerShard
 from trials.distributed.tensor import TiedTables

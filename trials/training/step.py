@@ -19,7 +19,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, follows_signs, stages_of_rank
 from autotuner.core.timeline import BlockKind
 from autotuner.core.trial_spec import TrialSpec
-from trials.clipping import Overlap
+from autotuner.training.clipping import Overlap
+from autotuner.training.pipelines.pipeline import PlannedPipeline
 from trials.distributed.fsdp_ddp import reshard
 from trials.distributed.mesh import Grid
 from trials.distributed.optimizer_shards import OptimizerShard
@@ -31,7 +32,6 @@ from trials.measurement.measure import Stopwatch
 from trials.measurement.step_timeline import ActionLog
 from trials.model.attention import kernel_context
 from trials.model.decoder import Loss
-from trials.pipelines.pipeline import PlannedPipeline
 from trials.runtime.rank import NonFiniteLoss
 from trials.training.data import Batch
 from trials.training.exchange import exchange_of

@@ -1,7 +1,7 @@
 """Rules of collectives, and the environment variables that make NCCL follow a layout's choice.
 
 On GPUs a layout asks NCCL, of every group of ranks; on cores rings, trees and two levels are our own over gloo's sends
-(``trials.collectives``), for what data-parallel ranks exchange.
+(``autotuner.training``), for what data-parallel ranks exchange.
 """
 
 from __future__ import annotations

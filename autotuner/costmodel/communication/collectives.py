@@ -19,8 +19,8 @@ learning training system with mixed-precision", 2018, section 4.3). Between node
 node the neighbours in a flat ring lie on.
 
 On GPUs both levels are NCCL's collectives, one after the other. On cores they are gloo's or our own
-(``trials.collectives``), which take a tensor in pieces: the level that is longer at work is so all the time, and of the
-other one a piece shows.
+(``autotuner.training.two_level``), which take a tensor in pieces: the level that is longer at work is so all the time,
+and of the other one a piece shows.
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ class Group:
 
         A rank sends every byte twice. Of r ranks on each of K nodes the trees' edges take (3 - 2 / K) times the bytes
         out of a node, where ranks fill the nodes one after the other; and 2 r (1 - 1 / K) times where they are dealt,
-        or alone. Counted for powers of two, on which ``trials.collectives`` has just so many.
+        or alone. Counted for powers of two, on which ``autotuner.training.ring_and_tree`` has just so many.
 
         Args:
             is_dealt: Rank i lies on node i modulo their number.

@@ -25,7 +25,7 @@ _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.STRIDING: 4.0,
     GradientSync.DILOCO: 4 + 4 + 4,  # what was learnt, packed, divided
 }
-"""Matrices in fp32 that are there at once, per element of a rank (``trials.replication``)."""
+"""Matrices in fp32 that are there at once, per element of a rank (``autotuner.training.lossy_exchange``)."""
 
 
 def state_bytes(x: LayoutColumns, job: Job) -> Floats:

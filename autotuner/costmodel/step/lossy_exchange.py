@@ -35,7 +35,7 @@ too."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traffic:
-    """Bytes that the kernels of an exchange read and write in fp32, operation by operation (``trials.replication``)."""
+    """Bytes that each operation of an exchange reads and writes in fp32 (``autotuner.training.lossy_exchange``)."""
 
     element: float
     """Per element of the momentum, or of the parameters."""
@@ -50,7 +50,7 @@ _MOMENTUM = (4 + 4) + (4 + 4 + 4)
 
 _HASH = 9 * (8 + 8) + 4 * (8 + 8 + 8) + 8 + 8
 """Bytes per row to draw one of its elements: operations on words of 64 bits with one operand and with two, and what
-they begin with (``trials.replication.elements``)."""
+they begin with (``autotuner.training.momentum``)."""
 
 
 def _of_elements(drawn: float) -> _Traffic:

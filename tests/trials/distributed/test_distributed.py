@@ -18,10 +18,10 @@ from autotuner.core.choices import AttentionKernel, GradientSync, P2PTransport, 
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.placement import place_of
+from autotuner.training.clipping import Overlap
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp, zero
-from trials.clipping import Overlap
 from trials.distributed.block_attention import (
     BLOCK_KERNELS,
     BlockKernel,

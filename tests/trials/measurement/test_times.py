@@ -16,6 +16,7 @@ from autotuner.core.choices import PipelineSchedule, Recompute
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown
 from autotuner.core.timeline import Block, BlockKind, StepTimeline
+from autotuner.training.communicator import WAIT
 from tests.builders import breakdown, cpu_layout
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
 from tests.trials.zygote import Zygote
@@ -30,7 +31,7 @@ from trials.measurement.breakdown import (
     longest_computing,
 )
 from trials.measurement.measure import MARK
-from trials.measurement.recording import FORWARD, UNNAMED_WAIT, WAIT, Event
+from trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event
 from trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
 
 # ---------------------------------------------------------------- breakdown

@@ -18,10 +18,10 @@ from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import AttentionKernel, ContextExchange, Precision, Recompute, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.model import Norm, TransformerSpec
+from autotuner.training.batches import NO_LABEL, WHOLE_ROWS, Documents
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import CONTEXT, GPT_2, HEAD_NORMS, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp
-from trials.batches import NO_LABEL, WHOLE_ROWS, Documents
 from trials.model.attention import attend, attention_core, kernel_context
 from trials.model.decoder import (
     Decoder,

@@ -9,9 +9,9 @@ import torch
 from autotuner.core.choices import BatchBalance
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import LengthDistribution, Workload
+from autotuner.training.batches import NO_LABEL
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
-from trials.batches import NO_LABEL
 from trials.distributed.context import ContextPart
 from trials.training.data import Batch, as_drawn, batch, sequence_lengths
 

@@ -1,0 +1,275 @@
+"""DelegatedTransport: processes beside the rank send and receive for it, and a slow link holds up none of its passes.
+
+Each neighbour and direction has so many delegates, which take micro-batches in turn. A delegate is busy with a message
+until that has passed, so that slow links take several. After PipeMorph (arXiv 2504.19232).
+"""
+
+from __future__ import annotations
+
+import random
+import selectors
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autotuner.core.errors import AutotunerError, InvalidInput
+from autotuner.training.pipelines.channel import Meeting, Neighbourhood
+from autotuner.training.pipelines.delegate import Arrived, Delegate, Failed, Receive, Send, Sent, Slot
+from autotuner.training.pipelines.transport import Arrival, LinkConditions, Message
+
+
+class DelegateFailed(AutotunerError, ConnectionError):
+    """A process that sends or receives for this rank cannot go on."""
+
+    def __init__(self, peer: int, words: str) -> None:
+        super().__init__(f"a delegate towards pipeline rank {peer} failed: {words}")
+        self.peer = peer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegates:
+    """All delegates of a rank: by neighbour, those that send and those that receive."""
+
+    sending: Mapping[int, tuple[Delegate, ...]]
+    receiving: Mapping[int, tuple[Delegate, ...]]
+
+    @classmethod
+    def start(
+        cls, meeting: Meeting, around: Neighbourhood, num_delegates: int, *, timeout_s: float, pinned: bool = False
+    ) -> Delegates:
+        """Fork them, best before this process joins any group; those of all ranks find each other by themselves.
+
+        Args:
+            meeting: Where.
+            around: The rank, and its neighbours in the pipeline.
+            num_delegates: Per neighbour and direction.
+            timeout_s: After which a message never comes.
+            pinned: A GPU reads and writes what they send.
+        """
+        if num_delegates < 1:
+            raise InvalidInput("num_delegates", num_delegates, "must be 1 or more", 1)
+
+        def towards(peer: int, source: int) -> tuple[Delegate, ...]:
+            return tuple(
+                Delegate.start(
+                    meeting,
+                    f"delegates/{around.pair(peer)}/from{source}/{number}",
+                    peer,
+                    is_upper=around.rank > peer,
+                    timeout_s=timeout_s,
+                    pinned=pinned,
+                )
+                for number in range(num_delegates)
+            )
+
+        return cls(
+            sending={peer: towards(peer, around.rank) for peer in around.peers},
+            receiving={peer: towards(peer, peer) for peer in around.peers},
+        )
+
+    @property
+    def all(self) -> tuple[Delegate, ...]:
+        """Every one."""
+        return tuple(one for group in (*self.sending.values(), *self.receiving.values()) for one in group)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Their processes."""
+        return tuple(one.pid for one in self.all)
+
+    def end(self) -> None:
+        """End them all."""
+        for one in self.all:
+            one.end()
+
+
+class DelegatedTransport:
+    """Gives what is sent to delegates, and takes from them what came.
+
+    The rank copies a message into memory that it shares with the delegate, and goes on. On a GPU copies have streams of
+    their own, and a thread tells the delegate when one is complete.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        delegates: Delegates,
+        num_micro_batches: int,
+        *,
+        ahead_s: Mapping[int, float] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Of this pipeline rank; ``ahead_s`` is what to add to each neighbour's clock to get this host's."""
+        self.conditions = LinkConditions()
+        self._rank = rank
+        self._delegates = delegates
+        self._num_micro_batches = num_micro_batches
+        self._ahead_s = ahead_s or {}
+        self._chance = random.Random(f"{seed} {rank}")
+        self._selector = selectors.DefaultSelector()
+        for one in delegates.all:
+            self._selector.register(one.connection, selectors.EVENT_READ, one)
+        self._num_sending = 0
+        self._arrived: dict[tuple[int, int], float] = {}
+        self._gpu: _Gpu | None = None
+
+    @property
+    def is_delegated(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def dead_peers(self) -> frozenset[int]:
+        """None: what a rank cannot send, delegates can."""
+        return frozenset()
+
+    def switch(self, *, delegated: bool) -> None:
+        """Nobody sends but delegates.
+
+        Raises:
+            InvalidInput: The rank itself should.
+        """
+        if not delegated:
+            raise InvalidInput("delegated", delegated, "this transport cannot send inline")
+
+    def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
+        """Have delegates wait for all that will come."""
+        self._arrived.clear()
+        self.expect(expected)
+
+    def expect(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
+        """Have delegates wait for these, too."""
+        asked: dict[int, list[tuple[Slot, int]]] = {}
+        by_pid = {one.pid: one for group in self._delegates.receiving.values() for one in group}
+        for message, buffer in expected:
+            delegate = self._of(self._delegates.receiving, message)
+            tag = message.tag(self._num_micro_batches)
+            asked.setdefault(delegate.pid, []).append((delegate.slots.of(tag, buffer.nbytes), tag))
+        for pid, slots in asked.items():
+            self._tell(by_pid[pid], Receive(tuple(slots)))
+
+    def send(self, message: Message, tensor: Tensor) -> None:
+        """Copy a tensor to where a delegate finds it, which waits as long as the link holds it back."""
+        delegate = self._of(self._delegates.sending, message)
+        tag = message.tag(self._num_micro_batches)
+        slot = delegate.slots.of(tag, tensor.nbytes)
+        held_s = self.conditions.between(self._rank, message.peer).hold_s(tensor.nbytes, self._chance)
+        room = delegate.slots.views.message(slot, tensor)
+        delegate.slots.views.sent_s(slot)[0] = time.monotonic()
+        self._num_sending += 1
+        if tensor.is_cuda:
+            self._on_gpu(tensor.device).fetch(tensor, room, lambda: self._tell(delegate, Send(slot, tag, held_s)))
+        else:
+            room.copy_(tensor)
+            self._tell(delegate, Send(slot, tag, held_s))
+
+    def receive(self, message: Message, buffer: Tensor) -> Arrival:
+        """Nothing to start: a delegate waits for it since the step began."""
+        return _Coming(self, message, buffer)
+
+    def finish(self) -> None:
+        """Return when every slot of what was sent may be used again."""
+        while self._num_sending:
+            self._hear()
+
+    def close(self) -> None:
+        """End the delegates."""
+        self._selector.close()
+        self._delegates.end()
+
+    def take(self, message: Message, buffer: Tensor) -> float:
+        """Wait for a message and copy it into the buffer; seconds since it was sent."""
+        delegate = self._of(self._delegates.receiving, message)
+        tag = message.tag(self._num_micro_batches)
+        while (message.peer, tag) not in self._arrived:
+            self._hear()
+        slot, views = delegate.slots.of(tag, buffer.nbytes), delegate.slots.views
+        room = views.message(slot, buffer)
+        with torch.no_grad():
+            if buffer.is_cuda:
+                self._on_gpu(buffer.device).put(room, buffer)
+            else:
+                buffer.copy_(room)
+        sent_s = views.sent_s(slot).item() + self._ahead_s.get(message.peer, 0.0)
+        return max(0.0, self._arrived.pop((message.peer, tag)) - sent_s)
+
+    def _of(self, delegates: Mapping[int, tuple[Delegate, ...]], message: Message) -> Delegate:
+        """Whose turn a micro-batch is, on both ranks the same."""
+        of_peer = delegates[message.peer]
+        return of_peer[message.micro_batch % len(of_peer)]
+
+    def _hear(self) -> None:
+        """Wait until some delegate says something, and take it."""
+        for key, _ in self._selector.select():
+            delegate: Delegate = key.data
+            try:
+                answer = delegate.connection.recv()
+            except (EOFError, OSError) as error:
+                raise DelegateFailed(delegate.peer, "its process ended") from error
+            match answer:
+                case Sent():
+                    self._num_sending -= 1
+                case Arrived(tag, moment_s):
+                    self._arrived[delegate.peer, tag] = moment_s
+                case Failed(words):
+                    raise DelegateFailed(delegate.peer, words)
+
+    def _tell(self, delegate: Delegate, request: Send | Receive) -> None:
+        try:
+            delegate.connection.send(request)
+        except OSError as error:
+            self._hear()  # its last words, if it had any
+            raise DelegateFailed(delegate.peer, "its process ended") from error
+
+    def _on_gpu(self, device: torch.device) -> _Gpu:
+        if self._gpu is None:
+            self._gpu = _Gpu(device)
+        return self._gpu
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    by: DelegatedTransport
+    message: Message
+    buffer: Tensor
+
+    def wait(self) -> float | None:
+        """Return when it is there; seconds since it was sent, as the delegate saw it come."""
+        return self.by.take(self.message, self.buffer)
+
+
+class _Gpu:
+    """Copies between a GPU and the host's memory beside its passes, each way on a stream of its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._out, self._in = torch.cuda.Stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._copies: SimpleQueue[tuple[Any, Callable[[], None]]] = SimpleQueue()
+        Thread(target=self._tell_when_done, name="copies of delegated sends", daemon=True).start()
+
+    def fetch(self, tensor: Tensor, room: Tensor, then: Callable[[], None]) -> None:
+        """Copy to the host what the passes so far computed, and say so when it is there."""
+        self._out.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._out):
+            room.copy_(tensor, non_blocking=True)
+            tensor.record_stream(self._out)
+            self._copies.put((self._out.record_event(), then))
+
+    def put(self, room: Tensor, buffer: Tensor) -> None:
+        """Copy to the GPU what the next pass needs."""
+        self._in.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._in):
+            buffer.copy_(room, non_blocking=True)
+        torch.cuda.current_stream(self._device).wait_stream(self._in)
+
+    def _tell_when_done(self) -> None:
+        while True:
+            copied, then = self._copies.get()
+            copied.synchronize()
+            then()

@@ -1,0 +1,200 @@
+"""SwitchedTransport: a rank that sends by itself while it can, with delegates that stand by.
+
+When an inline send or receive fails, both ranks of that link notice, as it breaks off on both sides. They tell each
+other by delegates what of this step has come, and delegates send the rest: nothing is computed twice, and no rank but
+these two hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autotuner.training.pipelines.channel import Channel
+from autotuner.training.pipelines.delegated import DelegatedTransport
+from autotuner.training.pipelines.inline import InlineTransport
+from autotuner.training.pipelines.transport import Arrival, LinkConditions, LinkDead, Message
+
+Reconnect = Callable[[int, int], Channel]
+"""Makes a new channel to a pipeline rank; the second number counts how often that was done."""
+
+
+class SwitchedTransport:
+    """Sends inline or by delegates, as it is told between steps, and by delegates where nothing else passes.
+
+    What was sent inline is kept until the end of the step, because only the other rank knows whether it has come.
+    """
+
+    def __init__(
+        self,
+        inline: InlineTransport,
+        delegated: DelegatedTransport,
+        num_stages: int,
+        *,
+        is_delegated: bool = False,
+        reconnect: Reconnect | None = None,
+    ) -> None:
+        """``reconnect`` makes a link anew that died by its condition, when that is over; None: it stays dead."""
+        self._inline, self._delegated = inline, delegated
+        self._num_stages = num_stages
+        self._is_delegated = is_delegated
+        self._reconnect = reconnect
+        self._num_reconnects: dict[int, int] = {}
+        self._bridged: set[int] = set()
+        self._by_condition: set[int] = set()
+        self._expected: dict[Message, Tensor] = {}
+        self._kept: dict[Message, Tensor] = {}
+        self._coming: dict[Message, Arrival] = {}
+        self._came: set[Message] = set()
+
+    @property
+    def conditions(self) -> LinkConditions:
+        """What the next messages meet."""
+        return self._inline.conditions
+
+    @conditions.setter
+    def conditions(self, conditions: LinkConditions) -> None:
+        self._inline.conditions = self._delegated.conditions = conditions
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether delegates send in the next step, on every link."""
+        return self._is_delegated
+
+    @property
+    def dead_peers(self) -> frozenset[int]:
+        """Those that only delegates reach."""
+        return self._inline.dead_peers
+
+    def switch(self, *, delegated: bool) -> None:
+        """Have delegates send from the next step on, or this rank itself again where it can."""
+        self._is_delegated = delegated
+
+    def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
+        """Post what will come, each where it will come from."""
+        self._revive()
+        self._expected = dict(expected)
+        self._kept, self._coming, self._came = {}, {}, set()
+        self._delegated.begin([one for one in expected if self._goes_by_delegates(one[0].peer)])
+        for message, buffer in expected:
+            if not self._goes_by_delegates(message.peer) and self._inline.posts_early(message.peer):
+                self._post(message, buffer)
+
+    def send(self, message: Message, tensor: Tensor) -> None:
+        """Start to send a tensor; by a delegate if it does not go otherwise."""
+        if self._goes_by_delegates(message.peer):
+            self._delegated.send(message, tensor)
+            return
+        self._kept[message] = tensor
+        with self._bridging():
+            self._inline.send(message, tensor)
+
+    def receive(self, message: Message, buffer: Tensor) -> Arrival:
+        """Start to receive into a buffer."""
+        if not self._goes_by_delegates(message.peer) and message not in self._coming:
+            self._post(message, buffer)
+        return _Either(self, message, buffer)
+
+    def finish(self) -> None:
+        """Return when all has left and, where this rank sent by itself, has come."""
+        while self._inline.is_sending:
+            with self._bridging():
+                self._inline.finish()
+        for peer in sorted({message.peer for message in (*self._kept, *self._coming)}):
+            if not self._goes_by_delegates(peer):
+                with self._bridging():
+                    self._inline.part(peer, _farewell(peer, self._num_stages))
+        self._delegated.finish()
+        self._kept, self._coming = {}, {}
+
+    def close(self) -> None:
+        """End the delegates."""
+        self._delegated.close()
+        self._inline.close()
+
+    def take(self, message: Message, buffer: Tensor) -> float | None:
+        """Wait for a message, from wherever it comes."""
+        if message in self._coming and message not in self._came:
+            with self._bridging():
+                seconds = self._coming[message].wait()
+                self._came.add(message)
+                return seconds
+        return None if message in self._came else self._delegated.take(message, buffer)
+
+    def _goes_by_delegates(self, peer: int) -> bool:
+        return self._is_delegated or peer in self._inline.dead_peers
+
+    def _post(self, message: Message, buffer: Tensor) -> None:
+        with self._bridging():
+            self._coming[message] = self._inline.receive(message, buffer)
+
+    @contextmanager
+    def _bridging(self) -> Iterator[None]:
+        """Where a link may die: delegates then take over what it did not carry."""
+        try:
+            yield
+        except LinkDead as error:
+            self._bridge(error.peer)
+
+    def _bridge(self, peer: int) -> None:
+        """Agree with a rank, by delegates, on what of this step has not come, and have delegates carry that."""
+        if peer in self._bridged:
+            return
+        self._bridged.add(peer)
+        if self.conditions.between(self._inline.rank, peer).is_dead:
+            self._by_condition.add(peer)
+        self._inline.give_up(peer)
+        missing = self._missing(peer)
+        theirs = self._told(peer, [message for message, _ in missing])
+        self._delegated.expect(missing)
+        for message, tensor in self._kept.items():
+            if message.peer == peer and theirs[self._inline.tag(message)]:
+                self._delegated.send(message, tensor)
+
+    def _missing(self, peer: int) -> list[tuple[Message, Tensor]]:
+        """What of this step has not come from a rank whose link is broken: of the rest nothing will be waited for."""
+        for message, arrival in self._coming.items():
+            if message.peer == peer and message not in self._came:
+                with suppress(LinkDead):
+                    arrival.wait()
+                    self._came.add(message)
+        return [one for one in self._expected.items() if one[0].peer == peer and one[0] not in self._came]
+
+    def _told(self, peer: int, missing: Sequence[Message]) -> Tensor:
+        """Tell a rank what has not come from it, and hear the same: by tag, 1 where it has not."""
+        account = Message(peer, self._num_stages, False, 0)
+        ours = torch.zeros(self._inline.tag(account), dtype=torch.uint8)
+        ours[[self._inline.tag(message) for message in missing]] = 1
+        theirs = torch.zeros_like(ours)
+        self._delegated.expect([(account, theirs)])
+        self._delegated.send(account, ours)
+        self._delegated.take(account, theirs)
+        return theirs
+
+    def _revive(self) -> None:
+        """Reach those again by itself whose links' conditions are no longer dead."""
+        for peer in sorted(self._by_condition):
+            if self._reconnect is not None and not self.conditions.between(self._inline.rank, peer).is_dead:
+                self._num_reconnects[peer] = self._num_reconnects.get(peer, 0) + 1
+                self._inline.reach_again(peer, self._reconnect(peer, self._num_reconnects[peer]))
+                self._by_condition.discard(peer)
+                self._bridged.discard(peer)
+
+
+def _farewell(peer: int, num_stages: int) -> Message:
+    return Message(peer, num_stages, True, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Either:
+    by: SwitchedTransport
+    message: Message
+    buffer: Tensor
+
+    def wait(self) -> float | None:
+        """Return when it is there; seconds since it was sent, where that was seen."""
+        return self.by.take(self.message, self.buffer)

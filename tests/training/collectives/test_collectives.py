@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from autotuner.core.choices import RankPlacement
+from autotuner.core.placement import Nodes
+from autotuner.training.ring_and_tree import Branch, branches
+from autotuner.training.two_level import levels_of
+from tests.training.collectives.tasks import CASES, NUM_RANKS
+from tests.trials.zygote import Zygote
+
+# ---------------------------------------------------------------- choose
+TASKS = "tests.training.collectives.tasks"
+
+
+@pytest.mark.parametrize("case", [0, *(pytest.param(case, marks=pytest.mark.oracle) for case in range(1, len(CASES)))])
+def test_every_kind_sums_and_gathers_alike_however_ranks_lie_on_nodes(
+    case: int, zygote: Zygote, tmp_path: Path
+) -> None:
+    (tmp_path / "case").write_text(str(case))
+    run = zygote.have_done(f"{TASKS}:agree", tmp_path, NUM_RANKS)
+    assert run.exit_codes == (0,) * NUM_RANKS, run.logs
+
+
+def test_a_collective_that_fails_in_the_background_raises_where_it_is_waited_for(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    run = zygote.have_done(f"{TASKS}:fail", tmp_path, 2)
+    assert run.exit_codes == (0, 0), run.logs
+    assert json.loads((tmp_path / "0.json").read_text())
+
+
+# ---------------------------------------------------------------- groups
+NODES = Nodes(num_nodes=2, ranks_per_node=3)
+
+
+def test_a_group_is_seen_node_by_node_and_column_by_column() -> None:
+    levels = levels_of((5, 0, 1, 4), NODES)
+    assert levels.by_node == ((5, 4), (0, 1))
+    assert levels.columns == ((5, 0), (4, 1))
+    assert levels.order == [0, 1, 3, 2]
+    assert levels.are_even
+    assert not levels.are_one
+
+
+def test_a_group_on_one_node_or_with_one_rank_on_each_has_one_level() -> None:
+    cyclic = Nodes(num_nodes=2, ranks_per_node=3, placement=RankPlacement.CYCLIC)
+    assert levels_of((0, 1, 2), NODES).are_one
+    assert levels_of((0, 3), NODES).are_one
+    assert not levels_of((0, 1, 2), cyclic).are_one
+    assert not levels_of((0, 1, 2), cyclic).are_even
+
+
+# ---------------------------------------------------------------- tree
+@pytest.mark.parametrize("size", range(1, 34))
+@pytest.mark.parametrize("number", [0, 1])
+def test_every_rank_hangs_below_one_root_at_the_depth_of_a_binary_tree(size: int, number: int) -> None:
+    tree = [branches(rank, size)[number] for rank in range(size)]
+    depths = [_depth(tree, rank) for rank in range(size)]
+    assert depths.count(0) == 1
+    assert max(depths) <= math.ceil(math.log2(size)) + 1
+    assert all(tree[child].parent == rank for rank, branch in enumerate(tree) for child in branch.children)
+    assert sum(len(branch.children) for branch in tree) == size - 1
+
+
+@pytest.mark.parametrize("size", range(2, 34))
+def test_nobody_has_children_in_both_trees_but_the_first_of_an_odd_number(size: int) -> None:
+    both = [rank for rank in range(size) if all(branch.children for branch in branches(rank, size))]
+    assert both == ([0] if size % 2 else [])
+
+
+def _depth(tree: list[Branch], rank: int) -> int:
+    parent = tree[rank].parent
+    return 0 if parent is None else 1 + _depth(tree, parent)

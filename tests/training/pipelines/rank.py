@@ -1,0 +1,158 @@
+"""A rank of a small pipeline: one linear layer per stage, of which anybody can compute what it should yield."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from autotuner.schedules.named import zb_h2
+from autotuner.schedules.schedule import Kind, Schedule
+from autotuner.training.pipelines.channel import Channel, Meeting, Neighbourhood, pair_channel, pair_channels
+from autotuner.training.pipelines.delegated import DelegatedTransport, Delegates
+from autotuner.training.pipelines.inline import InlineTransport
+from autotuner.training.pipelines.pipeline import PlannedPipeline, PlannedStage
+from autotuner.training.pipelines.switched import SwitchedTransport
+from autotuner.training.pipelines.transport import Transport
+from tests.patience import PATIENCE_S
+from tests.trials.joined import joined as join_group
+from trials.process.task import TaskContext
+
+MICRO_BATCHES = 8
+_ROWS, _WIDTH = 2, 16
+_CPU = torch.device("cpu")
+
+
+def joined(context: TaskContext) -> Meeting:
+    """Join the other ranks; where processes beside them meet."""
+    store = context.store()
+    join_group(context, store=store)
+    return Meeting.beside(store, {})
+
+
+def say(context: TaskContext, facts: Any) -> int:
+    """Leave something for the test."""
+    (context.folder / f"{context.rank_info.rank}.json").write_text(json.dumps(facts))
+    return 0
+
+
+def heard(folder: Path, num_ranks: int) -> list[Any]:
+    """What the ranks left, by rank."""
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+
+
+class SmallPipeline:
+    """The rank's stages under a schedule."""
+
+    def __init__(self, schedule: Schedule, transport: Transport) -> None:
+        rank = dist.get_rank()
+        self.modules = {stage: _layer(stage) for stage, holder in schedule.rank_of.items() if holder == rank}
+        self.num_stages = schedule.num_stages
+        self._stages = [
+            PlannedStage(
+                module,
+                index,
+                self.num_stages,
+                _CPU,
+                input_args=torch.empty(_ROWS, _WIDTH, device="meta", requires_grad=index > 0),
+                output_args=torch.empty(_ROWS, _WIDTH, device="meta", requires_grad=True),
+            )
+            for index, module in sorted(self.modules.items())
+        ]
+        self.pipeline = PlannedPipeline(self._stages, schedule, transport=transport, loss_fn=_loss, scale_grads=False)
+
+    delegates: Delegates
+
+    def after_passes(self, number: int, act: Callable[[], None]) -> None:
+        """Act once, behind so many passes of this rank from now on."""
+        numbers = count(1)
+
+        @contextmanager
+        def passing(kind: Kind, stage: int, micro_batch: int) -> Iterator[None]:
+            del kind, stage, micro_batch
+            yield
+            if next(numbers) == number:
+                act()
+
+        for stage in self._stages:
+            stage.passing = passing
+
+    def step(self) -> tuple[float, dict[int, float]]:
+        """Train on the batch; the loss where this rank computes it, and its gradients' norms by stage."""
+        inputs, targets = _batch()
+        losses: list[Tensor] = []
+        for module in self.modules.values():
+            module.zero_grad()
+        self.pipeline.step(
+            *((inputs,) if 0 in self.modules else ()),
+            target=targets if self.num_stages - 1 in self.modules else None,
+            losses=losses,
+            return_outputs=False,
+        )
+        return float(sum(losses)), {stage: _norm(module) for stage, module in self.modules.items()}
+
+
+def inline(schedule: Schedule, context: TaskContext) -> SmallPipeline:
+    """A pipeline whose ranks send by themselves, over groups of each two of them."""
+    meeting, rank = joined(context), context.rank_info.rank
+    channels = pair_channels(meeting, Neighbourhood.of(schedule, rank), _CPU, timeout_s=PATIENCE_S)
+    return SmallPipeline(schedule, InlineTransport(rank, channels, MICRO_BATCHES))
+
+
+def switched(context: TaskContext) -> tuple[SmallPipeline, dict[int, Channel]]:
+    """A pipeline whose delegates stand by, and the channels that its rank sends over."""
+    schedule = zb_h2(context.rank_info.world_size, MICRO_BATCHES)
+    around = Neighbourhood.of(schedule, context.rank_info.rank)
+    meeting = Meeting.beside(context.store(), {})
+    delegates = Delegates.start(meeting, around, 1, timeout_s=PATIENCE_S)
+    joined(context)
+    channels = pair_channels(meeting, around, _CPU, timeout_s=PATIENCE_S)
+    transport = SwitchedTransport(
+        InlineTransport(around.rank, channels, MICRO_BATCHES),
+        DelegatedTransport(around.rank, delegates, MICRO_BATCHES),
+        schedule.num_stages,
+        reconnect=lambda peer, attempt: pair_channel(
+            meeting, around, peer, _CPU, timeout_s=PATIENCE_S, attempt=attempt
+        ),
+    )
+    small = SmallPipeline(schedule, transport)
+    small.delegates = delegates
+    return small, channels
+
+
+def expected_step(num_stages: int) -> tuple[float, dict[int, float]]:
+    """What the ranks' steps should find together, computed by one process."""
+    layers = [_layer(stage) for stage in range(num_stages)]
+    inputs, targets = _batch()
+    losses = [
+        _loss(nn.Sequential(*layers)(one), other)
+        for one, other in zip(inputs.chunk(MICRO_BATCHES), targets.chunk(MICRO_BATCHES), strict=True)
+    ]
+    total = torch.stack(losses).sum()
+    total.backward()  # type: ignore[no-untyped-call]
+    return total.item(), {stage: _norm(layer) for stage, layer in enumerate(layers)}
+
+
+def _layer(stage: int) -> nn.Linear:
+    torch.manual_seed(stage)
+    return nn.Linear(_WIDTH, _WIDTH)
+
+
+def _batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(100)
+    return torch.randn(MICRO_BATCHES * _ROWS, _WIDTH), torch.randn(MICRO_BATCHES * _ROWS, _WIDTH)
+
+
+def _loss(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).pow(2).mean()
+
+
+def _norm(module: nn.Module) -> float:
+    return float(torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None]).norm())
