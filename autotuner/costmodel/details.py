@@ -20,7 +20,7 @@ from autotuner.core.link import CollectiveKind, Link, MeasuredCollective
 from autotuner.core.prediction import Memory
 from autotuner.core.stages import SPLIT_SCHEDULES, stages_of_rank
 from autotuner.costmodel.layer.memory_bound import optimizer_s
-from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
+from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.memory.peak import fullest_rank, rank_memories
@@ -77,10 +77,10 @@ def stage_times(layout: Layout, job: Job) -> StageTimes:
     rank_of = np.empty(stages, dtype=np.int64)
     for rank in range(ranks):
         rank_of[list(stages_of_rank(layout, rank))] = rank
-    part_works = PartWorks.of(x, job)
-    works = ModelWork.of(x, job, part_works).on(stage_load(x, job, np.arange(stages), rank_of))
+    model_work = ModelWork.of(x, job).for_layouts(x)
+    works = model_work.on(stage_load(x, job, np.arange(stages), rank_of))
     passes = works.passes() * (_calibrated_s(x, works, job) / works.total_s)
-    once = _Once.of(x.take(slice(0, ranks)), job, part_works.on(slice(0, ranks)))
+    once = _Once.of(x.take(slice(0, ranks)), job)
     added_s = once.accumulation_s[rank_of] / layout.virtual_stages_per_rank
     blocks_s, flies_s = _links(layout, job, x, rank_of)
     return StageTimes(
@@ -119,12 +119,12 @@ class _Once:
     optimizer_s: Floats
 
     @classmethod
-    def of(cls, x: LayoutColumns, job: Job, works: PartWorks) -> _Once:
+    def of(cls, x: LayoutColumns, job: Job) -> _Once:
         """One row per pipeline rank of one layout."""
         m = num_micro_batches(x, job)
-        load = load_of_rank(x, job, np.arange(len(x)))
+        load, works = load_of_rank(x, job, np.arange(len(x))), ModelWork.of(x, job).for_layouts(x)
         step = RankStep.of(x, job, (load,), works)
-        added_s = step.step_time.pointwise_s - m * ModelWork.of(x, job, works).on(load).pointwise_s
+        added_s = step.step_time.pointwise_s - m * works.on(load).pointwise_s
         update_s = optimizer_s(x, job, owned_elements(x, job, step.window.held)) + step.window.weight_casts_s
         return cls(
             accumulation_s=_factor(job, "pointwise_s") * added_s / m,
@@ -161,7 +161,7 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
     x = LayoutColumns.from_layouts([layout] * layout.pipeline_parallel_degree)
     loads: Sequence[RankLoad] = [load_of_rank(x, job, np.arange(len(x)))]
     if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
-        loads = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).keeping(loads)
+        loads = RankStep.of(x, job, critical_ranks(x, job), ModelWork.of(x, job).for_layouts(x)).keeping(loads)
     sizes = fullest_rank(x, job, rank_memories(x, job, loads))
     return tuple(row(sizes, rank) for rank in range(len(x)))
 
@@ -205,8 +205,9 @@ def exchanges(layout: Layout, job: Job, pipeline_rank: int) -> Exchanges:
 def _seconds(layout: Layout, job: Job, pipeline_rank: int) -> dict[str, float]:
     x = LayoutColumns.from_layouts([layout])
     load = load_of_rank(x, job, np.array([pipeline_rank]))
-    step = RankStep.of(x, job, (load,), PartWorks.of(x, job))
-    slowest = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job))  # whose sends lengthen the step
+    works = ModelWork.of(x, job).for_layouts(x)
+    step = RankStep.of(x, job, (load,), works)
+    slowest = RankStep.of(x, job, critical_ranks(x, job), works)  # whose sends lengthen the step
     found = {
         "tensor": step.step_time.tensor_communication_s,
         "context": step.step_time.context_communication_s,
@@ -282,10 +283,9 @@ def pass_shares(layout: Layout, job: Job) -> PassShares:
     The other half of a matrix product's backward pass, gradients of weights, is told apart where the schedule does so.
     """
     x = LayoutColumns.from_layouts([layout])
-    part_works = PartWorks.of(x, job)
-    works = ModelWork.of(x, job, part_works)
+    works = ModelWork.of(x, job).for_layouts(x)
     load, m = slowest_rank(x, job, works.passes(), critical_ranks(x, job)).load, num_micro_batches(x, job)
-    step = RankStep.of(x, job, (load,), part_works)
+    step = RankStep.of(x, job, (load,), works)
     parts = step.step_time
     computed_s = _only(parts.matrix_s + parts.attention_s + parts.pointwise_s + parts.host_s)
     deferred_s = _only(m * works.on(load).weight_gradient_s) if layout.pipeline_schedule in SPLIT_SCHEDULES else 0.0
@@ -312,5 +312,5 @@ def overlapped_share(layout: Layout, job: Job) -> float | None:
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return None
     x = LayoutColumns.from_layouts([layout])
-    window = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).window
+    window = RankStep.of(x, job, critical_ranks(x, job), ModelWork.of(x, job).for_layouts(x)).window
     return float(early_share(x, job, window)[0])

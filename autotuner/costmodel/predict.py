@@ -15,8 +15,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction, StepTime
 from autotuner.costmodel.evidence import ComparedColumns, Familiarity
 from autotuner.costmodel.layer.memory_bound import optimizer_s
-from autotuner.costmodel.layer.model_work import PartWorks
+from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.recompute import model_flop_per_step, recomputed_flop_per_step
+from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
@@ -112,24 +113,26 @@ def predict_one(layout: Layout, job: Job) -> Prediction:
     return predict(LayoutColumns.from_layouts([layout]), job).row(0)
 
 
-def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job, PartWorks], Table], x: LayoutColumns, job: Job) -> Table:
+def _by_chunks(
+    predict_chunk: Callable[[LayoutColumns, Job, ModelWork[Work]], Table], x: LayoutColumns, job: Job
+) -> Table:
     """The chunks' tables one after the other; the only one as it is. All chunks share the works of a model's parts."""
-    works = PartWorks.of(x, job)
+    works = ModelWork.of(x, job)
     if len(x) <= CHUNK:
         return predict_chunk(x, job, works)
     whole: Table | None = None
     for start in range(0, len(x), CHUNK):
         rows = slice(start, start + CHUNK)
-        chunk = predict_chunk(x.take(rows), job, works.on(rows))
+        chunk = predict_chunk(x.take(rows), job, works.rows(rows))
         whole = whole or zipped(lambda column: np.empty(len(x), column.dtype), chunk)
         write(chunk, whole, rows)
     assert whole is not None
     return whole
 
 
-def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumns:
+def _predict_totals(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> TotalColumns:
     few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
-    step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
+    step, memories = _by_step(few, job, works.for_layouts(few, which))
     window = taken(step.window, which)
     step_s = total_s(
         before_data_s(step.step_time).take(which),
@@ -145,7 +148,7 @@ def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumn
     )
 
 
-def _by_step(few: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, list[RankMemory]]:
+def _by_step(few: LayoutColumns, job: Job, works: ModelWork[Work]) -> tuple[RankStep, list[RankMemory]]:
     """What depends on ``STEP_FIELDS`` alone, for each combination of them."""
     ranks = ranks_looked_at(few, job)
     step = RankStep.of(few, job, ranks.critical, works)
@@ -170,9 +173,9 @@ def _reference_flop(job: Job, step_s: Floats) -> Floats:
     return job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size * step_s
 
 
-def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
+def _predict(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> PredictionColumns:
     few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
-    step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
+    step, memories = _by_step(few, job, works.for_layouts(few, which))
     step_time = _step_time(x, job, taken(step, which))
     sizes = fullest_rank(x, job, [taken(memory, which) for memory in memories])
     step_s = step_time.total_s

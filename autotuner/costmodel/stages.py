@@ -1,25 +1,47 @@
-"""Layers by pipeline stage, and the load of a pipeline rank."""
+"""The parts that a model is made of, which of them a pipeline stage holds, and the load of a pipeline rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import Enum
+from functools import reduce
+from operator import add
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of
 from autotuner.core.job import Job
+from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import V_SCHEDULES
 from autotuner.costmodel.table import where
 
 
-class LayerCounts(NamedTuple):
-    """Layers with an ordinary feed-forward block, and layers with experts."""
+class PartKind(Enum):
+    """A kind of the parts that a model is made of, in the order in which their work is added."""
 
-    dense: Integers
-    sparse: Integers
+    DENSE = "layer with an ordinary feed-forward block"
+    INPUT = "token table"
+    OUTPUT = "output projection and loss"
+    SPARSE = "layer with experts"
+
+    @staticmethod
+    def of(model: TransformerSpec) -> tuple[PartKind, ...]:
+        """Return the kinds of a model's parts. Dense layers are among them although a model may have none."""
+        return tuple(kind for kind in PartKind if kind is not PartKind.SPARSE or model.num_sparse_layers)
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a layer, which recomputes, offloads and belongs to a stage by its number."""
+        return self in LAYERS
+
+
+LAYERS = (PartKind.DENSE, PartKind.SPARSE)
+
+Counts: TypeAlias = Mapping[PartKind, Integers]
+"""Parts of each layout, by kind."""
 
 
 def is_folded(x: LayoutColumns) -> Booleans:
@@ -50,28 +72,29 @@ def _balanced(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
     return np.minimum(np.ceil(worth * stage / x.num_stages).astype(np.int64), num_layers)
 
 
-def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
+def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> Counts:
     """Layers of a pipeline rank, summed over its stages."""
     num_sparse = job.model.num_sparse_layers
     if 0 < num_sparse < job.model.num_layers:
         return _summed(_stage(x, job, stage) for stage in _stages(x, rank))
     held, nothing = _held(x, job, rank), np.zeros_like(rank)
-    return LayerCounts(nothing, held) if num_sparse else LayerCounts(held, nothing)
+    return _layers(nothing, held) if num_sparse else _layers(held, nothing)
 
 
-def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
+def _layers(dense: Integers, sparse: Integers) -> Counts:
+    return {PartKind.DENSE: dense, PartKind.SPARSE: sparse}
+
+
+def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> Counts:
     """Layers of a rank that do not recompute although the layout does: all of a stage but every n-th from its first."""
     return _summed(_not_recomputed(x, job, stage) for stage in _stages(x, rank))
 
 
-def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> LayerCounts:
+def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> Counts:
     """Layers of the whole model that do not recompute although the layout does."""
+    if not (x.recompute_every > 1).any():
+        return dict.fromkeys(LAYERS, np.zeros(len(x), dtype=np.int64))
     return _summed(_not_recomputed(x, job, np.full(len(x), s)) for s in range(int(x.num_stages.max(initial=1))))
-
-
-def stage_counts(x: LayoutColumns, job: Job, stage: Integers) -> tuple[LayerCounts, LayerCounts]:
-    """Layers of one stage of each layout, and those of them that do not recompute although the layout does."""
-    return _stage(x, job, stage), _not_recomputed(x, job, stage)
 
 
 def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
@@ -91,12 +114,12 @@ def _stages(x: LayoutColumns, rank: Integers) -> Iterator[Integers]:
         yield np.where(back, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
 
 
-def _stage(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
+def _stage(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
     """Layers of a stage, none where the layout has no such stage."""
     start = first_layer(x, job, stage)
     size = (first_layer(x, job, stage + 1) - start) * (stage < x.num_stages)
     sparse = _sparse_before(start + size, job) - _sparse_before(start, job)
-    return LayerCounts(size - sparse, sparse)
+    return _layers(size - sparse, sparse)
 
 
 def _sparse_before(layer: Integers, job: Job) -> Integers:
@@ -109,12 +132,12 @@ def _sparse_before(layer: Integers, job: Job) -> Integers:
     return before
 
 
-def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
+def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> Counts:
     """Of a stage all but every n-th layer from its first."""
     held = _stage(x, job, stage)
-    recomputed = -(-(held.dense + held.sparse) // x.recompute_every)
+    recomputed = -(-(held[PartKind.DENSE] + held[PartKind.SPARSE]) // x.recompute_every)
     sparse = _sparse_recomputed(x, job, first_layer(x, job, stage), recomputed)
-    return LayerCounts(held.dense - (recomputed - sparse), held.sparse - sparse)
+    return _layers(held[PartKind.DENSE] - (recomputed - sparse), held[PartKind.SPARSE] - sparse)
 
 
 def _sparse_recomputed(x: LayoutColumns, job: Job, start: Integers, recomputed: Integers) -> Integers:
@@ -130,9 +153,9 @@ def _sparse_recomputed(x: LayoutColumns, job: Job, start: Integers, recomputed: 
     return sparse
 
 
-def _summed(stages: Iterator[LayerCounts]) -> LayerCounts:
-    dense, sparse = zip(*stages, strict=True)
-    return LayerCounts(sum(dense), sum(sparse))
+def _summed(stages: Iterable[Counts]) -> Counts:
+    found = list(stages)
+    return {kind: reduce(add, (stage[kind] for stage in found)) for kind in LAYERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,18 +167,10 @@ class RankLoad:
 
     rank: Integers
     """Its number in the pipeline, from 0."""
-    num_dense_layers: Integers
-    """Layers with an ordinary feed-forward block, over all its stages."""
-    num_sparse_layers: Integers
-    """Layers with experts, over all its stages."""
-    num_dense_not_recomputed: Integers
-    """Dense layers that do not recompute although the layout recomputes."""
-    num_sparse_not_recomputed: Integers
-    """Sparse layers that do not."""
-    has_input: Booleans
-    """It looks tokens up."""
-    has_output: Booleans
-    """It computes logits and loss."""
+    counts: Counts
+    """Parts over all its stages, of every kind."""
+    not_recomputed: Counts
+    """Layers that do not recompute although the layout recomputes."""
     micro_batches_in_flight: Floats
     """Most micro-batches whose activations it keeps at once; where it holds several stages, counted in micro-batches of
     all of them, so the number may be a fraction."""
@@ -163,7 +178,17 @@ class RankLoad:
     @property
     def num_layers(self) -> Integers:
         """Layers over all its stages."""
-        return self.num_dense_layers + self.num_sparse_layers
+        return self.counts[PartKind.DENSE] + self.counts[PartKind.SPARSE]
+
+    @property
+    def has_input(self) -> Booleans:
+        """Whether it looks tokens up."""
+        return self.counts[PartKind.INPUT] > 0
+
+    @property
+    def has_output(self) -> Booleans:
+        """Whether it computes logits and loss."""
+        return self.counts[PartKind.OUTPUT] > 0
 
 
 def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
@@ -216,35 +241,36 @@ def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
 
 def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:
     """What one stage of each layout holds, as if its rank held no other."""
-    held, not_recomputed = stage_counts(x, job, stage)
+    not_recomputed = {
+        kind: np.where(x.recompute_every > 1, count, 0) for kind, count in _not_recomputed(x, job, stage).items()
+    }
     return RankLoad(
         rank=rank,
-        num_dense_layers=held.dense,
-        num_sparse_layers=held.sparse,
-        num_dense_not_recomputed=np.where(x.recompute_every > 1, not_recomputed.dense, 0),
-        num_sparse_not_recomputed=np.where(x.recompute_every > 1, not_recomputed.sparse, 0),
-        has_input=stage == 0,
-        has_output=stage == x.num_stages - 1,
+        counts=_with_ends(_stage(x, job, stage), stage == 0, stage == x.num_stages - 1),
+        not_recomputed=not_recomputed,
         micro_batches_in_flight=_in_flight(x, job, rank) / x.virtual_stages_per_rank,
     )
 
 
 def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
     """What one pipeline rank of each layout holds, whichever it is."""
-    held, nothing = held_layers(x, job, rank), np.zeros_like(rank)
-    not_recomputed = (
-        layers_not_recomputed(x, job, rank) if (x.recompute_every > 1).any() else LayerCounts(nothing, nothing)
-    )
+    left_out: Counts = dict.fromkeys(LAYERS, np.zeros_like(rank))
+    if (x.recompute_every > 1).any():
+        left_out = layers_not_recomputed(x, job, rank)
+    has_output = np.where(is_folded(x), rank == 0, rank == x.pipeline_parallel_degree - 1)
     return RankLoad(
         rank=rank,
-        num_dense_layers=held.dense,
-        num_sparse_layers=held.sparse,
-        num_dense_not_recomputed=not_recomputed.dense,
-        num_sparse_not_recomputed=not_recomputed.sparse,
-        has_input=rank == 0,
-        has_output=np.where(is_folded(x), rank == 0, rank == x.pipeline_parallel_degree - 1),
+        counts=_with_ends(held_layers(x, job, rank), rank == 0, has_output),
+        not_recomputed=left_out,
         micro_batches_in_flight=_in_flight(x, job, rank),
     )
+
+
+def _with_ends(layers: Counts, has_input: Booleans, has_output: Booleans) -> Counts:
+    """Parts of every kind, the ends of the model beside layers."""
+    ends = {PartKind.INPUT: has_input.astype(np.int64), PartKind.OUTPUT: has_output.astype(np.int64)}
+    every = {**layers, **ends}
+    return {kind: every[kind] for kind in PartKind}
 
 
 def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:

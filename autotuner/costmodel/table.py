@@ -1,8 +1,8 @@
-"""Tables: dataclasses whose fields are columns of equal length, tables again, or what all rows share."""
+"""Tables: dataclasses and mappings of columns of equal length, of tables again, or of what all rows share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any, Self, TypeVar, cast
@@ -19,6 +19,8 @@ def zipped(change: Callable[..., Any], *tables: Table) -> Table:
     first: Any = tables[0]
     if isinstance(first, np.ndarray):
         return cast("Table", change(*tables))
+    if isinstance(first, Mapping):
+        return cast("Table", {key: zipped(change, *(table[key] for table in tables)) for key in first})  # type: ignore[index]
     if not is_dataclass(first):
         return tables[0]
     changed = {f.name: zipped(change, *(getattr(table, f.name) for table in tables)) for f in fields(first)}
@@ -49,6 +51,9 @@ def columns_of(table: Any) -> Iterator[Column]:
     """Every column, in the order of the fields."""
     if isinstance(table, np.ndarray):
         yield table
+    elif isinstance(table, Mapping):
+        for one in table.values():
+            yield from columns_of(one)
     elif is_dataclass(table):
         for f in fields(table):
             yield from columns_of(getattr(table, f.name))

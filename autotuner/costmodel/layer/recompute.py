@@ -19,7 +19,7 @@ from autotuner.core.recompute import LayerPart, recomputed
 from autotuner.costmodel.layer.memory_bound import pointwise_shares
 from autotuner.costmodel.low_precision import is_narrow
 from autotuner.costmodel.memory.activations import has_scores
-from autotuner.costmodel.stages import model_layers_not_recomputed
+from autotuner.costmodel.stages import PartKind, model_layers_not_recomputed
 
 
 def model_flop_per_step(job: Job) -> float:
@@ -52,12 +52,9 @@ def _recomputing_layers(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
     """Dense and sparse layers of the model that recompute where the layout does."""
     num_sparse = job.model.num_sparse_layers
     num_dense = job.model.num_layers - num_sparse
-    if not (x.recompute_every > 1).any():
-        return np.full(len(x), float(num_dense)), np.full(len(x), float(num_sparse))
-    not_recomputed = model_layers_not_recomputed(x, job)
-    return (num_dense - not_recomputed.dense).astype(np.float64), (num_sparse - not_recomputed.sparse).astype(
-        np.float64
-    )
+    left_out = model_layers_not_recomputed(x, job)
+    dense, sparse = num_dense - left_out[PartKind.DENSE], num_sparse - left_out[PartKind.SPARSE]
+    return dense.astype(np.float64), sparse.astype(np.float64)
 
 
 _P = LayerPart

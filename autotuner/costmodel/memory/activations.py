@@ -31,7 +31,7 @@ from autotuner.costmodel.micro_batch import (
     tokens_per_pass,
     width_split,
 )
-from autotuner.costmodel.stages import RankLoad, num_micro_batches
+from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
 
 
 def with_rounded_inputs(
@@ -328,20 +328,19 @@ class KeptBytes:
     """As ``waiting``, when the first of them has had its backward pass."""
 
 
-def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[bool, LayerBytes]) -> KeptBytes:
+def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartKind, LayerBytes]) -> KeptBytes:
     """What a rank holds of activations.
 
     Args:
         x: Layouts.
         job: The job.
         load: The rank's layers.
-        layers: What a dense layer leaves behind, and a sparse one.
+        layers: What a layer of each kind leaves behind.
     """
     kept, moved = np.zeros(len(x)), np.zeros(len(x))
     rebuilt, one_layer, attending = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
-    for sparse, layer in layers.items():
-        num_layers = load.num_sparse_layers if sparse else load.num_dense_layers
-        num_not_recomputed = load.num_sparse_not_recomputed if sparse else load.num_dense_not_recomputed
+    for kind, layer in layers.items():
+        num_layers, num_not_recomputed = load.counts[kind], load.not_recomputed[kind]
         whole_layers = num_not_recomputed * layer.not_recomputed
         kept += (num_layers - num_not_recomputed) * layer.kept + whole_layers
         moved += (num_layers - num_not_recomputed) * layer.moved + whole_layers

@@ -27,7 +27,7 @@ from autotuner.core.stages import follows_signs
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
 from autotuner.costmodel.memory.weights import Sharding, Weights, exchanging_bytes, state_bytes, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.stages import RankLoad, fullest_ranks, num_micro_batches
+from autotuner.costmodel.stages import PartKind, RankLoad, fullest_ranks, num_micro_batches
 from autotuner.costmodel.table import where
 
 MemoryColumns: TypeAlias = Memory[Floats, Integers]
@@ -78,8 +78,8 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
     Where sequences differ, some step draws a micro-batch of the longest.
     """
     job = replace(job, workload=job.workload.of_longest)
-    kinds = (False, True) if job.model.num_sparse_layers else (False,)
-    layers = {sparse: LayerBytes.of(x, job, sparse=sparse) for sparse in kinds}
+    kinds = (kind for kind in PartKind.of(job.model) if kind.is_layer)
+    layers = {kind: LayerBytes.of(x, job, sparse=kind is PartKind.SPARSE) for kind in kinds}
     logits, received, m = logits_bytes(x, job), _received_bytes(x, job), num_micro_batches(x, job)
     return [
         RankMemory(

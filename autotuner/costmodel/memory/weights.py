@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import cast
 
 import numpy as np
@@ -16,7 +18,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, follows_signs, payload_bytes
 from autotuner.costmodel.low_precision import parameter_bytes
 from autotuner.costmodel.micro_batch import width_split
-from autotuner.costmodel.stages import RankLoad, num_micro_batches
+from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
 
 _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.FULL: 0.0,
@@ -182,17 +184,17 @@ class Weights:
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
     """What the rank holds of the model."""
     model, tensor = job.model, x.tensor_parallel_degree
-    dense_layer, sparse_layer = _layer_elements(model)
+    elements = _layer_elements(model)
     tables = load.has_input * model.num_input_parameters
     shares_table = load.has_input & load.has_output & model.tied_embeddings
     tables = tables + (load.has_output & ~shares_table) * model.embedding_parameters
     tables = tables + load.has_output * model.num_output_bias_parameters
-    dense = load.num_dense_layers * dense_layer + load.num_sparse_layers * sparse_layer + tables
+    dense = reduce(add, (load.counts[kind] * each for kind, each in elements.items())) + tables
     expert_layer = _expert_layer_elements(model) / expert_split(x, job)
-    largest_layer = np.maximum(dense_layer, (sparse_layer if model.experts else 0)) / tensor
+    largest_layer = max(elements.values()) / tensor
     return Weights(
         dense=dense / tensor,
-        expert=load.num_sparse_layers * expert_layer,
+        expert=load.counts[PartKind.SPARSE] * expert_layer,
         layer=largest_layer + expert_layer,
         tables=tables / tensor,
     )
@@ -203,16 +205,16 @@ def expert_split(x: LayoutColumns, job: Job) -> Integers:
     return x.expert_parallel_degree * width_split(x, job)
 
 
-def _layer_elements(model: TransformerSpec) -> tuple[float, float]:
-    """Elements of a dense layer, and of a sparse one without its routed experts; norms and biases included."""
+def _layer_elements(model: TransformerSpec) -> Mapping[PartKind, float]:
+    """Elements of a layer of each kind without its routed experts; norms and biases included."""
     num_sparse = model.num_sparse_layers
     num_dense = model.num_layers - num_sparse
     without_experts = model.num_layer_parameters - model.num_expert_parameters
     if num_sparse == 0 or model.experts is None:
-        return without_experts / num_dense, 0.0
+        return {PartKind.DENSE: without_experts / num_dense}
     shared = model.shared_expert_matrix_parameters + model.router_matrix_parameters
     rest = (without_experts - num_dense * model.mlp_matrix_parameters - num_sparse * shared) / model.num_layers
-    return rest + model.mlp_matrix_parameters, rest + shared
+    return {PartKind.DENSE: rest + model.mlp_matrix_parameters, PartKind.SPARSE: rest + shared}
 
 
 def _expert_layer_elements(model: TransformerSpec) -> float:

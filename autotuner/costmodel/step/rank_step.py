@@ -17,7 +17,7 @@ from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.contention import PassTraffic
 from autotuner.costmodel.communication.layout_groups import pipeline_group
 from autotuner.costmodel.layer.memory_bound import stream_rate
-from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
+from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.quantization import weight_casts_s
 from autotuner.costmodel.layer.work import Passes, Work
 from autotuner.costmodel.memory.weights import Weights, gradient_bytes, weights
@@ -146,9 +146,8 @@ class RankStep:
     """Micro-batches that ranks of planned pipelines keep, 0 in other layouts; None: all others."""
 
     @classmethod
-    def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], part_works: PartWorks) -> RankStep:
-        """One row per layout, from the pipeline ranks among which the slowest is found."""
-        works = ModelWork.of(x, job, part_works)
+    def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], works: ModelWork[Work]) -> RankStep:
+        """Return the step of each layout, from the pipeline ranks among which the slowest is found."""
         slowest, m = slowest_rank(x, job, works.passes(), loads), num_micro_batches(x, job)
         work = works.on(slowest.load)
         step, held, nothing = work * m, weights(x, job, slowest.load), np.zeros(len(x))

@@ -21,6 +21,7 @@ from autotuner.core.stages import stage_layers, stages_of_rank
 from autotuner.core.workload import Workload
 from autotuner.costmodel.micro_batch import load_factor, own_copies, own_tokens, rows_per_expert, width_split
 from autotuner.costmodel.stages import (
+    LAYERS,
     critical_ranks,
     fullest_ranks,
     held_layers,
@@ -83,7 +84,7 @@ def test_columns_hold_the_layers_that_stages_deal(drawn: tuple[Layout, Job]) -> 
     x = LayoutColumns.from_layouts([layout])
     for rank in range(layout.pipeline_parallel_degree):
         layers = [layer for stage in layers_of(layout, job, rank) for layer in stage]
-        dense, sparse = held_layers(x, job, np.array([rank]))
+        dense, sparse = held_layers(x, job, np.array([rank])).values()
         assert [int(dense[0]), int(sparse[0])] == kinds(job, layers)
 
 
@@ -98,10 +99,10 @@ def test_of_each_stage_all_but_every_nth_layer_from_the_first_do_not_recompute(d
             for place, layer in enumerate(stage)
             if place % layout.recompute_every
         ]
-        found = [int(count[0]) for count in layers_not_recomputed(x, job, np.array([rank]))]
+        found = [int(count[0]) for count in layers_not_recomputed(x, job, np.array([rank])).values()]
         assert found == kinds(job, not_recomputed)
         total += found
-    assert [int(count[0]) for count in model_layers_not_recomputed(x, job)] == total.tolist()
+    assert [int(count[0]) for count in model_layers_not_recomputed(x, job).values()] == total.tolist()
 
 
 # ---------------------------------------------------------------- Which tokens the experts of a rank see
@@ -203,8 +204,9 @@ def test_layers_go_to_the_first_stages_and_lookups_and_losses_to_the_ends() -> N
     deepseek = load_model("deepseek-v3")  # 61 layers, of which the first 3 are dense
     whole = Job(model=deepseek, cluster=h100_cluster(), workload=Workload(seq_len=4096, global_batch_size=64))
     first, last, behind = critical_ranks(pipeline(16), whole)
-    loads = [(int(r.rank[0]), int(r.num_dense_layers[0]), int(r.num_sparse_layers[0])) for r in (first, behind, last)]
-    assert loads == [(0, 3, 1), (1, 0, 4), (15, 0, 3)]
+    layers = [[int(r.counts[kind][0]) for kind in LAYERS] for r in (first, behind, last)]
+    assert [int(r.rank[0]) for r in (first, behind, last)] == [0, 1, 15]
+    assert layers == [[3, 1], [0, 4], [0, 3]]
     first, last = critical_ranks(pipeline(4), of_layers(8))
     assert (bool(first.has_input[0]), bool(first.has_output[0])) == (True, False)
     assert (bool(last.has_input[0]), bool(last.has_output[0])) == (False, True)

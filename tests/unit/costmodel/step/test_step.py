@@ -18,7 +18,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import StepTime
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
-from autotuner.costmodel.layer.model_work import PartWorks
+from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.work import Passes
 from autotuner.costmodel.memory.peak import rank_memories
 from autotuner.costmodel.predict import predict
@@ -184,7 +184,7 @@ def test_all_parts_of_a_reduction_but_the_last_may_start_before_the_backward_pas
     def share(layout: Layout) -> float:
         job = replace(small_job(), cluster=h100_cluster(1))
         x = LayoutColumns.from_layouts([layout])
-        window = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).window
+        window = RankStep.of(x, job, critical_ranks(x, job), ModelWork.of(x, job).for_layouts(x)).window
         return float(early_share(x, job, window)[0])
 
     whole = replace(REPLICAS, gradient_bucket_bytes=2**40)
@@ -287,7 +287,7 @@ def blocking_job() -> Job:
 def test_however_the_model_is_shared_a_rank_computes_and_saves_the_same(job: Job) -> None:
     x = LayoutColumns.from_layouts(SHARDED)
     ranks = fullest_ranks(x, job)
-    for table in (RankStep.of(x, job, ranks, PartWorks.of(x, job)), *rank_memories(x, job, ranks)):
+    for table in (RankStep.of(x, job, ranks, ModelWork.of(x, job).for_layouts(x)), *rank_memories(x, job, ranks)):
         assert all((column == column[0]).all() for column in columns_of(table))
 
 
