@@ -18,6 +18,7 @@ import csv
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,11 +42,12 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.this_machine import detect_cluster, profile_of
+from autotuner.runs.sweep_trials import sweep_kind
+from autotuner.runs.worker import Worker
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.options import Page
 from autotuner.store.sql import memory_store
-from bench.sweeping import sweep_worker
 
 _LARGEST_PAGE = 500
 
@@ -159,11 +161,10 @@ def _swept(request: SweepRequest) -> list[Trial]:
 
 def _run(application: App, request: SweepRequest) -> list[Trial]:
     sweep, _ = application.start(request)
-    worker = sweep_worker(
-        application.store, application.launcher, application.clock, owner="bench", lease_s=application.settings.lease_s
-    )
-    worker.run_once()
-    trials, _ = application.store.list_trials(sweep.id, page=Page(limit=_LARGEST_PAGE))
+    store = application.store
+    kinds, lease_s = {"sweep": sweep_kind(store, application.launcher)}, application.settings.lease_s
+    Worker(store.runs, kinds, application.clock, owner="bench", lease_s=lease_s, shutdown=threading.Event()).run_once()
+    trials, _ = store.list_trials(sweep.id, page=Page(limit=_LARGEST_PAGE))
     return list(trials)
 
 

@@ -132,7 +132,7 @@ its data comes on top and is the caller's to say."""
 
 _CORES_STORAGE_BYTES_PER_S = 45e6
 _CORES_RESTART_S = 1.0
-"""Of a core: what ``python -m bench.two_phases`` saved and loaded per rank, and how long new ranks took to stand."""
+"""Of a core, measured on 2026-11-23 (docs/job-phases.md): bytes saved and loaded per rank, and the start of ranks."""
 
 
 @value

@@ -2,7 +2,7 @@
 
 What a rank computes, sends and holds grows by the same with every layer of its stages. Two depths that are unbalanced
 over the stages exactly as the whole model is therefore lie on one line with it, as far as the step's time is a sum over
-layers; how far that is, ``python -m bench.proxy_depth`` prints.
+layers.
 """
 
 from __future__ import annotations

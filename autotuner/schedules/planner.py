@@ -256,8 +256,8 @@ def _actions(stage: int, order: str) -> list[Action]:
 _TRIED = ((1.0, 0), (0.0, 0), (0.5, 0), (1.0, 1), (0.0, 1))
 """What an order is planned for: a share of the real delays, and more slack per link than was asked for.
 
-All of the delays is the paper's rule. The others make plans of unequal stages shorter by up to 2 % (``python -m
-bench.plan_gap``).
+All of the delays is the paper's rule. The others make plans of unequal stages shorter by up to 2 %
+(tests/published/test_schedules.py).
 """
 
 _NO_ORDERS: tuple[str, ...] = ()

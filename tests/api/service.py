@@ -27,9 +27,9 @@ from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher
 from tests.builders import cpu_layout, estimate, measurement, prediction, proxy_trial, step_report, sweep_request
 from tests.contracts.acts import claim_sweep, finish_sweep, lease_of
+from tests.fake_launcher import FakeLauncher
 
 NOW = 1_760_000_000.0
 

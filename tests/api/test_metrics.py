@@ -12,9 +12,9 @@ from autotuner.core.health import KnownWorker
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store
-from bench.fake_launcher import FakeLauncher
 from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import sweep_request
+from tests.fake_launcher import FakeLauncher
 from tests.patience import PATIENCE_S
 
 

@@ -15,11 +15,11 @@ from autotuner.launch.contract import Launcher
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
-from bench.fake_launcher import FakeLauncher, plain_measurement
 from tests.api.bodies import CPU
 from tests.api.service import serve
 from tests.api.test_events import stream
 from tests.builders import failure
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 
 def oom_unless_split(spec: TrialSpec) -> Measurement | TrialFailure:

@@ -16,10 +16,10 @@ from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.service.webhooks import new_secret
 from autotuner.store.sql import Store
-from bench.fake_launcher import FakeLauncher
 from tests.announcements import announce, announcement, receiver, status
 from tests.api.bodies import WEBHOOK
 from tests.api.service import NOW, serve
+from tests.fake_launcher import FakeLauncher
 from tests.patience import PATIENCE_S
 from tests.runs import give_up_delivery
 

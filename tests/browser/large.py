@@ -26,10 +26,10 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from autotuner.search.sweeps.instructions import RunTrial
-from bench.fake_launcher import plain_measurement
 from tests.api.service import NOW, StoreDriver
 from tests.builders import step_report
 from tests.contracts.acts import finish_sweep
+from tests.fake_launcher import plain_measurement
 
 LARGE_JOB = Job(
     model=load_model("llama-3-70b"),

@@ -12,8 +12,8 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.runs.clock import SystemClock
 from autotuner.store.options import Page
 from autotuner.store.sql import Store, memory_store
-from bench.sweeping import sweep_worker
 from tests.chaos.launcher import instant_launcher
+from tests.fake_launcher import sweep_worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
 from autotuner.launch.zygote import Forks
-from bench.fake_launcher import FakeLauncher
 from tests.chaos.outcome import measured
+from tests.fake_launcher import FakeLauncher
 
 _RANK_TASK = "tests.chaos.rank_task:perform"
 """By its name: it needs torch, as what forks it does, and nobody else here."""

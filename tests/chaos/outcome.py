@@ -7,7 +7,7 @@ import hashlib
 from autotuner.core import codec
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
-from bench.fake_launcher import plain_measurement
+from tests.fake_launcher import plain_measurement
 
 
 def measured(spec: TrialSpec) -> Measurement:

@@ -15,9 +15,9 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
-from bench.fake_launcher import FakeLauncher, plain_measurement
 from tests.builders import failure, h100_cluster
 from tests.contracts.held import Held
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.trainers.registered import registered
 from tests.trials.launching import SHORT
 

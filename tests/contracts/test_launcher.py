@@ -12,11 +12,11 @@ import pytest
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.repeating import RepeatingLauncher
-from bench.fake_launcher import FakeLauncher, plain_measurement
 from tests.builders import cpu_cluster
 from tests.contracts.launcher_contract import *  # noqa: F403  # its tests run here
 from tests.contracts.launcher_contract import Subject, held_to_contract
 from tests.contracts.launchers import LAUNCHERS
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.patience import PATIENCE_S
 from tests.trials.launching import SHORT, Watcher, spec
 

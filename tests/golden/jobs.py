@@ -55,10 +55,9 @@ from autotuner.search.results.sweep_answer import Rival
 from autotuner.search.space.moves import BatchWay
 from autotuner.search.suggestions import RemedyKind
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher, plain_measurement
-from bench.sweeping import sweep_worker
 from tests.builders import profile
 from tests.clocks import ManualClock
+from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 
 JOBS: Mapping[str, tuple[str, str, int, int, str]] = {
     "dense": ("llama-3-70b", "h100:64", 8192, 512, "torch"),

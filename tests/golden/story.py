@@ -23,8 +23,8 @@ from autotuner.runs.clock import SystemClock
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher, plain_measurement
 from tests.api.service import serve_asgi
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.golden.normal import Normal
 from tests.patience import PATIENCE_S
 

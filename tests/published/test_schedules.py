@@ -15,7 +15,7 @@ from autotuner.schedules.named import interleaved_1f1b, one_f_one_b, zb_h1, zb_h
 from autotuner.schedules.planner import absorbed_delay_s, adaptive, plan, warm_up
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Transport, simulate
-from bench.plan_gap import PlanCase, lower_bound_s, published_cases, slow_link_cases
+from tests.published.plan_cases import PlanCase, lower_bound_s, published_cases, slow_link_cases
 from tests.published.tables import rows
 
 

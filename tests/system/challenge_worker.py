@@ -11,8 +11,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.worker import forever
 from autotuner.store.sql import open_store
-from bench.fake_launcher import FakeLauncher
-from bench.sweeping import sweep_worker
+from tests.fake_launcher import FakeLauncher, sweep_worker
 from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent
 
 TRIAL_S = 0.4

@@ -90,9 +90,9 @@ NUM_KILLS = 6
 
 
 def killed(url: str) -> str:
-    """What the benchmark prints; it ends with an error if the account does not balance."""
-    command = [sys.executable, "-m", "bench.retune_kills", "--kills", str(NUM_KILLS), "--retunes", "3"]
-    ended = subprocess.run([*command, "--database", url], capture_output=True, text=True, check=False)
+    """Return the account that the killed services leave; it ends with an error if it does not balance."""
+    command = [sys.executable, "-m", "tests.chaos.retune_kills", url, "--kills", str(NUM_KILLS), "--retunes", "3"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -25,8 +25,8 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks
 from autotuner.runs.clock import SystemClock
 from autotuner.store.sql import memory_store
-from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, sweep_request, tiny_job
+from tests.fake_launcher import sweep_worker
 from tests.trials.launching import ENDLESS, SHORT, Watcher, disturb, left_over, ranks_of, spec, too_large
 from tests.trials.zygote import read_lines
 

@@ -23,8 +23,8 @@ from autotuner.runs.clock import SystemClock
 from autotuner.runs.worker import Worker
 from autotuner.search.space.trainers import trial_space
 from autotuner.store.sql import Store, memory_store
-from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, tiny_job
+from tests.fake_launcher import sweep_worker
 from tests.trainers.registered import registered
 from tests.trials.launching import SHORT
 

@@ -33,10 +33,9 @@ from autotuner.runs.tracing import carried, traced_by, working_on
 from autotuner.service.networks import household, is_within, read_networks
 from autotuner.service.observing import configure_logs, exporting
 from autotuner.store.sql import memory_store
-from bench.fake_launcher import FakeLauncher
-from bench.sweeping import sweep_worker
 from tests.api.service import app_on, serve
 from tests.builders import sweep_request
+from tests.fake_launcher import FakeLauncher, sweep_worker
 from tests.patience import PATIENCE_S
 
 

@@ -1,8 +1,8 @@
 """Bubbles of pipelines: closed forms of all schedules.
 
 Each is the length of the longest of a few chains of passes through the pipeline, less what the rank itself computes.
-For equal ranks they are exact (tests/unit/costmodel/step/test_step.py); ``bench/schedule_gap.py`` prints how
-far they are off for unequal ones and for slow links.
+For equal ranks they are exact. How far they are off for unequal ones and for slow links is bounded by
+tests/unit/costmodel/step/test_step.py.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _NUM_TRANSFORMS = 3
 
 _TOP_K_BYTES = 156.0
 """Bytes that a core streams, at 8.5 GB/s, while it finds the largest among its elements: what whole exchanges in chunks
-of 32 to 256 take beyond all else (``bench.exchange_kernels``: 20 to 33 ns per element, predicted 0.79 to 1.08 times as
+of 32 to 256 take beyond all else (measured 2026-11-23: 20 to 33 ns per element, predicted 0.79 to 1.08 times as
 long; torch 2.13, one thread of an EPYC, 2026-11-23). Nothing was measured on GPUs, whose top-k of short rows is slow,
 too."""
 

@@ -2,7 +2,7 @@
 
 A plan leaves only what cannot be hidden: a step is the longest of a few chains of passes, each of which some rank must
 go through. So this is hardly ever more than the planner's own makespan, and less by a few percent at most (the error
-over random pipelines with slow links is printed by ``bench.schedule_gap``), at a hundredth of the time.
+over random pipelines with slow links is bounded by tests/unit/costmodel/step/test_step.py), at a hundredth of the time.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from autotuner.training.replication.averaging import ParameterAverager
 from autotuner.training.replication.demo import DemoReplicator
 from autotuner.training.replication.elements import ElementReplicator, striding_offsets
 from autotuner.training.replication.replicator import FullReplicator, Replicator, exchanged
-from bench.lossy_convergence import EXCHANGES, trained
+from tests.training.replication.lossy_training import EXCHANGES, trained
 from tests.trials.joined import joined
 from trials.process.task import TaskContext
 

@@ -20,7 +20,7 @@ from autotuner.training.replication.elements import ElementReplicator, random_of
 from autotuner.training.replication.optimizer import ReplicatedOptimizer
 from autotuner.training.replication.replicator import FullReplicator, Rows
 from autotuner.training.replication.replicator import exchanged as at_once
-from bench.lossy_convergence import Training
+from tests.training.replication.lossy_training import Training
 from tests.training.replication.tasks import DENSE, KEEPING, NUM_STEPS, REPLICATORS, SHAPES, gradients
 from tests.training.replication.trainers import small_model
 from tests.trials.joined import Noted

@@ -32,7 +32,7 @@ from trials.dry_run.dry_run import Extrapolation, dry_run
 
 TOLERANCE = 0.05
 """Gloo may free the copy that one collective made after the next has made its own, which is a layer here; where it
-does not, both agree to the byte. ``python -m bench.dry_run_error`` prints what is found: 1.5 % at most."""
+does not, both agree to the byte. 1.5 % at most were found."""
 
 DENSE = tiny_model(hidden_size=128, num_heads=4, head_dim=32, ffn_size=384, vocab_size=1024)
 """Wide enough that tensors of one number, which the allocator rounds up, do not matter."""

@@ -11,18 +11,38 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.choices import GradientSync, P2PTransport, PipelineSchedule
+from autotuner.catalog.hardware import load_cluster
+from autotuner.core.choices import (
+    AttentionKernel,
+    GradientSync,
+    P2PTransport,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.core.cluster import SIMULATED
 from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.objective import Objective
 from autotuner.core.placement import Place
-from autotuner.core.trial import FailureKind, Outcome
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import FailureKind, Outcome, Trial
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.workload import Workload
+from autotuner.launch.contract import Launcher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
 from autotuner.launch.zygote import Forks
-from bench.fault_sweep import sweep_request, tried
+from autotuner.runs.clock import SystemClock
+from autotuner.store.sql import memory_store
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
+from tests.fake_launcher import sweep_worker
 from tests.trials.launching import Watcher, failed, measured, spec
 from tests.trials.zygote import Zygote
 from trials.distributed.expert import all_gather, all_to_all
@@ -30,8 +50,77 @@ from trials.dry_run.fake_ranks import fake_ranks
 from trials.faults import GroupCut, LateCollectives, Links, pipeline_conditions, ring_hold_s
 from trials.training.exchange import exchange_of
 
-
 # ---------------------------------------------------------------- fault sweep
+SETTINGS = TrialSettings(
+    warmup_steps=2,
+    max_warmup_steps=2,
+    measured_steps=4,
+    max_measured_steps=4,
+    profiled_steps=0,
+    max_repeats=0,
+    timeout_s=120.0,
+)
+
+
+def eight_layers() -> TransformerSpec:
+    """Two layers per stage, about a GFLOP per forward of a micro-batch: 20 ms at what a core multiplies."""
+    return TransformerSpec(
+        name="eight layers",
+        num_layers=8,
+        hidden_size=256,
+        num_heads=8,
+        num_kv_heads=4,
+        head_dim=32,
+        ffn_size=1024,
+        vocab_size=512,
+    )
+
+
+def sweep_request(trace: FaultTrace | None, *, is_simulated: bool = False) -> SweepRequest:
+    """Four replicas without a pipeline, and pipelines of four ranks: who sends, and in which order passes run."""
+    cluster = load_cluster("cpu:1x4")
+    job = Job(
+        model=eight_layers(),
+        cluster=replace(cluster, engine=SIMULATED) if is_simulated else cluster,
+        workload=Workload(seq_len=256, global_batch_size=12),
+    )
+    return SweepRequest(
+        job=job,
+        space=SearchSpace(
+            pipeline_parallel_degree=(1, 4),
+            tensor_parallel_degree=(1,),
+            shard_level=(ShardLevel.NONE,),
+            micro_batch_size=(1,),
+            first_stage_less_layers=(0,),
+            last_stage_less_layers=(0,),
+            pipeline_schedule=(
+                PipelineSchedule.ONE_F_ONE_B,
+                PipelineSchedule.ZERO_BUBBLE,
+                PipelineSchedule.ADAPTIVE,
+            ),
+            p2p_transport=(P2PTransport.INLINE, P2PTransport.DELEGATED),
+            num_delegates=(3,),
+            precision=(Precision.FP32,),
+            attention_kernel=(AttentionKernel.FLASH,),
+            recompute=(Recompute.NONE,),
+        ),
+        budget=Budget(num_trials=12, min_gain=0.0, prune_below=0.0),
+        trial=SETTINGS,
+        objective=Objective(under_faults=trace is not None),
+        fault_trace=trace,
+        uses_history=False,
+    )
+
+
+def tried(request: SweepRequest, launcher: Launcher) -> tuple[list[Trial], list[Trial]]:
+    """The trials of a sweep that have a rank, the best first, and the others."""
+    store, clock = memory_store(), SystemClock()
+    sweep, _ = store.create_sweep(request, now=clock.now())
+    sweep_worker(store, launcher, clock, owner="tests", lease_s=600.0).run_once()
+    trials = store.all_trials(sweep.id)
+    return request.objective.ranked(trials), [trial for trial in trials if not trial.is_ranked]
+
+
 def test_replicas_are_first_on_healthy_links_and_an_adaptive_pipeline_while_one_is_late() -> None:
     trace = FaultTrace.parse("3;2_3;0.06", num_steps=12)
     exact = Scenario(noise=0.0, run_noise=0.0, step_noise=0.0, memory_noise=0.0)  # what the cost model says, no luck

@@ -23,8 +23,8 @@ from autotuner.launch.ranks import ATTEMPT_ID, end_all
 from autotuner.launch.repeating import pooled
 from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.this_machine import detect_cluster, forget_cluster, software_of_this_machine, visible_gpus
-from bench.fake_launcher import FakeLauncher
 from tests.builders import breakdown, cpu_cluster, h100_cluster, measurement
+from tests.fake_launcher import FakeLauncher
 from tests.trials.launching import Watcher, failed, spec
 
 

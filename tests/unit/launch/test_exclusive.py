@@ -24,7 +24,7 @@ from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
-from bench.fake_launcher import FakeLauncher, plain_measurement
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.trials.launching import SHORT, Watcher, left_over, spec
 
 GPUS = tuple("01234567")

@@ -19,8 +19,8 @@ from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.proxy import extrapolated, proxies
 from autotuner.launch.repeating import RepeatingLauncher
-from bench.fake_launcher import FakeLauncher, plain_measurement
 from tests.builders import cpu_cluster, cpu_layout, failure, tiny_model
+from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.trials.launching import SHORT, Watcher, failed, spec
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]

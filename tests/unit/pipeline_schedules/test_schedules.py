@@ -14,7 +14,7 @@ from autotuner.schedules.named import dualpipev, gpipe, interleaved_1f1b, one_f_
 from autotuner.schedules.planner import adaptive, even_warm_up, named_schedule, plan, warm_up, within
 from autotuner.schedules.schedule import Action, Kind, Schedule
 from autotuner.schedules.simulate import BLOCKING, BLOCKING_IN_TURN, PassTimes, Transport, delegated, simulate
-from bench.schedule_gap import Case, predicted_s, simulated_s
+from tests.pipelines import Case, predicted_s, simulated_s
 
 
 # ---------------------------------------------------------------- actions

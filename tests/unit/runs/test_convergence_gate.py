@@ -15,8 +15,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.runs.convergence_gate import gate_settings, run_gate
 from autotuner.search.sweeps.convergence_gate import rejected_rows, verdict_of
-from bench.fake_launcher import FakeLauncher, plain_measurement
 from tests.builders import cpu_layout, failure, measurement, prediction, tiny_model
+from tests.fake_launcher import FakeLauncher, plain_measurement
 
 DEMO = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
 FASTER = replace(DEMO, micro_batch_size=2)

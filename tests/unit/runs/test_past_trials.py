@@ -16,9 +16,8 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.runs.past_trials import Recollection, informed
 from autotuner.store.history import HistoryStore
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher, plain_measurement
-from bench.sweeping import sweep_worker
 from tests.builders import sweep_request
+from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 
 FEW = Budget(num_trials=3)
 

@@ -24,9 +24,8 @@ from autotuner.runs.retune_clock import RetuneScheduler, software_changes
 from autotuner.runs.retuning import Retuning
 from autotuner.runs.worker import Worker
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher, plain_measurement
-from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, profile, sweep_request
+from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT
 
 DAY = 86400.0

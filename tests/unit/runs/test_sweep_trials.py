@@ -28,11 +28,10 @@ from autotuner.runs.lease import LeaseWatch
 from autotuner.search.results.reached import standings
 from autotuner.search.sweeps.sweep_study import Candidates
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher, plain_measurement
-from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, held_sweeps
+from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 from tests.patience import PATIENCE_S
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]

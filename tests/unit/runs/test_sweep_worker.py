@@ -22,11 +22,10 @@ from autotuner.store.runs import RunStore
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import Store, memory_store
 from autotuner.store.sweeps import SWEEP_ROWS
-from bench.fake_launcher import FakeLauncher, plain_measurement
-from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, held_sweeps, lease_of
+from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 
 
 class House:

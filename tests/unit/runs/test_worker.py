@@ -25,10 +25,10 @@ from autotuner.store.engine import writing
 from autotuner.store.health import Health
 from autotuner.store.sql import Store, memory_store
 from autotuner.store.tables import runs
-from bench.fake_launcher import FakeLauncher
 from tests.announcements import announcement
 from tests.clocks import ManualClock
 from tests.contracts.upkeep import asked_gate, end_sweep
+from tests.fake_launcher import FakeLauncher
 from tests.patience import PATIENCE_S
 from tests.runs import claimed
 

@@ -31,11 +31,8 @@ from autotuner.costmodel.communication.nccl import (
 )
 from autotuner.costmodel.communication.nccl import Wires as NcclWires
 from autotuner.costmodel.predict import predict_one
-from bench.flows.filling import fair_rates
-from bench.flows.streams import Floats, Streams
-from bench.flows.traffic import AxisTraffic
-from bench.flows.wires import Wires
 from tests.builders import big_job, h100_cluster
+from tests.unit.costmodel.communication.flows import AxisTraffic, Floats, Streams, Wires, fair_rates
 
 
 def links(*busy: float) -> list[LinkTime]:

@@ -31,8 +31,8 @@ from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.costmodel.table import columns_of
 from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
-from bench.schedule_gap import Case, draw, predicted_s, simulated_s
 from tests.builders import big_job, h100_cluster, llama_70b
+from tests.pipelines import Case, draw, predicted_s, simulated_s
 from tests.unit.costmodel.works import with_stack
 
 
@@ -331,7 +331,7 @@ def test_unequal_ranks_and_slow_links_are_off_by_less_than_a_percent(
         abs(predicted_s(case, blocking_sends=blocking) / simulated_s(case, blocking_sends=blocking) - 1)
         for case in cases
     ]
-    # bench/schedule_gap.py prints for 250 cases: means to 0.21 % and single cases to 5.4 %, where layers do not divide;
+    # 250 cases had means to 0.21 % and single cases to 5.4 %, where layers do not divide;
     # of a V 0.65 % and 10.6 %, where it has no more micro-batches than ranks
     assert np.mean(errors) < (0.008 if schedule == ZBV else 0.003)
     assert max(errors) < (0.11 if schedule == ZBV else 0.055)

@@ -19,8 +19,8 @@ from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.engines.registration import EngineRegistration, ask_engines, check_engine_named, read_engines
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.reports import RankFailure
-from bench.fake_launcher import plain_measurement
 from tests.builders import cpu_cluster
+from tests.fake_launcher import plain_measurement
 from tests.trainers.registered import by_trainer, registered
 from tests.trials.launching import SHORT, Watcher, failed, spec
 from tests.unit.launch.engines.scripted import ENDED, LOST, QUEUED, RUNNING, Scripted, launcher, told

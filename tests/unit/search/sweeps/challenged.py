@@ -18,8 +18,8 @@ from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
-from bench.fake_launcher import plain_measurement
 from tests.builders import cpu_layout, failure, measurement, sweep_request, trial
+from tests.fake_launcher import plain_measurement
 
 INCUMBENT = cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2)
 OUTSIDE = replace(INCUMBENT, micro_batch_size=1, recompute=Recompute.FULL, fused_norm=False)  # of the searched space

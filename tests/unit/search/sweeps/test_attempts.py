@@ -19,9 +19,8 @@ from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.clock import SystemClock
 from autotuner.search.sweeps.instructions import given_up, unless_lost_again
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher
-from bench.sweeping import sweep_worker
 from tests.builders import present, queued_trial, sweep_request
+from tests.fake_launcher import FakeLauncher, sweep_worker
 from tests.unit.runs.test_sweep_trials import mixed_precision_request
 
 JOB = EngineJob(engine="slurm", name="job", handle="4711", submitted_at=1.0)

@@ -16,9 +16,8 @@ from autotuner.launch.contract import TrialWatcher
 from autotuner.runs.clock import SystemClock
 from autotuner.search.sweeps.challenge import findings
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher
-from bench.sweeping import sweep_worker
 from tests.builders import engine_job
+from tests.fake_launcher import FakeLauncher, sweep_worker
 from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
 
 BASELINE_FREE = challenge(baseline=())

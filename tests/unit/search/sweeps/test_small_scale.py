@@ -25,10 +25,9 @@ from autotuner.runs.clock import SystemClock
 from autotuner.search.pareto import on_front, valued
 from autotuner.search.results.reached import standings
 from autotuner.store.sql import Store, memory_store
-from bench.fake_launcher import FakeLauncher, plain_measurement
-from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, failure, h100_cluster, present, sweep_request, tiny_job, tiny_model
 from tests.contracts.acts import lease_of, release_sweep
+from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 
 SLOWER = {"matrix_s": 1.4, "tensor_communication_s": 3.0, "data_communication_s": 1.5, "pipeline_communication_s": 2.0}
 """How much longer each part takes than predicted, in small runs and in large ones alike."""

@@ -14,11 +14,10 @@ from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, Tria
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.store.sql import memory_store
-from bench.fake_launcher import FakeLauncher, plain_measurement
-from bench.sweeping import sweep_worker
 from tests.builders import failure, sweep_request
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep
+from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 
 
 def paced(spec: TrialSpec) -> Measurement:

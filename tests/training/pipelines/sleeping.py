@@ -1,12 +1,19 @@
-"""Pipelines of stages that sleep instead of computing, run by real ranks: any number of them shares a core."""
+"""Pipelines of stages that sleep instead of computing, run by real ranks, are steered around slow and dead links.
+
+Four gloo processes whose stages sleep 20 ms per pass share a core, 12 micro-batches. Acceptance tests 5 and 6 of the
+notes on arXiv 2504.19232: a fault is found within two steps, one re-plan per change of ceil(c / t_F) and none between,
+the healthy schedule afterwards; a dead link costs no process. ``python -m tests.training.pipelines.sleeping WORD`` runs
+the stories with this word in their name.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
@@ -20,7 +27,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth
-from autotuner.core.measurement import LinkEvent
+from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
@@ -206,3 +213,65 @@ def _condition(link: LinkHealth) -> LinkCondition:
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
         is_dead=link.is_dead,
     )
+
+
+# ---------------------------------------------------------------- stories
+ADAPTIVE = Powers(may_replan=True, may_delegate=True, num_delegates=6)
+
+_LATEST = 2
+"""Steps within which a change is found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """A trace, and what is expected of it."""
+
+    name: str
+    trace: str
+    num_steps: int
+    replans: tuple[int, ...]
+    """Steps whose faults call for another plan; all others call for none."""
+
+    @property
+    def run(self) -> Run:
+        """The steps that tell it."""
+        trace = FaultTrace.parse(self.trace, num_steps=self.num_steps)
+        return Run(num_steps=self.num_steps, trace=trace, powers=ADAPTIVE)
+
+
+STORIES = (
+    Story(name="a link that is slow for a while", trace="7;2_3;0.06\n30;2_3;0", num_steps=40, replans=(7, 30)),
+    Story(
+        name="delays within ceil(c / t_F) = 3",
+        trace="7;2_3;0.050\n13;2_3;0.058\n19;2_3;0.047\n25;2_3;0.055\n31;2_3;0",
+        num_steps=38,
+        replans=(7, 31),
+    ),
+    Story(name="two links, one after the other", trace="7;0_1;0.03\n14;2_3;0.06", num_steps=22, replans=(7, 14)),
+    Story(name="a link that dies", trace="7;2_3;dead", num_steps=16, replans=()),
+)
+
+
+def check(story: Story, lived: Lived) -> Iterator[str]:
+    """What is not as it should be."""
+    replans = [event.step for event in lived.events if event.kind is LinkEventKind.REPLANNED]
+    for fault, found in zip(story.replans, replans, strict=False):
+        if not fault <= found < fault + _LATEST:
+            yield f"what happened in step {fault} was answered behind step {found}"
+    if len(replans) != len(story.replans):
+        yield f"{len(replans)} re-plans, and {len(story.replans)} were called for"
+    if any(event.kind is LinkEventKind.RANK_SLOW for event in lived.events):
+        yield "a rank was called slow"
+
+
+def main() -> None:
+    """Run the stories with a word in their name; end with 1, and say why, if one is not as it should be."""
+    wrong = []
+    for story in [one for one in STORIES if sys.argv[1] in one.name]:
+        lived = live(story.run)
+        wrong += [f"{story.name}: {why}; {lived}" for why in check(story, lived)]
+    sys.exit("\n".join(wrong) or None)
+
+
+if __name__ == "__main__":
+    main()

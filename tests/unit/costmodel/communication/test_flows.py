@@ -1,20 +1,21 @@
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 from autotuner.core.choices import RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.layout import Layout
 from autotuner.core.network import Network, Tier
 from autotuner.core.placement import Spread
-from bench.flows.filling import fair_rates
-from bench.flows.streams import Streams
-from bench.flows.traffic import AxisTraffic
-from bench.flows.wires import Wires
-from bench.topology_gap import closed_times, followed_times, group_between_nodes, slowest_s_per_byte
+from autotuner.costmodel.communication.group import Group
+from autotuner.costmodel.communication.layout_groups import group_of
 from tests.builders import cpu_cluster, h100_cluster
+from tests.unit.costmodel.communication.flows import AxisTraffic, Streams, Wires, fair_rates
 
 # ---------------------------------------------------------------- closed forms
 LEAF, SPINE = Tier(name="leaf", nodes_per_switch=4, oversubscription=2.0), Tier(name="spine", nodes_per_switch=32)
@@ -24,6 +25,47 @@ NETWORKS = (
     Network(name="torus", torus=(8, 4, 4)),
 )
 EVEN = [Spread(*pair) for pair in ((4, 8), (16, 1), (64, 1), (16, 8), (8, 64), (64, 8), (32, 32), (4, 256), (2, 512))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTimes:
+    """Seconds per byte of an axis whose groups are all at work at once."""
+
+    ring: float
+    send: float
+    all_to_all: float
+
+
+def group_between_nodes(spread: Spread, cluster: Cluster, *, pxn: bool = True, placement: RankPlacement) -> Group:
+    """The cost model's group, with links inside nodes that take no time."""
+    x = LayoutColumns.from_layouts([Layout(rank_placement=placement, pxn=pxn)])
+    group = group_of(np.array([spread.num_ranks]), np.array([spread.stride]), cluster, x)
+    return replace(group, intra_node_link=replace(group.intra_node_link, bandwidth_bytes_per_s=1e30))
+
+
+def closed_times(spread: Spread, cluster: Cluster, placement: RankPlacement) -> GroupTimes:
+    """What the cost model's closed forms say."""
+    group = group_between_nodes(spread, cluster, placement=placement)
+    return GroupTimes(
+        ring=float(group.ring_s_per_byte[0]) * spread.num_ranks / (spread.num_ranks - 1),
+        send=float(group.send_s_per_byte[0]),
+        all_to_all=float(group.all_to_all_s_per_byte()[0]),
+    )
+
+
+def followed_times(spread: Spread, wires: Wires, placement: RankPlacement) -> GroupTimes:
+    """What the slowest flow takes where every one is followed."""
+    traffic = AxisTraffic(wires=wires, spread=spread, placement=placement)
+    return GroupTimes(
+        ring=slowest_s_per_byte(traffic.rings(), wires),
+        send=slowest_s_per_byte(traffic.sends(), wires),
+        all_to_all=slowest_s_per_byte(traffic.all_to_alls(), wires),
+    )
+
+
+def slowest_s_per_byte(streams: Streams, wires: Wires) -> float:
+    """Of max-min fair shares."""
+    return 1 / float(fair_rates(streams, wires.capacities()).min())
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)

@@ -1,8 +1,10 @@
-"""The page of what exports cannot express is made of the rules themselves."""
+"""Pages of docs that are made of the code."""
 
 from __future__ import annotations
 
 from autotuner.export.formats import TARGETS
+from bench.described_fields import PAGE as DESCRIPTIONS
+from bench.described_fields import page
 from bench.exports import PAGE, limits
 
 
@@ -14,3 +16,8 @@ def test_every_format_has_its_place_on_the_page() -> None:
 def test_a_rule_is_shown_by_a_layout_that_breaks_it() -> None:
     for limit in limits(TARGETS[min(TARGETS)]):
         assert limit.example is None or limit.rule.broken(limit.example, limit.job)
+
+
+def test_the_tables_of_described_fields_are_those_of_the_code() -> None:
+    text = DESCRIPTIONS.read_text(encoding="utf-8")
+    assert page(text) == text, "python -m bench.described_fields writes them"

@@ -1,10 +1,4 @@
-"""How far planned schedules are from the shortest possible ones, and how long planning takes.
-
-``python -m bench.plan_gap`` plans the 100 random pipelines on which the authors of arXiv 2504.19232 compare theirs with
-an integer program, and 100 of equal stages with one to three slow links. It prints by size the mean and largest excess
-over ``lower_bound_s``, which no schedule can beat, how many plans are proven to be the shortest, and the processor time
-of planning.
-"""
+"""Pipelines to plan, of the authors of arXiv 2504.19232 and with slow links, and how short any schedule can be."""
 
 from __future__ import annotations
 
@@ -12,12 +6,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from statistics import fmean
-from time import process_time
 
 import numpy as np
 
-from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
 
 SIZES = ((3, 6), (4, 12), (6, 18), (8, 32))
@@ -84,38 +75,3 @@ def lower_bound_s(times: PassTimes, num_micro_batches: int) -> float:
             head + m * forward[i] + there + back + input_[i] + tail,
         ]
     return max(chains)
-
-
-def _lines(name: str, cases: list[PlanCase]) -> Iterator[str]:
-    yield f"{name}: stages, micro-batches; excess over the lower bound, %: mean, largest; proven shortest; planning, ms"
-    every: list[tuple[float, float]] = []
-    for size in (*SIZES, None):
-        found = every if size is None else list(map(_planned, _of_size(cases, size)))
-        every += found if size else []
-        excess, took_ms = zip(*found, strict=True)
-        proven = sum(one < 1e-9 for one in excess)
-        figures = f"{100 * fmean(excess):6.2f} {100 * max(excess):6.2f} {proven:4d} of {len(found)}"
-        yield f"  {'all' if size is None else size!s:8s} {figures} {fmean(took_ms):8.1f} (most {max(took_ms):.1f})"
-
-
-def _of_size(cases: list[PlanCase], size: tuple[int, int]) -> Iterator[PlanCase]:
-    return (case for case in cases if (case.num_stages, case.num_micro_batches) == size)
-
-
-def _planned(case: PlanCase) -> tuple[float, float]:
-    """Excess over the lower bound, and milliseconds of planning."""
-    start = process_time()
-    planned = plan(case.times, case.num_micro_batches)
-    took_ms = 1e3 * (process_time() - start)
-    return planned.makespan_s / lower_bound_s(case.times, case.num_micro_batches) - 1, took_ms
-
-
-def main() -> None:
-    """Print both families."""
-    families = {"published": list(published_cases()), "slow links": list(slow_link_cases(100))}
-    for name, cases in families.items():
-        print("\n".join(_lines(name, cases)))  # noqa: T201  # a benchmark prints its result
-
-
-if __name__ == "__main__":
-    main()

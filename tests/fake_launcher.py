@@ -1,14 +1,19 @@
-"""FakeLauncher: a launcher whose trials are told by whoever asks for them, for tests and benchmarks."""
+"""A launcher whose trials end as a test says, and a worker that runs sweeps with it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
 from autotuner.core.trial import Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.launch.contract import TrialWatcher
+from autotuner.launch.contract import Launcher, TrialWatcher
+from autotuner.runs.clock import Clock
+from autotuner.runs.sweep_trials import sweep_kind
+from autotuner.runs.worker import Worker
+from autotuner.store.sql import Store
 
 
 def plain_measurement(spec: TrialSpec, *, step_time_s: float = 1.0) -> Measurement:
@@ -92,3 +97,17 @@ def _report(spec: TrialSpec, measurement: Measurement, step: int, loss: float) -
         tokens_per_s=measurement.tokens_per_s,
         mfu=measurement.mfu,
     )
+
+
+def sweep_worker(
+    store: Store,
+    launcher: Launcher,
+    clock: Clock,
+    *,
+    owner: str,
+    lease_s: float,
+    shutdown: threading.Event | None = None,
+) -> Worker:
+    """Return a worker of sweeps, as the service puts it together."""
+    kinds, shutdown = {"sweep": sweep_kind(store, launcher)}, shutdown or threading.Event()
+    return Worker(store.runs, kinds, clock, owner=owner, lease_s=lease_s, shutdown=shutdown)
