@@ -22,11 +22,11 @@ from torch.utils.data import DataLoader, Dataset
 from autotuner.core.choices import BatchBalance
 from autotuner.training.batches import (
     NO_LABEL,
+    Assignment,
     BalancedBatchSampler,
-    Dealing,
     Documents,
     attend_by_document,
-    packed,
+    pack,
     positions_in,
     tokens_per_rank,
 )
@@ -94,11 +94,11 @@ def main() -> None:
     # 1. batches of this rank, dealt by length
     texts = Texts(2000)
     balance = next(one for one in BatchBalance if str(one) == arguments.balance)
-    dealing = Dealing(num_ranks=num_ranks, balance=balance, num_dealing_ranks=num_ranks)
-    sampler = BalancedBatchSampler(texts.lengths, batch_size=arguments.batch_size, dealing=dealing, rank=rank)
+    assignment = Assignment(num_ranks=num_ranks, balance=balance, num_dealing_ranks=num_ranks)
+    sampler = BalancedBatchSampler(texts.lengths, batch_size=arguments.batch_size, assignment=assignment, rank=rank)
 
     # 2. packed into one row each
-    loader: DataLoader[Tensor] = DataLoader(texts, batch_sampler=sampler, collate_fn=packed)
+    loader: DataLoader[Tensor] = DataLoader(texts, batch_sampler=sampler, collate_fn=pack)
 
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

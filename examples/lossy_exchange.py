@@ -18,11 +18,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
-from autotuner.training.replication.averaging import ParameterAverager
-from autotuner.training.replication.demo import DemoReplicator
-from autotuner.training.replication.elements import ElementReplicator, striding_offsets
-from autotuner.training.replication.optimizer import ReplicatedOptimizer, local_parts
-from autotuner.training.replication.replicator import BuildReplicator, FullReplicator
+from autotuner.training.lossy_exchange import (
+    BuildReplicator,
+    DemoReplicator,
+    ElementReplicator,
+    FullReplicator,
+    ParameterAverager,
+    ReplicatedOptimizer,
+    local_shards,
+)
+from autotuner.training.momentum import striding_offsets
 
 WIDTH, ROWS = 32, 64
 
@@ -64,7 +69,7 @@ def main() -> None:
     optimizer: Optimizer = base if build is None else ReplicatedOptimizer(base, build)
 
     # 3. or none in a step, and the mean of the parameters every 16 steps
-    averager = ParameterAverager(local_parts(model.parameters()), replicas, period=16)
+    averager = ParameterAverager(local_shards(model.parameters()), replicas, period=16)
 
     sent_bytes = 0
     for step in range(arguments.steps):

@@ -1,4 +1,7 @@
-"""Batches of sequences of different lengths: dealt to ranks, padded or packed, and averaged over all their tokens."""
+"""Batches of sequences of different lengths: balanced over ranks, padded or packed, averaged over all their tokens.
+
+Tensor suffixes: B rows; S tokens of a row; H heads; K kv heads; E head dim.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,166 @@ from autotuner.core.batches import dealt, strata
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 
-# Documents: sequences that follow each other in one row, and attend each to itself.
-#
-# Tensor suffixes: B rows, here 1; S tokens; H heads; K kv heads; E head dim.
+# ---------------------------------------------------------------- which rank takes which sequences
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """How the sequences of a global batch are assigned to ranks."""
+
+    num_ranks: int
+    """Data-parallel ranks."""
+    balance: BatchBalance = BatchBalance.STRATIFIED_SNAKE
+    num_dealing_ranks: int = 1
+    """Neighbours that share their sequences out among each other, such as those of a node; it divides ``num_ranks``."""
+
+
+class BalancedBatchSampler(Sampler[list[int]]):
+    """The batches of one rank, for ``DataLoader(batch_sampler=...)``.
+
+    All ranks shuffle alike and each assigns the whole batch, so that none asks another. In every epoch the ranks
+    together read the same global batches, whatever the balance. Sequences that make no whole global batch are left
+    out; other sequences in every epoch.
+
+    Args:
+        lengths: Tokens of each sequence of the data set.
+        batch_size: Sequences of a rank.
+        assignment: How a global batch is assigned.
+        rank: This rank.
+        seed: Of the shuffle; the same on all ranks.
+
+    Raises:
+        InvalidInput: The assignment has no such rank, or the data set holds no global batch.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], *, batch_size: int, assignment: Assignment, rank: int = 0, seed: int = 0
+    ) -> None:
+        super().__init__()
+        if not 0 <= rank < assignment.num_ranks:
+            raise InvalidInput("rank", rank, f"must be one of the {assignment.num_ranks} ranks of the assignment", 0)
+        self._global_size = batch_size * assignment.num_ranks
+        if not 0 < self._global_size <= len(lengths):
+            rule = f"must be 1 or more for each of {assignment.num_ranks} ranks, of {len(lengths)} sequences"
+            raise InvalidInput("batch_size", batch_size, rule, max(1, len(lengths) // assignment.num_ranks))
+        self._lengths = lengths
+        self._assignment = assignment
+        self._rank = rank
+        self._seed = seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle differently from other epochs. Call it on every rank, before iterating."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch."""
+        return len(self._lengths) // self._global_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield positions in the data set, a list for each batch, in the order in which micro-batches take them."""
+        order = list(range(len(self._lengths)))
+        Random(f"{self._seed}/{self._epoch}").shuffle(order)  # a string is hashed alike everywhere
+        bounds = strata(max(self._lengths))
+        for number in range(len(self)):
+            of_all = order[number * self._global_size : (number + 1) * self._global_size]
+            of_ranks = dealt(
+                [self._lengths[position] for position in of_all],
+                num_ranks=self._assignment.num_ranks,
+                balance=self._assignment.balance,
+                num_dealing_ranks=self._assignment.num_dealing_ranks,
+                bounds=bounds,
+            )
+            yield [of_all[place] for place in of_ranks[self._rank]]
+
+
+# ---------------------------------------------------------------- sequences as rows
 Documents = tuple[int, ...]
-"""Tokens of each document of the row, in their order; none where every row is one sequence."""
+"""Tokens of each document of the row, in their order; empty if every row is one sequence."""
 
 WHOLE_ROWS: Documents = ()
 """Every row is one sequence."""
 
+NO_LABEL = -100
+"""Label of a token that is not predicted; ``torch.nn.functional.cross_entropy`` ignores it by default."""
+
+_PADDING = 0
+"""Token that fills rows. Any would do, because no real token follows it in its row or document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """The input of one forward pass."""
+
+    tokens_BS: Tensor
+    labels_BS: Tensor
+    """The token that follows each; ``NO_LABEL`` after a sequence's end."""
+    documents: Documents = WHOLE_ROWS
+    """Tokens of the sequences in the one row; padding is the last of them."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Real tokens: those with a label."""
+        return int((self.labels_BS != NO_LABEL).sum())
+
+
+def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroBatch:
+    """Return a row for each sequence, padded to the longest. A causal model needs no mask for that.
+
+    Args:
+        sequences: Sequences of n + 1 tokens: the first n are the input, the last n are the labels.
+        row_length: Tokens of a row; None: those of the longest sequence.
+
+    Raises:
+        InvalidInput: There is no sequence, or one is longer than ``row_length``.
+    """
+    longest = max(_lengths(sequences))
+    if row_length is not None and row_length < longest:
+        raise InvalidInput("row_length", row_length, "must hold the longest sequence of a micro-batch", longest)
+    return MicroBatch(
+        tokens_BS=torch.stack([_filled(one[:-1], row_length or longest, _PADDING) for one in sequences]),
+        labels_BS=torch.stack([_filled(one[1:], row_length or longest, NO_LABEL) for one in sequences]),
+    )
+
+
+def pack(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
+    """Return one row of all sequences, one after the other. Attention and positions must respect ``documents``.
+
+    Args:
+        sequences: Sequences of n + 1 tokens: the first n are the input, the last n are the labels.
+        multiple: The row is padded to a multiple of it.
+
+    Raises:
+        InvalidInput: There is no sequence, or one of a single token.
+    """
+    documents = _lengths(sequences)
+    row_length = -(-sum(documents) // multiple) * multiple
+    rest = row_length - sum(documents)
+    return MicroBatch(
+        tokens_BS=_filled(torch.cat([one[:-1] for one in sequences]), row_length, _PADDING)[None],
+        labels_BS=_filled(torch.cat([one[1:] for one in sequences]), row_length, NO_LABEL)[None],
+        documents=(*documents, rest) if rest else documents,
+    )
+
+
+def _lengths(sequences: Sequence[Tensor]) -> Documents:
+    if not sequences or min(map(len, sequences)) < 2:
+        rule = "must be one or more, each of two tokens or more: one that is seen, and one that follows it"
+        raise InvalidInput("sequences", [len(one) for one in sequences], rule)
+    return tuple(len(one) - 1 for one in sequences)
+
+
+def _filled(tokens_S: Tensor, row_length: int, value: int) -> Tensor:
+    return functional.pad(tokens_S, (0, row_length - len(tokens_S)), value=value)
+
+
+# ---------------------------------------------------------------- documents of a packed row
 _BLOCK = 128
 """Tokens on a side of a block of scores; FlexAttention's default (torch 2.13)."""
 
 
 def positions_in(documents: Documents, device: torch.device | None = None) -> Tensor:
-    """The position of each token within its document: shape (S,)."""
+    """Return the position of each token within its document: shape (S,)."""
     return torch.cat([torch.arange(length, device=device) for length in documents])
 
 
@@ -43,15 +190,15 @@ def attend_by_document(
     v_BSKE: Tensor,
     documents: Documents,
 ) -> Tensor:
-    """Each document's attention to itself, one after the other: what it costs goes by the squares of their lengths."""
+    """Run the attention of each document by itself; the cost grows with the squares of their lengths."""
     pieces = zip(*(torch.split(x, list(documents), dim=1) for x in (q_BSHE, k_BSKE, v_BSKE)), strict=True)
     return torch.cat([attend(*piece) for piece in pieces], dim=1)
 
 
 def document_mask(documents: Documents, device: torch.device) -> BlockMask:
-    """Which blocks of FlexAttention's scores to compute: causal, and none between two documents.
+    """Return the block mask for FlexAttention: causal, and nothing between two documents.
 
-    Tokens of one document lie beside each other, so that the ends of a block tell which documents it holds; torch's
+    The tokens of a document are neighbours, so the ends of a block tell which documents it holds. torch's
     ``create_block_mask`` finds the same by looking at every score, which takes a byte for each of them.
     """
     seq_len = sum(documents)
@@ -62,7 +209,7 @@ def document_mask(documents: Documents, device: torch.device) -> BlockMask:
     earlier = block[:, None] > block
     full = earlier & (first_document[None] == last_document[:, None])
     if seq_len % _BLOCK:
-        full[-1] = False  # the last row has queries that are none
+        full[-1] = False  # the last row has queries that do not exist
     seen = earlier & (last_document[None] == first_document[:, None]) | (block[:, None] == block)
 
     def is_visible_in_document(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -79,178 +226,27 @@ def document_mask(documents: Documents, device: torch.device) -> BlockMask:
 
 
 def is_visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """A token attends to itself and to those before it."""
+    """Return whether a token attends to a key: itself, or an earlier token."""
     del sequence, head
     return query >= key
 
 
 def _numbers_and_columns(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks each row has and which, for all sequences and heads alike."""
+    """Return how many blocks each row has and which, for all sequences and heads alike."""
     columns = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32)[None, None], columns.int()[None, None]
 
 
-# MicroBatch: sequences of different lengths, padded to rows of one length or packed into one row.
-#
-# Tensor suffixes: B rows, S tokens of a row.
-
-NO_LABEL = -100
-"""Label of a token that nobody is asked about; what ``torch.nn.functional.cross_entropy`` leaves out by default."""
-
-_PADDING = 0
-"""Token that fills rows: any would do, for no real token comes behind one of its own row's or document's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
-    """What one forward pass sees."""
-
-    tokens_BS: Tensor
-    labels_BS: Tensor
-    """The token that follows each; ``NO_LABEL`` behind a sequence's end."""
-    documents: Documents = WHOLE_ROWS
-    """Tokens of the sequences in the one row, with what fills it up as the last of them; none where each row is one
-    sequence."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Real tokens: those with a label."""
-        return int((self.labels_BS != NO_LABEL).sum())
-
-
-def padded(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroBatch:
-    """A row for each sequence, filled up to the longest of them; a causal model needs no mask for that.
-
-    Args:
-        sequences: Of n + 1 tokens each, of which n are seen and n are labels.
-        row_length: Tokens of a row; None: those of the longest.
-
-    Raises:
-        InvalidInput: There is no sequence, or one is longer than ``row_length``.
-    """
-    longest = max(_lengths(sequences))
-    if row_length is not None and row_length < longest:
-        raise InvalidInput("row_length", row_length, "must hold the longest sequence of a micro-batch", longest)
-    return MicroBatch(
-        tokens_BS=torch.stack([_filled(one[:-1], row_length or longest, _PADDING) for one in sequences]),
-        labels_BS=torch.stack([_filled(one[1:], row_length or longest, NO_LABEL) for one in sequences]),
-    )
-
-
-def packed(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
-    """One row of all sequences, one behind the other; attention, and positions, have to heed ``documents``.
-
-    Args:
-        sequences: Of n + 1 tokens each, of which n are seen and n are labels.
-        multiple: The row is filled up to a multiple of it.
-
-    Raises:
-        InvalidInput: There is no sequence, or one of a single token.
-    """
-    documents = _lengths(sequences)
-    row_length = -(-sum(documents) // multiple) * multiple
-    rest = row_length - sum(documents)
-    return MicroBatch(
-        tokens_BS=_filled(torch.cat([one[:-1] for one in sequences]), row_length, _PADDING)[None],
-        labels_BS=_filled(torch.cat([one[1:] for one in sequences]), row_length, NO_LABEL)[None],
-        documents=(*documents, rest) if rest else documents,
-    )
-
-
-def _lengths(sequences: Sequence[Tensor]) -> Documents:
-    """Tokens that are seen of each sequence."""
-    if not sequences or min(map(len, sequences)) < 2:
-        rule = "must be one or more, each of two tokens or more: one that is seen, and one that follows it"
-        raise InvalidInput("sequences", [len(one) for one in sequences], rule)
-    return tuple(len(one) - 1 for one in sequences)
-
-
-def _filled(tokens_S: Tensor, row_length: int, value: int) -> Tensor:
-    return functional.pad(tokens_S, (0, row_length - len(tokens_S)), value=value)
-
-
-# BalancedBatchSampler: batches of a data set whose sequences differ in length, dealt evenly to data-parallel ranks.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dealing:
-    """How the sequences of a global batch are dealt."""
-
-    num_ranks: int
-    """Data-parallel ranks."""
-    balance: BatchBalance = BatchBalance.STRATIFIED_SNAKE
-    num_dealing_ranks: int = 1
-    """Neighbours that deal among each other, such as those of a node; it divides ``num_ranks``."""
-
-
-class BalancedBatchSampler(Sampler[list[int]]):
-    """The batches of one rank, for ``DataLoader(batch_sampler=...)``.
-
-    All ranks shuffle alike and each deals the whole batch, so that none asks another. What dealing leaves alone is the
-    batch: every epoch, the ranks together read the same global batches, whatever the balance. Sequences that make no
-    whole global batch are left out, others in every epoch.
-    """
-
-    def __init__(
-        self, lengths: Sequence[int], *, batch_size: int, dealing: Dealing, rank: int = 0, seed: int = 0
-    ) -> None:
-        """Batches of ``batch_size`` sequences for a rank, of a data set whose sequences have these many tokens.
-
-        Raises:
-            InvalidInput: The rank is none of the dealing's, or the data set holds no global batch.
-        """
-        super().__init__()
-        if not 0 <= rank < dealing.num_ranks:
-            raise InvalidInput("rank", rank, f"must be one of the {dealing.num_ranks} that are dealt to", 0)
-        self._global_size = batch_size * dealing.num_ranks
-        if not 0 < self._global_size <= len(lengths):
-            rule = f"must be 1 or more for each of {dealing.num_ranks} ranks, of {len(lengths)} sequences"
-            raise InvalidInput("batch_size", batch_size, rule, max(1, len(lengths) // dealing.num_ranks))
-        self._lengths = lengths
-        self._dealing = dealing
-        self._rank = rank
-        self._seed = seed
-        self._epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Shuffle otherwise than in other epochs; on every rank, before iterating."""
-        self._epoch = epoch
-
-    def __len__(self) -> int:
-        """Batches of an epoch."""
-        return len(self._lengths) // self._global_size
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Positions in the data set, a list for each batch, in the order in which micro-batches should take them."""
-        order = list(range(len(self._lengths)))
-        Random(f"{self._seed}/{self._epoch}").shuffle(order)  # a string is hashed alike everywhere
-        bounds = strata(max(self._lengths))
-        for number in range(len(self)):
-            of_all = order[number * self._global_size : (number + 1) * self._global_size]
-            hands = dealt(
-                [self._lengths[position] for position in of_all],
-                num_ranks=self._dealing.num_ranks,
-                balance=self._dealing.balance,
-                num_dealing_ranks=self._dealing.num_dealing_ranks,
-                bounds=bounds,
-            )
-            yield [of_all[place] for place in hands[self._rank]]
-
-
-# The mean over all real tokens of a batch, however they are spread over micro-batches and ranks.
-#
-# A mean of means would weigh a token by how few others its rank drew: a rank of short sequences would pull as hard as
-# one of long ones, and dealing them otherwise would train another function.
-
-
+# ---------------------------------------------------------------- the mean over all tokens
 def tokens_per_rank(labels_BS: Tensor, group: dist.ProcessGroup | None = None) -> float:
-    """Real tokens of a step over the ranks whose gradients are averaged: what each rank divides its summed losses by.
+    """Return the divisor of a rank's summed losses: the real tokens of a step over the number of ranks.
 
-    Then the average of the gradients is the gradient of the mean over all real tokens of the job.
+    With it the average of the ranks' gradients is the gradient of the mean over all real tokens of the job. A mean of
+    means would weigh a token by how few others its rank has, and another assignment would train another function.
 
     Args:
-        labels_BS: Of all micro-batches of this rank's step.
-        group: The ranks; None: all of them, or this one alone where there is no process group.
+        labels_BS: Labels of all micro-batches of this rank's step.
+        group: The ranks whose gradients are averaged; None: all of them, or this one alone without a process group.
     """
     total = torch.tensor(float((labels_BS != NO_LABEL).sum()), dtype=torch.float64, device=labels_BS.device)
     if not dist.is_initialized():

@@ -1,4 +1,4 @@
-"""Communicator: ranks that sum and gather together while they compute."""
+"""Communicator: the ranks of a group, which sum and gather tensors while they compute."""
 
 from __future__ import annotations
 
@@ -6,73 +6,151 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd import Variable
 from torch.autograd.profiler import record_function
 from torch.futures import Future
-
-from autotuner.training.pending import Pending
 
 WAIT = "trial wait: "
 """Prefix of the name that a wait has in a profile; the name of the collective follows."""
 
-# Collectives: what ranks of a group do together, and torch's own way to do it.
-
 # torch 2.13 warns of the older names, and 2.11 has no others
-_reduce_scatter: Callable[..., object] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-_all_gather: Callable[..., object] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
-class Collectives(Protocol):
-    """Sums and gathers among the ranks of a group, each done when the call returns (on a GPU: in its stream's order).
+class Pending(Protocol):
+    """A collective in progress, such as a ``torch.distributed.Work``."""
 
-    Every rank of the group makes the same calls in the same order, with flat contiguous tensors of the same length.
+    def wait(self) -> object:
+        """Return when it is complete (on a GPU: make the current stream wait for it).
+
+        Raises:
+            RuntimeError: It failed.
+        """
+
+    def get_future(self) -> Future[list[Tensor]]:
+        """Return the future of its result, in a list."""
+
+
+def future_of(pending: Pending) -> Future[list[Tensor]]:
+    """Return the future that a communication hook of DDP answers with; the backward pass waits for the Work as well.
+
+    DDP waits for futures alone, and gloo completes these before the collective is over: last of all it writes the
+    collective's end into what the profiler recorded (``AsyncWork::finishWorkGloo``, torch 2.13). Where a recording
+    ended meanwhile, that memory is somebody else's.
     """
 
-    def all_reduce(self, tensor: Tensor) -> None:
-        """Put the sum over all ranks in the tensor's place."""
+    def wait() -> None:
+        pending.wait()
 
-    def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """Put this rank's of equal parts of the sum over all ranks into ``part``; ``whole`` stays."""
-
-    def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Put the parts of all ranks, in their order, into ``whole``, which ``part`` may be a piece of."""
+    Variable._execution_engine.queue_callback(wait)  # what FSDP2 ends backward passes by (torch 2.11 to 2.13)
+    return pending.get_future()
 
 
-class TorchCollectives:
-    """Those of torch's backend, which chooses the way of the bytes."""
+class Communicator(Protocol):
+    """The ranks of a group. Collectives run in the order in which they begin, beside what the ranks compute.
+
+    All ranks make the same calls in the same order, with flat contiguous tensors of the same length.
+
+    Attributes:
+        size: Number of ranks.
+        rank: This process among them.
+    """
+
+    @property
+    def size(self) -> int:
+        """See above."""
+
+    @property
+    def rank(self) -> int:
+        """See above."""
+
+    def all_reduce(self, tensor: Tensor) -> Pending:
+        """Begin to replace the tensor by the sum over all ranks."""
+
+    def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
+        """Begin to write this rank's part of the sum over all ranks into ``part``."""
+
+    def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
+        """Begin to write the parts of all ranks, in their order, into ``whole``."""
+
+
+class TorchCommunicator:
+    """A ``Communicator`` by torch's own collectives, which its backend runs in the background."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
+        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def all_reduce(self, tensor: Tensor) -> Pending:
+        """See ``Communicator``."""
+        pending: Pending = dist.all_reduce(tensor, group=self._group, async_op=True)
+        return pending
+
+    def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
+        """See ``Communicator``."""
+        pending: Pending = _reduce_scatter(part, whole, group=self._group, async_op=True)
+        return pending
+
+    def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
+        """See ``Communicator``."""
+        pending: Pending = _all_gather(whole, part, group=self._group, async_op=True)
+        return pending
+
+
+class Collectives(Protocol):
+    """Sums and gathers that are complete when the call returns (on a GPU: in the order of its stream).
+
+    All ranks make the same calls in the same order, with flat contiguous tensors of the same length.
+    """
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``."""
-        dist.all_reduce(tensor, group=self._group)
+        """Replace the tensor by the sum over all ranks."""
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """See ``Collectives``."""
-        _reduce_scatter(part, whole, group=self._group)
+        """Write this rank's part of the sum over all ranks into ``part``; ``whole`` keeps its values."""
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """See ``Collectives``."""
-        _all_gather(whole, part, group=self._group)
+        """Write the parts of all ranks, in their order, into ``whole``. ``part`` may be a piece of it."""
 
 
-# Background: collectives that run while the rank goes on computing, one after the other as they were asked for.
+class TorchCollectives:
+    """``Collectives`` of torch's backend, which chooses the algorithm."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.all_reduce = partial(dist.all_reduce, group=group)
+        self.reduce_scatter = partial(_reduce_scatter, group=group)
+        self.all_gather = partial(_all_gather, group=group)
 
 
-class Background(Protocol):
-    """Runs what it is given in the order in which it is given it."""
+class BackgroundCommunicator:
+    """A ``Communicator`` by any ``Collectives``, which a thread runs, or a stream on a GPU."""
 
-    def start(self, name: str, run: Callable[[], None], result: Tensor) -> Pending:
-        """Let ``run``, a collective that recordings know by its name, write ``result``."""
+    def __init__(self, collectives: Collectives, device: torch.device, *, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._collectives = collectives
+        self._background = _StreamBackground(device) if device.type == "cuda" else ThreadBackground()
+
+    def all_reduce(self, tensor: Tensor) -> Pending:
+        """See ``Communicator``."""
+        return self._background.start("all_reduce", partial(self._collectives.all_reduce, tensor), tensor)
+
+    def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
+        """See ``Communicator``."""
+        return self._background.start("reduce_scatter", partial(self._collectives.reduce_scatter, part, whole), part)
+
+    def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
+        """See ``Communicator``."""
+        return self._background.start("all_gather", partial(self._collectives.all_gather, whole, part), whole)
 
 
-class Promised:
-    """A ``Pending`` whose future somebody keeps; a recording of the step shows who waits for what."""
+class FuturePending:
+    """A ``Pending`` whose future is known; a profile of the step shows each wait for it by name."""
 
     def __init__(self, name: str, future: Future[list[Tensor]]) -> None:
         self._name = name
@@ -89,22 +167,24 @@ class Promised:
 
 
 class ThreadBackground:
-    """A thread of its own: gloo's calls return when the bytes are there, and give way to Python meanwhile."""
+    """A thread that runs collectives in their order: gloo's calls release Python's lock until the bytes are there."""
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[tuple[Callable[[], None], Tensor, Future[list[Tensor]]]] = queue.SimpleQueue()
-        # nobody waits for it at the end of a rank whose peers are gone
+        self._started: queue.SimpleQueue[tuple[Callable[[], object], Tensor, Future[list[Tensor]]]] = (
+            queue.SimpleQueue()
+        )
+        # a daemon, because a rank whose peers are gone ends without waiting for it
         threading.Thread(target=self._work, name="collectives", daemon=True).start()
 
-    def start(self, name: str, run: Callable[[], None], result: Tensor) -> Pending:
-        """See ``Background``."""
+    def start(self, name: str, run: Callable[[], object], result: Tensor) -> Pending:
+        """Let ``run``, a collective that profiles show under the name, write ``result``."""
         future: Future[list[Tensor]] = Future()
-        self._asked.put((run, result, future))
-        return Promised(name, future)
+        self._started.put((run, result, future))
+        return FuturePending(name, future)
 
     def _work(self) -> None:
         while True:
-            run, result, future = self._asked.get()
+            run, result, future = self._started.get()
             try:
                 with torch.no_grad():
                     run()
@@ -114,99 +194,19 @@ class ThreadBackground:
                 future.set_result([result])
 
 
-class StreamBackground:
-    """A stream of its own: NCCL's calls return at once, and the device keeps their order."""
+class _StreamBackground:
+    """A CUDA stream that runs collectives in their order: NCCL's calls return at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
 
-    def start(self, name: str, run: Callable[[], None], result: Tensor) -> Pending:
-        """See ``Background``."""
+    def start(self, name: str, run: Callable[[], object], result: Tensor) -> Pending:
+        """See ``ThreadBackground``."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         future: Future[list[Tensor]] = Future(devices=[self._device])
         with torch.cuda.stream(self._stream), torch.no_grad():
             run()
             result.record_stream(self._stream)
-            future.set_result([result])  # what waits for it waits for the stream
-        return Promised(name, future)
-
-
-def background_of(device: torch.device) -> Background:
-    """A new one for a device."""
-    return StreamBackground(device) if device.type == "cuda" else ThreadBackground()
-
-
-# torch 2.13 warns of the older names, and 2.11 has no others
-_communicator_reduce_scatter: Callable[..., dist.Work] = getattr(
-    dist, "reduce_scatter_single", dist.reduce_scatter_tensor
-)
-_communicator_all_gather: Callable[..., dist.Work] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-
-
-class Communicator(Protocol):
-    """The ranks of a group; what they begin together runs in the order in which they begin it.
-
-    Attributes:
-        size: How many they are.
-        rank: Which of them this process is.
-    """
-
-    @property
-    def size(self) -> int:
-        """See above."""
-
-    @property
-    def rank(self) -> int:
-        """See above."""
-
-    def all_reduce(self, tensor: Tensor) -> Pending:
-        """Begin to put the sum over all ranks in the tensor's place."""
-
-    def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """Begin to put this rank's of equal parts of the sum over all ranks into ``part``."""
-
-    def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """Begin to put the parts of all ranks into ``whole``."""
-
-
-class TorchCommunicator:
-    """A ``Communicator`` by torch's own collectives, each begun by its backend."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
-        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
-
-    def all_reduce(self, tensor: Tensor) -> Pending:
-        """See ``Communicator``."""
-        pending: Pending = dist.all_reduce(tensor, group=self._group, async_op=True)
-        return pending
-
-    def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """See ``Communicator``."""
-        return _communicator_reduce_scatter(part, whole, group=self._group, async_op=True)
-
-    def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """See ``Communicator``."""
-        return _communicator_all_gather(whole, part, group=self._group, async_op=True)
-
-
-class BackgroundCommunicator:
-    """A ``Communicator`` by any ``Collectives``, of a rank of so many."""
-
-    def __init__(self, collectives: Collectives, background: Background, *, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-        self._collectives = collectives
-        self._background = background
-
-    def all_reduce(self, tensor: Tensor) -> Pending:
-        """See ``Communicator``."""
-        return self._background.start("all_reduce", partial(self._collectives.all_reduce, tensor), tensor)
-
-    def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """See ``Communicator``."""
-        return self._background.start("reduce_scatter", partial(self._collectives.reduce_scatter, part, whole), part)
-
-    def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """See ``Communicator``."""
-        return self._background.start("all_gather", partial(self._collectives.all_gather, whole, part), whole)
+            future.set_result([result])  # who waits for the future waits for the stream
+        return FuturePending(name, future)

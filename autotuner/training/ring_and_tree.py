@@ -1,4 +1,13 @@
-"""Collectives whose bytes go round a ring, or up and down two trees."""
+"""Collectives by messages: around a ring, or up and down two trees.
+
+In a ring a rank sends (n - 1) / n of the bytes in a reduce-scatter and in an all-gather, and twice that in an
+all-reduce, which is the least that n ranks can do with (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009,
+pages 117-124).
+
+Of two trees each carries half of the bytes. A rank inside one is a leaf of the other, so that every rank sends and
+receives about as much as in a ring, over paths as long as the logarithm of the ranks (Sanders, Speck and Traeff,
+Parallel Computing 35, 2009, pages 581-594).
+"""
 
 from __future__ import annotations
 
@@ -13,15 +22,9 @@ from torch import Tensor
 
 from autotuner.training.communicator import ThreadBackground, TorchCollectives
 
-# Ring: collectives whose bytes go from each rank to the next one of its group.
-#
-# A rank sends (n - 1) / n of the bytes in a reduce-scatter and in an all-gather, and twice that in an all-reduce,
-# which is the least that n ranks can do with (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009, pages
-# 117-124).
-
 
 class Ring:
-    """``Collectives`` by messages between neighbours, in the order of the group."""
+    """``Collectives`` by messages between neighbours in the order of the group."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -31,7 +34,7 @@ class Ring:
         self._previous = ranks[self._rank - 1]
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``; parts need not be equal."""
+        """See ``Collectives``: parts need not be equal."""
         if self._size > 1:
             parts = tensor.view(-1).tensor_split(self._size)
             parts[self._rank].copy_(self._sum(parts))
@@ -48,7 +51,7 @@ class Ring:
         self._pass_around(parts)
 
     def _sum(self, parts: Sequence[Tensor]) -> Tensor:
-        """The sum over all ranks of this rank's part: each part goes once around, and every rank adds its own to it."""
+        """Return this rank's part of the sum: each part goes around once, and every rank adds its own to it."""
         passed = parts[self._rank - 1]
         for step in range(2, self._size + 1):
             own = parts[self._rank - step]
@@ -58,7 +61,7 @@ class Ring:
         return passed
 
     def _pass_around(self, parts: Sequence[Tensor]) -> None:
-        """Give every rank the part that each of them has."""
+        """Give every rank the parts of all."""
         for step in range(self._size - 1):
             self._exchange(parts[self._rank - step], parts[self._rank - step - 1])
 
@@ -72,25 +75,23 @@ class Ring:
             message.wait()
 
 
-# Stream: segments of a tensor that follow each other from rank to rank, a few of them asked for ahead.
-#
-# Gloo's sender waits to hear that somebody waits for a message, behind all that is on the way to it. Who asks for
-# each segment when it needs it leaves links empty meanwhile; who asks for all at once lets leaves fill the queues of
-# a slow link, behind which everything waits that has further to go. Sums of 8 MiB over trees between two nodes of two
-# ranks at 200 Mbit/s took 1,200 ms in the first way, 880 in the second and 705 with eight segments asked for; the
-# bytes take 674.
-
 _SEGMENT_BYTES = 2**16
 _AHEAD = 8
-"""Together half a MiB under way: what 10 Gbit/s carry in the 0.4 ms until an answer. Segments of 32 to 128 KiB, four or
+"""Together half a MiB in flight: what 10 Gbit/s carry in the 0.4 ms until an answer. Segments of 32 to 128 KiB, four or
 eight of them, took within 4 % of each other."""
 
 
-class Stream:
-    """What this rank sends and receives of one tensor."""
+class _Stream:
+    """The segments of one tensor that this rank exchanges with others, apart from the messages of other tags.
+
+    Gloo's sender waits to hear that somebody waits for a message, behind all that is on the way to it. Asking for each
+    segment when it is needed leaves links empty meanwhile; asking for all at once lets leaves fill the queues of a slow
+    link, behind which everything waits that has further to go. Sums of 8 MiB over trees between two nodes of two ranks
+    at 200 Mbit/s took 1,200 ms in the first way, 880 in the second and 705 with eight segments asked for; the bytes
+    take 674.
+    """
 
     def __init__(self, group: dist.ProcessGroup, tag: int) -> None:
-        """Among the ranks of a group, apart from its messages of other tags."""
         self._group, self._tag = group, tag
         self._sent: list[dist.Work] = []
 
@@ -99,7 +100,7 @@ class Stream:
         self._sent.append(_begun(dist.isend(segment, group=self._group, group_dst=rank, tag=self._tag)))
 
     def arrivals(self, places: Iterable[Tensor], rank: int) -> Iterator[Tensor]:
-        """What a rank of the group sends into these places, in their order; the first are asked for before it returns.
+        """Yield what a rank of the group sends into these places, in their order. The first are asked for at once.
 
         Raises:
             RuntimeError: (at an arrival) The rank is gone.
@@ -109,7 +110,7 @@ class Stream:
         return self._in_order(asked, (self._ask(place, rank) for place in later))
 
     def finish(self) -> None:
-        """Wait until all that was sent is gone."""
+        """Wait until everything that was sent has left."""
         for message in self._sent:
             message.wait()
 
@@ -127,36 +128,24 @@ class Stream:
             yield segment
 
 
-def segments_of(flat: Tensor) -> tuple[Tensor, ...]:
-    """A flat tensor in segments of about the same length, at least one."""
-    return flat.tensor_split(max(-(-flat.nbytes // _SEGMENT_BYTES), 1))
-
-
 def _begun(message: dist.Work | None) -> dist.Work:
     assert message is not None  # this rank is in the group
     return message
 
 
-# Tree: all-reduces up and down two binary trees, each of which carries half of the bytes.
-#
-# A rank inside one tree is a leaf of the other, so that every rank sends and receives about as much as in a ring,
-# over paths as long as the logarithm of the ranks (Sanders, Speck and Traeff, Parallel Computing 35, 2009, pages
-# 581-594).
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A rank's place in a tree, by ranks of the group; the root has no parent."""
+    """A rank's neighbours in a tree, by ranks of the group; the root has no parent."""
 
     parent: int | None
     children: tuple[int, ...]
 
 
 def branches(rank: int, size: int) -> tuple[Branch, Branch]:
-    """The places of a rank in both trees.
+    """Return the places of a rank in both trees.
 
-    The second tree is the first in a mirror, or turned by one rank where their number is odd. So nobody has children in
-    both but rank 0 of an odd number.
+    The second tree is the mirrored first, or the first turned by one rank if their number is odd. So no rank has
+    children in both, except rank 0 of an odd number.
     """
     return _branch(rank, size, is_turned=False), _branch(rank, size, is_turned=True)
 
@@ -173,10 +162,10 @@ def _branch(rank: int, size: int, *, is_turned: bool) -> Branch:
 
 
 def _parent(number: int, size: int) -> int | None:
-    """The number above one that 2^k divides and no more, in a binary tree in order; its odd numbers are leaves.
+    """Return the parent of a number in an in-order binary tree, whose odd numbers are leaves and whose root is 0.
 
-    It is the neighbour that 2^(k+1) divides and 2^(k+2) does not, or the other one where that is too large; 0 is over
-    all.
+    Of a number that 2^k divides and 2^(k+1) does not, it is the neighbour that 2^(k+1) divides and 2^(k+2) does not,
+    or the other neighbour if that is too large.
     """
     if number == 0:
         return None
@@ -186,11 +175,11 @@ def _parent(number: int, size: int) -> int | None:
 
 
 class _Climb:
-    """One tree's half of an all-reduce, from the view of this rank."""
+    """One tree's half of an all-reduce, on this rank."""
 
-    def __init__(self, stream: Stream, branch: Branch, half: Tensor) -> None:
+    def __init__(self, stream: _Stream, branch: Branch, half: Tensor) -> None:
         self._stream, self._branch = stream, branch
-        self._segments = segments_of(half)
+        self._segments = half.tensor_split(max(-(-half.nbytes // _SEGMENT_BYTES), 1))
 
     def up(self) -> None:
         """Add the children's sums to each segment and pass it to the parent; the root's go down."""
@@ -202,9 +191,9 @@ class _Climb:
             self._send(segment, children if parent is None else (parent,))
 
     def down(self) -> None:
-        """Take the sum of all from the parent and pass it to the children.
+        """Take the total from the parent and pass it to the children.
 
-        It takes the place of what went up, which had arrived by then: the parent's sum holds it.
+        It overwrites what went up, which has arrived by then: the parent's sum holds it.
         """
         if self._branch.parent is not None:
             for segment in self._stream.arrivals(self._segments, self._branch.parent):
@@ -216,7 +205,7 @@ class _Climb:
 
 
 class Tree:
-    """``Collectives`` whose all-reduce climbs trees; there is nothing to climb in the others, which torch does."""
+    """``Collectives`` whose all-reduce climbs two trees; torch does the others, which have nothing to climb."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -227,9 +216,9 @@ class Tree:
         self.all_gather = torch_collectives.all_gather
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``; both trees carry bytes up and down at the same time."""
+        """See ``Collectives``: both trees carry bytes up and down at the same time."""
         halves = tensor.view(-1).tensor_split(len(self._branches))
-        streams = [Stream(self._group, tag) for tag in range(len(halves))]
+        streams = [_Stream(self._group, tag) for tag in range(len(halves))]
         climbs = map(_Climb, streams, self._branches, halves)
         ways = [way for climb in climbs for way in (climb.up, climb.down)]
         begun = [thread.start("all_reduce", way, tensor) for thread, way in zip(self._threads, ways, strict=True)]

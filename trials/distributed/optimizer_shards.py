@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from autotuner.training.clipping import Overlap, clip, squared_norms
-from autotuner.training.communicator import Communicator
-from autotuner.training.pending import Pending
+from autotuner.training.communicator import Communicator, Pending
 from trials.distributed.mesh import local_part
 
 # Optimizer shards: the elements of the model that one rank updates.

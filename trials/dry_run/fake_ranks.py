@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from autotuner.training import clipping
-from autotuner.training.communicator import Promised
+from autotuner.training.communicator import FuturePending
 
 _NUMBER_READ = 1
 """What a program reads from a tensor without values. The vote of the pipeline's stages calls 1 a yes, it is a finite
@@ -56,13 +56,13 @@ def without_values() -> Iterator[None]:
 def answered_reducers() -> Iterator[None]:
     """Where DDP's buckets are reduced at once: ranks that only seem to be there promise no result for later."""
 
-    def reduced(buffer: Tensor, group: dist.ProcessGroup) -> Promised:
+    def reduced(buffer: Tensor, group: dist.ProcessGroup) -> FuturePending:
         dist.all_reduce(buffer, group=group)
         answer: Future[list[Tensor]] = Future()
         answer.set_result([buffer])
-        return Promised("all_reduce", answer)
+        return FuturePending("all_reduce", answer)
 
-    with mock.patch.object(clipping, "all_reduced", reduced):
+    with mock.patch.object(clipping, "begin_all_reduce", reduced):
         yield
 
 

@@ -16,7 +16,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import any_of
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import LengthDistribution
-from autotuner.training.batches import MicroBatch, packed, padded
+from autotuner.training.batches import MicroBatch, pack, pad
 from trials.distributed.context import WHOLE, ContextPart
 
 # Languages of synthetic sequences: what tells whether ranks learn from each other.
@@ -135,11 +135,11 @@ def _rows(spec: TrialSpec, sequences: Sequence[Tensor]) -> MicroBatch:
     """A micro-batch as its layout wants it; stages of a pipeline take rows of one length."""
     layout, seq_len = spec.layout, spec.workload.seq_len
     if layout.sequence_packing:
-        return packed(sequences, multiple=_row_multiple(layout))
+        return pack(sequences, multiple=_row_multiple(layout))
     if layout.pipeline_parallel_degree > 1:
-        return padded(sequences, row_length=seq_len)
+        return pad(sequences, row_length=seq_len)
     multiple, longest = _row_multiple(layout), max(map(len, sequences)) - 1
-    return padded(sequences, row_length=min(seq_len, -(-longest // multiple) * multiple))  # the rules know seq_len
+    return pad(sequences, row_length=min(seq_len, -(-longest // multiple) * multiple))  # the rules know seq_len
 
 
 def _row_multiple(layout: Layout) -> int:

@@ -11,10 +11,15 @@ from torch import Tensor
 
 from autotuner.core.choices import GradientSync, PayloadPrecision
 from autotuner.core.layout import Layout
-from autotuner.training.replication.averaging import AveragerState, ParameterAverager
-from autotuner.training.replication.demo import DemoReplicator
-from autotuner.training.replication.elements import ElementReplicator, random_offsets, striding_offsets
-from autotuner.training.replication.replicator import Replicator, ReplicatorState, exchanged
+from autotuner.training.lossy_exchange import (
+    AveragerState,
+    DemoReplicator,
+    ElementReplicator,
+    ParameterAverager,
+    Replicator,
+    exchange,
+)
+from autotuner.training.momentum import ExchangeState, random_offsets, striding_offsets
 
 _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bfloat16}
 
@@ -64,7 +69,7 @@ class GradientExchange:
 
     def gradients(self, own: Sequence[Tensor]) -> list[Tensor]:
         """What all replicas take, with the same bits."""
-        taken = exchanged(self._replicator, [own[index] for index in self._order])
+        taken = exchange(self._replicator, [own[index] for index in self._order])
         agreed = dict(zip(self._order, taken, strict=True))
         return [agreed[self._same.get(index, index)] for index in range(len(own))]
 
@@ -77,7 +82,7 @@ class GradientExchange:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """To the replicator."""
-        self._replicator.load_state_dict(cast("ReplicatorState", state))
+        self._replicator.load_state_dict(cast("ExchangeState", state))
 
 
 class ParameterExchange:

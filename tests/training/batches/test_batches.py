@@ -15,14 +15,14 @@ from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 from autotuner.training.batches import (
     NO_LABEL,
+    Assignment,
     BalancedBatchSampler,
-    Dealing,
     Documents,
     attend_by_document,
     document_mask,
     is_visible,
-    packed,
-    padded,
+    pack,
+    pad,
     positions_in,
 )
 
@@ -81,7 +81,7 @@ SEQUENCES = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6]), torch.tensor([7, 
 
 
 def test_padded_rows_are_as_long_as_the_longest_sequence_and_padding_has_no_label() -> None:
-    found = padded(SEQUENCES)
+    found = pad(SEQUENCES)
     assert found.tokens_BS.tolist() == [[1, 2, 3], [5, 0, 0], [7, 8, 0]]
     assert found.labels_BS.tolist() == [[2, 3, 4], [6, NO_LABEL, NO_LABEL], [8, 9, NO_LABEL]]
     assert found.documents == ()
@@ -89,11 +89,11 @@ def test_padded_rows_are_as_long_as_the_longest_sequence_and_padding_has_no_labe
 
 
 def test_a_packed_row_is_the_sequences_one_behind_the_other_and_what_fills_it_up_is_a_document_of_its_own() -> None:
-    found = packed(SEQUENCES)
+    found = pack(SEQUENCES)
     assert found.tokens_BS.tolist() == [[1, 2, 3, 5, 7, 8]]
     assert found.labels_BS.tolist() == [[2, 3, 4, 6, 8, 9]]
     assert found.documents == (3, 1, 2)
-    filled = packed(SEQUENCES, multiple=4)
+    filled = pack(SEQUENCES, multiple=4)
     assert filled.tokens_BS.shape == (1, 8)
     assert filled.documents == (3, 1, 2, 2)
     assert filled.labels_BS[0, 6:].tolist() == [NO_LABEL, NO_LABEL]
@@ -102,9 +102,9 @@ def test_a_packed_row_is_the_sequences_one_behind_the_other_and_what_fills_it_up
 
 def test_a_row_that_is_too_short_and_a_sequence_without_a_token_that_follows_are_refused() -> None:
     with pytest.raises(InvalidInput, match="row_length"):
-        padded(SEQUENCES, row_length=2)
+        pad(SEQUENCES, row_length=2)
     with pytest.raises(InvalidInput, match="sequences"):
-        packed([torch.tensor([1])])
+        pack([torch.tensor([1])])
 
 
 # ---------------------------------------------------------------- sampler
@@ -113,8 +113,8 @@ RANKS = 8
 
 
 def samplers(balance: BatchBalance = BatchBalance.STRATIFIED_SNAKE) -> list[BalancedBatchSampler]:
-    dealing = Dealing(num_ranks=RANKS, balance=balance, num_dealing_ranks=4)
-    return [BalancedBatchSampler(LENGTHS, batch_size=16, dealing=dealing, rank=rank) for rank in range(RANKS)]
+    assignment = Assignment(num_ranks=RANKS, balance=balance, num_dealing_ranks=4)
+    return [BalancedBatchSampler(LENGTHS, batch_size=16, assignment=assignment, rank=rank) for rank in range(RANKS)]
 
 
 def imbalance(balance: BatchBalance) -> float:
@@ -152,5 +152,5 @@ def test_a_loader_takes_it_for_its_batches() -> None:
 
 def test_a_data_set_without_a_global_batch_is_refused_with_the_largest_that_it_has() -> None:
     with pytest.raises(InvalidInput, match="batch_size") as refused:
-        BalancedBatchSampler([3] * 10, batch_size=6, dealing=Dealing(num_ranks=2))
+        BalancedBatchSampler([3] * 10, batch_size=6, assignment=Assignment(num_ranks=2))
     assert refused.value.nearest == 5

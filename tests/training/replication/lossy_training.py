@@ -26,11 +26,16 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from autotuner.core.model import TransformerSpec
-from autotuner.training.replication.averaging import ParameterAverager
-from autotuner.training.replication.demo import DemoReplicator
-from autotuner.training.replication.elements import ElementReplicator, striding_offsets
-from autotuner.training.replication.optimizer import ReplicatedOptimizer, local_parts
-from autotuner.training.replication.replicator import BuildReplicator, FullReplicator
+from autotuner.training.lossy_exchange import (
+    BuildReplicator,
+    DemoReplicator,
+    ElementReplicator,
+    FullReplicator,
+    ParameterAverager,
+    ReplicatedOptimizer,
+    local_shards,
+)
+from autotuner.training.momentum import striding_offsets
 from trials.model.decoder import Decoder
 
 VOCAB_SIZE = 64
@@ -141,7 +146,7 @@ class _Trainer:
         self._averager = (
             None
             if exchange.period is None
-            else ParameterAverager(local_parts(parameters), replicas, period=exchange.period)
+            else ParameterAverager(local_shards(parameters), replicas, period=exchange.period)
         )
         # ten steps up, then straight down to a tenth: alike for all
         self._scheduler = LambdaLR(

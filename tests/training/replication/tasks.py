@@ -8,10 +8,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.training.replication.averaging import ParameterAverager
-from autotuner.training.replication.demo import DemoReplicator
-from autotuner.training.replication.elements import ElementReplicator, striding_offsets
-from autotuner.training.replication.replicator import FullReplicator, Replicator, exchanged
+from autotuner.training.lossy_exchange import (
+    DemoReplicator,
+    ElementReplicator,
+    FullReplicator,
+    ParameterAverager,
+    Replicator,
+    exchange,
+)
+from autotuner.training.momentum import striding_offsets
 from tests.training.replication.lossy_training import EXCHANGES, trained
 from tests.trials.joined import joined
 from trials.process.task import TaskContext
@@ -66,7 +71,7 @@ def exchanges(context: TaskContext) -> int:
         replicator = built(tensors(), group)
         steps = []
         for step in range(NUM_STEPS):
-            steps.append([one.clone() for one in exchanged(replicator, gradients(group.rank(), step))])
+            steps.append([one.clone() for one in exchange(replicator, gradients(group.rank(), step))])
         found[name] = {"steps": steps, "payload": replicator.payload_bytes, "state": replicator.state_dict()}
     torch.save(found, context.folder / f"{group.rank()}.pt")
     return 0
@@ -79,9 +84,9 @@ def goes_on(context: TaskContext) -> int:
     for name, built in REPLICATORS.items():
         first, second = built(tensors(), group), built(tensors(), group)
         for step in range(NUM_STEPS - 1):
-            exchanged(first, gradients(group.rank(), step))
+            exchange(first, gradients(group.rank(), step))
         second.load_state_dict(first.state_dict())
-        found[name] = exchanged(second, gradients(group.rank(), NUM_STEPS - 1))
+        found[name] = exchange(second, gradients(group.rank(), NUM_STEPS - 1))
     torch.save(found, context.folder / f"{group.rank()}.pt")
     return 0
 

@@ -13,13 +13,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.core.errors import InvalidInput
-from autotuner.training.replication.averaging import ParameterAverager
-from autotuner.training.replication.ddp_hook import BucketExchange, exchange_hook
-from autotuner.training.replication.demo import DemoReplicator
-from autotuner.training.replication.elements import ElementReplicator, random_offsets, striding_offsets
-from autotuner.training.replication.optimizer import ReplicatedOptimizer
-from autotuner.training.replication.replicator import FullReplicator, Rows
-from autotuner.training.replication.replicator import exchanged as at_once
+from autotuner.training.lossy_exchange import (
+    BucketExchange,
+    DemoReplicator,
+    ElementReplicator,
+    FullReplicator,
+    ParameterAverager,
+    ReplicatedOptimizer,
+    exchange_hook,
+)
+from autotuner.training.lossy_exchange import exchange as at_once
+from autotuner.training.momentum import Rows, random_offsets, striding_offsets
 from tests.training.replication.lossy_training import Training
 from tests.training.replication.tasks import DENSE, KEEPING, NUM_STEPS, REPLICATORS, SHAPES, gradients
 from tests.training.replication.trainers import small_model

@@ -14,12 +14,16 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from autotuner.training.replication.averaging import ParameterAverager
-from autotuner.training.replication.ddp_hook import BucketExchange, exchange_hook
-from autotuner.training.replication.demo import DemoReplicator
-from autotuner.training.replication.elements import ElementReplicator
-from autotuner.training.replication.optimizer import ReplicatedOptimizer, local_parts
-from autotuner.training.replication.replicator import FullReplicator
+from autotuner.training.lossy_exchange import (
+    BucketExchange,
+    DemoReplicator,
+    ElementReplicator,
+    FullReplicator,
+    ParameterAverager,
+    ReplicatedOptimizer,
+    exchange_hook,
+    local_shards,
+)
 from tests.trials.joined import joined
 from trials.process.task import TaskContext
 
@@ -123,7 +127,7 @@ def _trained(
 def _averaged(mesh: DeviceMesh) -> dict[str, Any]:
     model = _sharded(mesh)
     optimizer = _adamw(model)
-    averager = ParameterAverager(local_parts(model.parameters()), mesh["replicate"].get_group(), period=NUM_STEPS)
+    averager = ParameterAverager(local_shards(model.parameters()), mesh["replicate"].get_group(), period=NUM_STEPS)
     for step in range(NUM_STEPS):
         _loss(model, step).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -16,7 +16,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.placement import Nodes
 from autotuner.core.trial import FailureKind
-from autotuner.training.pending import future_of
+from autotuner.training.communicator import future_of
 from tests.builders import cpu_cluster, measurement, step_report
 from tests.trials.joined import Noted
 from tests.trials.specs import trial_spec

@@ -1,0 +1,454 @@
+"""Replicas that exchange less than their gradients: DeMo, random and striding elements, periodic averaging.
+
+Use it in any torch trainer, in one of three ways::
+
+    optimizer = ReplicatedOptimizer(AdamW(...), partial(DemoReplicator, group=replicas))        # around an optimizer
+    model.register_comm_hook(BucketExchange(build, replicas), exchange_hook)                    # inside DDP
+    averager = ParameterAverager(parameters, replicas, period=16); ...; averager.after_step()   # every few steps
+
+Shapes: R rows (chunks), C elements or cosine components of a row, K components sent.
+"""
+# This module has no ``from __future__ import annotations``: DDP compares the annotations of a hook with classes.
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypedDict
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # exported, but not by name
+from torch.distributed.tensor import DTensor
+from torch.futures import Future
+from torch.optim import Optimizer
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.stages import BYTE_INDEXED_CHUNK
+from autotuner.training.communicator import future_of
+from autotuner.training.momentum import ChooseOffsets, ExchangeState, Momentum, Rows, cosine_basis, random_offsets
+
+_LARGEST_CHUNK = 2**15  # up to here the number of a component fits into two bytes with a sign
+
+Work = dist.Work | None
+"""A collective in progress; None if the group has one rank."""
+
+
+class Replicator(Protocol):
+    """Exchanges this rank's gradients with the ranks that hold the same shard in other replicas."""
+
+    payload_bytes: int
+    """Bytes that this rank contributed to the latest exchange, without the collective's own factor."""
+
+    def start(self, gradients: Sequence[Tensor]) -> Work:
+        """Begin an exchange. The caller may change or free the gradients afterwards."""
+
+    def finish(self) -> list[Tensor]:
+        """Return the exchanged gradients: fp32, same shapes and order, bitwise equal on every replica.
+
+        The work that ``start`` returned must be complete.
+        """
+
+    def state_dict(self) -> ExchangeState:
+        """Return a copy of the state between two steps."""
+
+    def load_state_dict(self, state: ExchangeState) -> None:
+        """Continue from a state that a replicator of the same tensors saved."""
+
+
+BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
+"""Makes a replicator for tensors of the gradients' shapes and device: ``partial(DemoReplicator, group=group)``."""
+
+
+def exchange(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Start an exchange, wait for it and return the exchanged gradients."""
+    work = replicator.start(gradients)
+    if work is not None:
+        work.wait()
+    return replicator.finish()
+
+
+class FullReplicator:
+    """Exchanges every gradient in every step by one all-reduce. The others are compared with it."""
+
+    payload_bytes = 0
+
+    def __init__(
+        self, tensors: Sequence[Tensor], group: dist.ProcessGroup, *, payload_dtype: torch.dtype = torch.float32
+    ) -> None:
+        self._rows = Rows(tensors, 1)
+        self._group = group
+        self._payload_dtype = payload_dtype
+        self._num_steps = 0
+        self._sum: Tensor | None = None
+
+    @torch.no_grad()
+    def start(self, gradients: Sequence[Tensor]) -> Work:
+        """Begin to sum the gradients of all replicas."""
+        self._sum = torch.cat([gradient.reshape(-1).to(self._payload_dtype) for gradient in gradients])
+        self._num_steps += 1
+        work = _all_reduce(self._sum, self._group)
+        self.payload_bytes = 0 if work is None else self._sum.nbytes
+        return work
+
+    def finish(self) -> list[Tensor]:
+        """Return the mean gradients."""
+        assert self._sum is not None, "an exchange is started before it is finished"
+        mean, self._sum = self._sum.float() / self._group.size(), None
+        return self._rows.elements(mean)
+
+    def state_dict(self) -> ExchangeState:
+        """Return the number of steps; there are no residuals."""
+        return ExchangeState(residuals=[], num_steps=self._num_steps)
+
+    def load_state_dict(self, state: ExchangeState) -> None:
+        """Continue to count from there."""
+        self._num_steps = state["num_steps"]
+
+
+class ElementReplicator:
+    """Exchanges one momentum element of each ``sparsity`` by one all-reduce; the other elements become zero.
+
+    Source: the random and striding replicators of arXiv 2502.06728, but with one element of each row instead of as
+    many of the whole: every tensor sends the same share in every step.
+    """
+
+    payload_bytes = 0
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        group: dist.ProcessGroup,
+        *,
+        sparsity: int = 16,
+        offsets: ChooseOffsets = random_offsets,
+        decay: float = 0.999,
+        payload_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._momentum = Momentum(tensors, width=sparsity, decay=decay)
+        self._group = group
+        self._choose_offsets = offsets
+        self._payload_dtype = payload_dtype
+        self._sent: tuple[Tensor, Tensor] | None = None
+        self.state_dict, self.load_state_dict = self._momentum.state_dict, self._momentum.load_state_dict
+
+    @torch.no_grad()
+    def start(self, gradients: Sequence[Tensor]) -> Work:
+        """Choose elements of the momentum, subtract them from it and begin to sum those of all replicas."""
+        momentum, rows = self._momentum, self._momentum.rows
+        offsets_R1 = self._choose_offsets(rows, momentum.num_steps)
+        momentum.add(gradients)
+        values_R1 = momentum.matrix_RC.gather(1, offsets_R1).to(self._payload_dtype)
+        momentum.subtract(rows.zeros().scatter_(1, offsets_R1, values_R1.float()))
+        self._sent = offsets_R1, values_R1
+        work = _all_reduce(values_R1, self._group)
+        self.payload_bytes = 0 if work is None else values_R1.nbytes
+        return work
+
+    @torch.no_grad()
+    def finish(self) -> list[Tensor]:
+        """Return the means of the elements that were sent, and zeros."""
+        assert self._sent is not None, "an exchange is started before it is finished"
+        (offsets_R1, sum_R1), self._sent = self._sent, None
+        mean_R1, rows = sum_R1.float() / self._group.size(), self._momentum.rows
+        return rows.elements(rows.zeros().scatter_(1, offsets_R1, mean_R1))
+
+
+class DemoReplicator:
+    """Exchanges the ``top_k`` largest cosine components of each momentum chunk by one all-gather (DeMo).
+
+    A component becomes the mean over the replicas that sent it.
+
+    Source: arXiv 2411.19870, algorithm 1, over flat chunks of this rank's shard, as in arXiv 2502.06728.
+
+    Raises:
+        InvalidInput: ``top_k`` is not in 1..chunk, or ``chunk`` exceeds two-byte indices.
+    """
+
+    payload_bytes = 0
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        group: dist.ProcessGroup,
+        *,
+        chunk: int = 64,
+        top_k: int = 4,
+        decay: float = 0.999,
+        payload_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if chunk > _LARGEST_CHUNK:
+            rule = f"must be at most {_LARGEST_CHUNK}: the number of a component is sent in two bytes"
+            raise InvalidInput("chunk", chunk, rule, nearest=_LARGEST_CHUNK)
+        self._momentum = Momentum(tensors, width=chunk, decay=decay)
+        if not 1 <= top_k <= chunk:
+            nearest = min(max(top_k, 1), chunk)
+            raise InvalidInput("top_k", top_k, f"must be in 1..{chunk}, the components of a chunk", nearest=nearest)
+        self._group = group
+        self._top_k = top_k
+        self._payload_dtype = payload_dtype
+        self._index_dtype = torch.uint8 if chunk <= BYTE_INDEXED_CHUNK else torch.int16
+        self._basis_CC = cosine_basis(chunk, self._momentum.rows.device)
+        self._gathered: list[Tensor] = []
+        self.state_dict, self.load_state_dict = self._momentum.state_dict, self._momentum.load_state_dict
+
+    @torch.no_grad()
+    def start(self, gradients: Sequence[Tensor]) -> Work:
+        """Choose the largest components, subtract them from the momentum and begin to gather those of all replicas."""
+        self._momentum.add(gradients)
+        components_RC = self._momentum.matrix_RC @ self._basis_CC.T
+        chosen_RK = components_RC.abs().topk(self._top_k, dim=1, sorted=False).indices
+        values_RK = components_RC.gather(1, chosen_RK).to(self._payload_dtype)
+        sent_RC = torch.zeros_like(components_RC).scatter_(1, chosen_RK, values_RK.float())
+        self._momentum.subtract(sent_RC @ self._basis_CC)
+        # One buffer of bytes. Values stand first, because a view of them must begin at a multiple of their size.
+        parts = values_RK, chosen_RK.to(self._index_dtype)
+        payload = torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
+        self._gathered, work = _all_gather(payload, self._group)
+        self.payload_bytes = 0 if work is None else payload.nbytes
+        return work
+
+    @torch.no_grad()
+    def finish(self) -> list[Tensor]:
+        """Return the means, transformed back.
+
+        Every rank adds in the order of ranks, and no replica sends a component twice: all ranks compute the same bits,
+        even on a GPU that adds in any order.
+        """
+        assert self._gathered, "an exchange is started before it is finished"
+        rows = self._momentum.rows
+        total_RC, num_senders_RC = rows.zeros(), rows.zeros()
+        for payload in self._gathered:
+            values_RK, chosen_RK = self._unpack(payload)
+            total_RC.scatter_add_(1, chosen_RK, values_RK)
+            num_senders_RC.scatter_add_(1, chosen_RK, torch.ones_like(values_RK))
+        self._gathered = []
+        return rows.elements(total_RC.div_(num_senders_RC.clamp_(min=1.0)) @ self._basis_CC)
+
+    def _unpack(self, payload: Tensor) -> tuple[Tensor, Tensor]:
+        shape = self._momentum.rows.num_rows, self._top_k
+        values, chosen = payload.tensor_split([shape[0] * shape[1] * self._payload_dtype.itemsize])
+        return values.view(self._payload_dtype).view(shape).float(), chosen.view(self._index_dtype).view(shape).long()
+
+
+# ---------------------------------------------------------------- in front of an optimizer
+class ReplicatedOptimizer(Optimizer):
+    """Exchanges the gradients of this replica, then steps the base optimizer with the result.
+
+    Nothing else may average gradients between replicas: give FSDP2 the mesh of one replica's shards, and do not use
+    DistributedDataParallel. All replicas must begin with equal parameters; they keep them equal.
+
+    Args:
+        base: The optimizer that updates. Its parameter groups and state are those of this optimizer.
+        build: Makes the replicator.
+        is_signed: Hand the base optimizer signs instead of values.
+    """
+
+    def __init__(self, base: Optimizer, build: BuildReplicator, *, is_signed: bool = False) -> None:
+        # As in torch's own optimizer wrappers, Optimizer.__init__ is not called: the base holds everything it sets up.
+        self.base = base
+        self.param_groups = base.param_groups
+        self.defaults = base.defaults
+        self.replicator = build(local_shards(self._parameters()))
+        self._is_signed = is_signed
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]  # an attribute in torch; its own wrappers override it too
+        """The state of the base optimizer."""
+        return self.base.state
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Exchange, then update. Return the closure's loss, if a closure was given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        gradients = _local_gradients(self._parameters())
+        for gradient, agreed in zip(gradients, exchange(self.replicator, gradients), strict=True):
+            gradient.copy_(agreed.sign() if self._is_signed else agreed)
+        self.base.step()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients."""
+        self.base.zero_grad(set_to_none=set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the base optimizer's state and this replica's residuals; every replica saves its own."""
+        return {"base": self.base.state_dict(), "replicator": self.replicator.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from both."""
+        self.base.load_state_dict(state_dict["base"])
+        self.param_groups = self.base.param_groups
+        self.replicator.load_state_dict(state_dict["replicator"])
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+
+def local_shards(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's shards of the tensors, sharing their memory."""
+    return [_local(tensor.detach()) for tensor in tensors]
+
+
+def _local_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's shards of the gradients, sharing their memory; a missing gradient becomes zeros."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        gradients.append(_local(parameter.grad))
+    return gradients
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+# ---------------------------------------------------------------- inside DistributedDataParallel
+class BucketExchange:
+    """The state of ``exchange_hook``: one replicator per DDP bucket.
+
+    The first step exchanges everything, because DDP rebuilds its buckets after it.
+    """
+
+    def __init__(self, build: BuildReplicator, group: dist.ProcessGroup, *, is_signed: bool = False) -> None:
+        self.is_signed = is_signed
+        self._build = build
+        self._group = group
+        self._replicators: dict[int, Replicator] = {}
+        self._loaded: dict[int, ExchangeState] = {}
+        self._is_first_step = True
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes that this rank contributed to the latest exchange of all buckets."""
+        return sum(replicator.payload_bytes for replicator in self._replicators.values())
+
+    def replicator(self, bucket: GradBucket) -> Replicator:
+        """Return the replicator that exchanges the bucket in this step."""
+        if self._is_first_step:
+            self._is_first_step = not bucket.is_last()
+            return FullReplicator(bucket.gradients(), self._group)
+        index = bucket.index()
+        if index not in self._replicators:
+            self._replicators[index] = self._build(bucket.gradients())
+            if index in self._loaded:
+                self._replicators[index].load_state_dict(self._loaded.pop(index))
+        return self._replicators[index]
+
+    def state_dict(self) -> dict[int, ExchangeState]:
+        """Return this replica's residuals by bucket; every replica saves its own."""
+        return {**self._loaded, **{index: one.state_dict() for index, one in self._replicators.items()}}
+
+    def load_state_dict(self, state: dict[int, ExchangeState]) -> None:
+        """Continue from there after the first step, with the same buckets."""
+        self._loaded = dict(state)
+
+
+def exchange_hook(state: BucketExchange, bucket: GradBucket) -> Future[torch.Tensor]:
+    """Exchange a bucket: ``model.register_comm_hook(BucketExchange(...), exchange_hook)``."""
+    replicator, gradients = state.replicator(bucket), bucket.gradients()
+
+    def finish() -> Tensor:
+        for gradient, exchanged in zip(gradients, replicator.finish(), strict=True):
+            gradient.copy_(exchanged.sign() if state.is_signed else exchanged)
+        buffer: Tensor = bucket.buffer()
+        return buffer
+
+    work = replicator.start(gradients)
+    if work is not None:
+        return future_of(work).then(lambda _: finish())
+    done: Future[torch.Tensor] = Future()
+    done.set_result(finish())
+    return done
+
+
+# ---------------------------------------------------------------- every few steps
+class AveragerState(TypedDict):
+    """What a rank must save to continue with a ``ParameterAverager``."""
+
+    anchors: list[Tensor]
+    """The parameters after the latest average."""
+    num_steps: int
+    """Number of optimizer steps done."""
+
+
+class ParameterAverager:
+    """Sets parameters to ``anchor + mean over replicas of (parameters - anchor)`` every ``period`` steps.
+
+    Between two averages replicas differ; after one they are bitwise equal, and the result is the next anchor.
+
+    Source: arXiv 2311.08105 with plain averaging as the outer step (learning rate 1, no momentum).
+
+    Args:
+        parameters: They are updated in place; all replicas must begin with equal values.
+        group: The ranks that hold the same shard in other replicas.
+        period: Steps from one average to the next.
+        payload_dtype: Format on the wire.
+
+    Raises:
+        InvalidInput: ``period < 1``.
+    """
+
+    payload_bytes = 0  # of the latest step; 0 if no average was due
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        group: dist.ProcessGroup,
+        *,
+        period: int = 16,
+        payload_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if period < 1:
+            raise InvalidInput("period", period, "must be at least 1: steps from one average to the next", nearest=1)
+        self._parameters = parameters
+        self._group = group
+        self._period = period
+        self._payload_dtype = payload_dtype
+        self._num_steps = 0
+        self._rows = Rows(parameters, 1)
+        self._anchor = self._rows.zeros()
+        self._rows.load(self._anchor, parameters)
+
+    @torch.no_grad()
+    def after_step(self) -> bool:
+        """Count an optimizer step and average if that is due; return whether it was."""
+        self._num_steps += 1
+        self.payload_bytes = 0
+        if self._num_steps % self._period:
+            return False
+        anchors = self._rows.elements(self._anchor)
+        deltas = [held.float() - anchor for held, anchor in zip(self._parameters, anchors, strict=True)]
+        payload = torch.cat([delta.reshape(-1) for delta in deltas]).to(self._payload_dtype)
+        if self._group.size() > 1:
+            self.payload_bytes = payload.nbytes
+            dist.all_reduce(payload, group=self._group)
+        self._anchor.view(-1).add_(payload.float() / self._group.size())
+        for held, anchor in zip(self._parameters, anchors, strict=True):
+            held.copy_(anchor)
+        return True
+
+    def state_dict(self) -> AveragerState:
+        """Return the anchors and the number of the step, but not the parameters."""
+        anchors = [anchor.clone() for anchor in self._rows.elements(self._anchor)]
+        return AveragerState(anchors=anchors, num_steps=self._num_steps)
+
+    def load_state_dict(self, state: AveragerState) -> None:
+        """Continue from these anchors; raise InvalidInput if their shapes differ."""
+        self._rows.load(self._anchor, state["anchors"])
+        self._num_steps = state["num_steps"]
+
+
+# ---------------------------------------------------------------- collectives
+def _all_reduce(payload: Tensor, group: dist.ProcessGroup) -> Work:
+    return dist.all_reduce(payload, group=group, async_op=True) if group.size() > 1 else None
+
+
+def _all_gather(payload: Tensor, group: dist.ProcessGroup) -> tuple[list[Tensor], Work]:
+    """Return buffers for the payloads of all ranks in their order, and the work that fills them."""
+    if group.size() == 1:
+        return [payload], None
+    payloads = [torch.empty_like(payload) for _ in range(group.size())]
+    return payloads, dist.all_gather(payloads, payload, group=group, async_op=True)

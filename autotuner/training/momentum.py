@@ -1,0 +1,172 @@
+"""Momentum with error feedback: what a replica remembers, arranged as one matrix of rows.
+
+Shapes: R rows (chunks of elements), C elements of a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import TypedDict, TypeVar
+
+import torch
+from torch import Tensor
+
+from autotuner.core.errors import InvalidInput
+
+
+class Rows:
+    """The positions of some tensors in a matrix ``[num_rows, width]``.
+
+    Every tensor begins at a row of its own; zeros fill its last row. What happens to a tensor therefore does not
+    depend on the other tensors: the copies of a tensor on tensor-parallel ranks stay equal.
+
+    Raises:
+        InvalidInput: ``width < 1``, no tensors, or tensors on several devices.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], width: int) -> None:
+        if width < 1:
+            raise InvalidInput("width", width, "must be at least 1: rows hold elements", nearest=1)
+        devices = {tensor.device for tensor in tensors}
+        if len(devices) != 1:
+            raise InvalidInput("tensors", sorted(map(str, devices)), "must be tensors of one device")
+        (self.device,) = devices
+        self.width = width
+        self.num_rows_of = tuple(-(-tensor.numel() // width) for tensor in tensors)
+        self.num_rows = sum(self.num_rows_of)
+        self._shapes = [tensor.shape for tensor in tensors]
+
+    def zeros(self) -> Tensor:
+        """Return an fp32 matrix of zeros."""
+        return torch.zeros(self.num_rows, self.width, device=self.device)
+
+    def elements(self, matrix_RC: Tensor) -> list[Tensor]:
+        """Return the tensors as views of the matrix."""
+        pieces = zip(self._pieces(matrix_RC), self._shapes, strict=True)
+        return [piece[: shape.numel()].view(shape) for piece, shape in pieces]
+
+    def padding(self, matrix_RC: Tensor) -> list[Tensor]:
+        """Return views of the matrix elements that belong to no tensor."""
+        pieces = zip(self._pieces(matrix_RC), self._shapes, strict=True)
+        return [rest for piece, shape in pieces if (rest := piece[shape.numel() :]).numel() > 0]
+
+    @torch.no_grad()
+    def load(self, matrix_RC: Tensor, tensors: Sequence[Tensor]) -> None:
+        """Copy the tensors into the matrix.
+
+        Raises:
+            InvalidInput: Their shapes differ from those of the constructor.
+        """
+        given, expected = [list(tensor.shape) for tensor in tensors], [list(shape) for shape in self._shapes]
+        if given != expected:
+            raise InvalidInput("state", given, f"must have the shapes of the tensors, {expected}")
+        for view, tensor in zip(self.elements(matrix_RC), tensors, strict=True):
+            view.copy_(tensor)
+
+    def _pieces(self, matrix_RC: Tensor) -> list[Tensor]:
+        flat = matrix_RC.view(-1)
+        ends = accumulate((num_rows * self.width for num_rows in self.num_rows_of), initial=0)
+        return [flat[begin:end] for begin, end in pairwise(ends)]
+
+
+class ExchangeState(TypedDict):
+    """What a rank must save to continue an exchange; every replica has its own."""
+
+    residuals: list[Tensor]
+    """The part of the momentum that was not sent, in the shapes of the gradients; empty if everything is sent."""
+    num_steps: int
+    """Number of exchanges done."""
+
+
+class Momentum:
+    """The momentum ``m = decay * m + gradient``. What a replica sends, it subtracts: the rest is sent later.
+
+    Source: arXiv 2411.19870, algorithm 1, without the learning rate: the optimizer that follows takes the sign or is
+    AdamW, and neither depends on a factor.
+
+    Raises:
+        InvalidInput: ``decay`` is not in 0..1.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], *, width: int, decay: float) -> None:
+        if not 0.0 <= decay <= 1.0:
+            nearest = min(max(decay, 0.0), 1.0)
+            raise InvalidInput("decay", decay, "must be in 0..1: the share of a momentum that is kept", nearest=nearest)
+        self.rows = Rows(tensors, width)
+        self.matrix_RC = self.rows.zeros()
+        self.num_steps = 0
+        self._decay = decay
+        self._elements = self.rows.elements(self.matrix_RC)
+        self._padding = self.rows.padding(self.matrix_RC)
+
+    @torch.no_grad()
+    def add(self, gradients: Sequence[Tensor]) -> None:
+        """Take the gradients of a step."""
+        self.matrix_RC.mul_(self._decay)
+        for held, gradient in zip(self._elements, gradients, strict=True):
+            held.add_(gradient)
+        self.num_steps += 1
+
+    @torch.no_grad()
+    def subtract(self, sent_RC: Tensor) -> None:
+        """Forget what is sent. A cosine transform may write into the padding, which is cleared."""
+        self.matrix_RC.sub_(sent_RC)
+        for padding in self._padding:
+            padding.zero_()
+
+    def state_dict(self) -> ExchangeState:
+        """Return the residuals by tensor, so that a momentum of another width can load them."""
+        return ExchangeState(residuals=[held.clone() for held in self._elements], num_steps=self.num_steps)
+
+    def load_state_dict(self, state: ExchangeState) -> None:
+        """Continue from a saved state; raise InvalidInput if its shapes differ."""
+        self.rows.load(self.matrix_RC, state["residuals"])
+        self.num_steps = state["num_steps"]
+
+
+def cosine_basis(width: int, device: torch.device) -> Tensor:
+    """Return the orthonormal DCT-II as a matrix ``[component, element]``; its transpose is its inverse.
+
+    For chunks as short as ours a matrix product is faster than a fast transform, and runs on every device.
+    """
+    element = torch.arange(width, dtype=torch.float64)
+    component = element.unsqueeze(1)
+    basis = torch.cos(math.pi / width * (element + 0.5) * component) * math.sqrt(2.0 / width)
+    basis[0] /= math.sqrt(2.0)
+    return basis.float().to(device)
+
+
+# ---------------------------------------------------------------- which element of each row is sent
+ChooseOffsets = Callable[[Rows, int], Tensor]
+"""Returns one offset per row, ``[num_rows, 1]``, for a step; equal on all replicas without communication."""
+
+_Number = TypeVar("_Number", int, Tensor)
+
+
+def random_offsets(rows: Rows, step: int) -> Tensor:
+    """Return pseudo-random offsets, different for every row and step.
+
+    They come from an integer hash, because generators on different GPU models return different numbers for one seed,
+    and because a hash has no state but the step. Rows of one tensor get the same offsets wherever the tensor lies.
+    """
+    salts = (_hash(_hash(step) + position) for position in range(len(rows.num_rows_of)))
+    first_rows = accumulate(rows.num_rows_of[:-1], initial=0)
+    starts = torch.tensor([salt - first for salt, first in zip(salts, first_rows, strict=True)], device=rows.device)
+    counts = torch.tensor(rows.num_rows_of, device=rows.device)
+    keys = torch.repeat_interleave(starts, counts, output_size=rows.num_rows)
+    return (_hash(keys + torch.arange(rows.num_rows, device=rows.device)) % rows.width).unsqueeze(1)
+
+
+def striding_offsets(rows: Rows, step: int) -> Tensor:
+    """Return one offset for all rows, the next one in the next step: each element is sent every ``width`` steps."""
+    return torch.full((rows.num_rows, 1), step % rows.width, device=rows.device)
+
+
+def _hash(number: _Number) -> _Number:
+    """Return 32 bits, each of which depends on every bit of the number. Source: finaliser of MurmurHash3."""
+    word = number & 0xFFFF_FFFF
+    word = (word ^ (word >> 16)) * 0x85EB_CA6B & 0xFFFF_FFFF
+    word = (word ^ (word >> 13)) * 0xC2B2_AE35 & 0xFFFF_FFFF
+    return word ^ (word >> 16)

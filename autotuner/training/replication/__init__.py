@@ -1,1 +1,0 @@
-"""Less exchange between replicas: compressed momenta every step, or parameters every few steps."""
