@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from typing import Any
 
 from autotuner.core.errors import InvalidInput
 from autotuner.export.shell import Command, Script, read_script
@@ -24,10 +24,15 @@ def canonical(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What stands behind each flag; the last of equal ones counts, as for argparse."""
+    """Settings by name: the flags of a command line, or the values of a document.
 
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By ``canonical`` name; a switch has none."""
+    Methods that take several names give what stands for the first that has a value, and None where none has. They raise
+    ``InvalidInput`` where a value is of another type, or a variable that nothing in the text sets.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """By ``canonical`` name. The words behind a flag are a tuple, of a switch an empty one; of equal flags the last
+    counts, as for argparse."""
     asked: set[str] = field(default_factory=set, compare=False, repr=False)
     """Names that a reader asked for; every other flag is one that it does not use."""
 
@@ -42,50 +47,73 @@ class Flags:
         return Flags({**self.values, **other.values})
 
     def text(self, *names: str) -> str | None:
-        """The first value of the first of the flags that is there; None: none is, or it has no value."""
-        self.asked.update(map(canonical, names))
-        for name in names:
-            values = self.values.get(canonical(name))
-            if values:
-                return values[0]
-        return None
+        """Return a text, or the first word."""
+        name, value = self._first(names)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)  # selective_ac_option = 2
+        if not isinstance(value, str | None):
+            raise InvalidInput(name, value, "must be a text")
+        return value
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """Return every value of a flag; None: it is not there."""
+        """Return every word; a text has them between commas."""
         self.asked.add(canonical(name))
-        return self.values.get(canonical(name))
+        value = self.values.get(canonical(name))
+        if isinstance(value, str):
+            value = [word for word in value.split(",") if word]
+        if value is not None and not _are_texts(value):
+            raise InvalidInput(name, value, "must be a list of texts")
+        return None if value is None else tuple(value)
+
+    def rows(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """Return lists of texts; none where the setting is not there."""
+        value = self._first((name,))[1]
+        if value in (None, "None", ""):
+            return ()
+        rows: Sequence[Any] = value if isinstance(value, list) else [value]
+        if not all(map(_are_texts, rows)):
+            raise InvalidInput(name, value, "must be a list of lists of texts")
+        return tuple(map(tuple, rows))
 
     def integer(self, *names: str) -> int | None:
-        """A whole number.
-
-        Raises:
-            InvalidInput: It is none, or a variable that nothing in the text sets.
-        """
-        text = self.text(*names)
-        if text is None:
-            return None
-        return whole_number(self._name_of(names), text)
+        """Return a whole number."""
+        name, value = self._first(names)
+        if isinstance(value, str):
+            return whole_number(name, value)
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise InvalidInput(name, value, "must be a whole number")
+        return value
 
     def number(self, *names: str) -> float | None:
-        """A finite number.
-
-        Raises:
-            InvalidInput: It is none, or a variable that nothing in the text sets.
-        """
-        text = self.text(*names)
-        return None if text is None else _finite(self._name_of(names), text)
+        """Return a finite number."""
+        name, value = self._first(names)
+        return None if value is None else _finite(name, str(value))
 
     def switch(self, *names: str) -> bool | None:
-        """Whether a switch is on; None: it is not there. A word behind it may turn it off (``--bf16 false``)."""
+        """Return whether a switch is on. A word behind a flag may turn it off (``--bf16 false``)."""
+        self.asked.update(map(canonical, names))
+        name = next((name for name in names if canonical(name) in self.values), None)
+        if name is None:
+            return None
+        value = self.values[canonical(name)]
+        if isinstance(value, tuple):
+            return not value or value[0].lower() not in _OFF
+        if str(value).lower() not in ("true", "false"):
+            raise InvalidInput(name, value, "must be true or false")
+        return str(value).lower() == "true"
+
+    def _first(self, names: Sequence[str]) -> tuple[str, Any]:
+        """Return the first of the names that has a value, and this value, of words the first."""
         self.asked.update(map(canonical, names))
         for name in names:
-            if canonical(name) in self.values:
-                values = self.values[canonical(name)]
-                return not values or values[0].lower() not in _OFF
-        return None
+            value = self.values.get(canonical(name))
+            if value is not None and value != ():
+                return name, value[0] if isinstance(value, tuple) else value
+        return names[0], None
 
-    def _name_of(self, names: Sequence[str]) -> str:
-        return next((name for name in names if self.values.get(canonical(name))), names[0])
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
 
 
 def whole_number(name: str, text: str) -> int:
@@ -132,10 +160,8 @@ def flags_of(words: Iterable[str]) -> Flags:
 
 _PROGRAM = re.compile(r"[^-].*\.py")
 _LAUNCHERS = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "deepspeed.launcher.runner",
+    *("torch.distributed.run", "torch.distributed.launch"),
+    *("accelerate.commands.launch", "deepspeed.launcher.runner"),
 )
 
 
@@ -158,17 +184,17 @@ class Launched:
     def num_ranks(self) -> int | None:
         """Ranks that the launcher starts in all; None: the text does not say."""
         found = self.launcher | self.arguments
-        for each, nodes in _RANKS:
-            counts = [_count(found, each), _count(found, nodes) or _of_variables(self.variables, _NODES) or 1]
-            if counts[0]:
-                return prod(count for count in counts if count)
-        total = _count(found, ("num_processes", "ntasks", "n"))
-        return total or _of_variables(self.variables, ("WORLD_SIZE", "SLURM_NTASKS")) or self._of_nodes()
-
-    def _of_nodes(self) -> int | None:
-        each = _of_variables(self.variables, ("SLURM_NTASKS_PER_NODE",))
-        nodes = _of_variables(self.variables, _NODES)
-        return each * nodes if each and nodes else _of_variables(self.variables, _OF_ONE_NODE)
+        nodes = _of_variables(self.variables, "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+        for each, of_nodes in _RANKS:
+            if count := _count(found, each):
+                return count * (_count(found, of_nodes) or nodes or 1)
+        each_node = _of_variables(self.variables, "SLURM_NTASKS_PER_NODE")
+        return (
+            _count(found, ("num_processes", "ntasks", "n"))
+            or _of_variables(self.variables, "WORLD_SIZE", "SLURM_NTASKS")
+            or (each_node * nodes if each_node and nodes else None)
+            or _of_variables(self.variables, "NGPU")  # of torchtitan's run_train.sh, which starts one node
+        )
 
 
 _RANKS = (
@@ -178,26 +204,14 @@ _RANKS = (
 )
 """Flags that say ranks of a node, and how many nodes."""
 
-_COUNTED = frozenset(
-    (
-        *(flag for pair in _RANKS for names in pair for flag in names),
-        *("num_processes", "ntasks", "n", "m", "module", "u"),
-    )
-)
-"""Flags that say how many ranks there are; and Python's own."""
+_COUNTED = {name for pair in _RANKS for names in pair for name in names} | {"num_processes", "ntasks", "n"}
+_OF_PYTHON = {"m", "module", "u"}
 
 _ACCELERATE = frozenset(("accelerate", "accelerate.commands.launch"))
 """Whose flags say a layout, and have a reader of their own."""
 
-_MOST_NAMED = 8
-
 _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "PYTHONPATH", "TMPDIR", "RANDOM")
 """Variables that every shell has: nobody expects a script to set them."""
-
-_OF_ONE_NODE = ("NGPU",)
-"""Torchtitan's run_train.sh starts so many ranks, on one node."""
-
-_NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
 def launched(text: str, document: str = "") -> Launched:
@@ -211,21 +225,17 @@ def launched(text: str, document: str = "") -> Launched:
         InvalidInput: It has no flag at all, or is too large to be read.
     """
     if "\0" in text.strip("\0"):
-        return _of_words(
-            [word for word in text.strip("\0\n").split("\0") if word], Script(commands=(), variables={}, arrays={})
-        )
+        return _of_command(Command(words=tuple(filter(None, text.strip("\0\n").split("\0")))), Script())
     script = read_script(text)
     script = replace(script, unused=tuple(name for name in script.unused if not _asks(document, name)))
-    nothing = Command(words=(), variables=script.variables)
-    certain = [command for command in script.commands if command.is_certain]
-    command = max(certain, key=_num_flags, default=nothing)
-    if _num_flags(command) == 0:
-        command = max(script.commands, key=_num_flags, default=nothing)
-    if _num_flags(command) == 0:
-        command = Command(words=tuple(_loose_words(script)), variables=script.variables)
-    if _num_flags(command) == 0:
+    commands = [
+        *sorted(script.commands, key=lambda one: (one.is_certain, _num_flags(one)), reverse=True),
+        Command(words=tuple(_loose_words(script)), variables=script.variables),
+    ]
+    command = next(filter(_num_flags, commands), None)
+    if command is None:
         raise InvalidInput("config", text[:60], "has no command with --flags")
-    return _of_words(command.words, script, command)
+    return _of_command(command, script)
 
 
 def _num_flags(command: Command) -> int:
@@ -247,40 +257,38 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _of_words(words: Sequence[str], script: Script, command: Command | None = None) -> Launched:
+def _of_command(command: Command, script: Script) -> Launched:
+    words = command.words
     at = _program_at(words)
     launcher = flags_of(words[:at]) if at is not None else Flags()
-    unfollowed = (*script.notes, *_unresolved(words, script), *(_undecided(command) if command else ()))
     return Launched(
         launcher=launcher,
         program=words[at] if at is not None else "",
         arguments=flags_of(words if at is None else words[at + 1 :]),
-        variables=script.variables if command is None else {**script.variables, **command.variables},
+        variables={**script.variables, **command.variables},
         notes=(
-            *(Note(kind=NoteKind.IGNORED, setting="script", detail=sentence) for sentence in unfollowed),
-            *(() if _ACCELERATE.intersection(words[:at]) else of_launcher(launcher, _COUNTED)),
-            *of_variables(script.exported, script.unused),
+            *(
+                Note(kind=NoteKind.IGNORED, setting="script", detail=sentence)
+                for sentence in unfollowed(command, script)
+            ),
+            *(() if _ACCELERATE.intersection(words[:at]) else _of_launcher(launcher)),
+            *_of_environment(script.exported, script.unused),
         ),
     )
 
 
-def _undecided(command: Command) -> Iterator[str]:
-    """Yield what of a command depends on a condition that only a run decides."""
+def unfollowed(command: Command, script: Script) -> Iterator[str]:
+    """Yield what of a script was not followed, and what of a command only a run would tell; without full stops."""
+    yield from script.notes
+    names = [f"${name}" for name in script.unset if name not in _OF_THE_SHELL]
+    if unset := [name for name in names if any(_asks(word, name[1:]) for word in command.words)]:
+        yield f"nothing sets {', '.join(unset[:8])}"
+    if unknown := [part for part in script.unknown if any(part in word for word in command.words)]:
+        yield f"only a run would tell {', '.join(unknown[:8])}"
     if not command.is_certain:
         yield "the text does not tell whether the command runs"
     for words in dict.fromkeys(command.left_out):
         yield f"{words[:80]} depends on a condition that only a run decides, and was left out"
-
-
-def _unresolved(words: Sequence[str], script: Script) -> Iterator[str]:
-    """What of these words only a run of the script would tell."""
-    names = [name for name in script.unset if name not in _OF_THE_SHELL]
-    unset = [name for name in names if any(_asks(word, name) for word in words)]
-    unknown = [part for part in script.unknown if any(part in word for word in words)]
-    if unset:
-        yield f"nothing sets {', '.join(f'${name}' for name in unset[:_MOST_NAMED])}"
-    if unknown:
-        yield f"only a run would tell {', '.join(unknown[:_MOST_NAMED])}"
 
 
 def _asks(text: str, name: str) -> bool:
@@ -302,7 +310,7 @@ def _count(flags: Flags, names: Sequence[str]) -> int | None:
     return _positive(text.rpartition(":")[2]) if text else None  # --nnodes 1:4 has as many as it gets
 
 
-def _of_variables(variables: Mapping[str, str], names: Sequence[str]) -> int | None:
+def _of_variables(variables: Mapping[str, str], *names: str) -> int | None:
     return next((count for name in names if (count := _positive(variables.get(name, "")))), None)
 
 
@@ -383,15 +391,9 @@ def unread(
             continue
         flag = " ".join((f"--{name.replace('_', '-')}", *values))
         setting = (spelled or {}).get(name, flag)[:60]
-        reason = _reason(name)
-        if reason:
-            yield Note(kind=NoteKind.IGNORED, setting=setting, detail=reason)
-        else:
-            yield Note(kind=NoteKind.UNKNOWN, setting=setting, detail="is not understood, or has no effect here")
-
-
-def _reason(name: str) -> str:
-    return next((reason for pattern, reason in _REASONS if re.fullmatch(pattern, name)), "")
+        reason = _first_match(name, _REASONS)
+        kind = NoteKind.IGNORED if reason else NoteKind.UNKNOWN
+        yield Note(kind=kind, setting=setting, detail=reason or "is not understood, or has no effect here")
 
 
 # ---------------------------------------------------------------- beside the program
@@ -440,24 +442,19 @@ _READ_ELSEWHERE = re.compile(rf"{COLLECTIVES}|CONFIG_FILE|NGPU|WORLD_SIZE|SLURM_
 _MOST_LISTED = 6
 
 
-def of_launcher(launcher: Flags, counted: Collection[str]) -> Iterator[Note]:
-    """Yield what becomes of the flags before the program.
-
-    Args:
-        launcher: These flags.
-        counted: Names of those that say how many ranks there are.
-    """
-    rest = [name for name in launcher.values if name not in counted]
+def _of_launcher(launcher: Flags) -> Iterator[Note]:
+    """Yield what becomes of the flags before the program that do not say how many ranks there are."""
+    rest = [name for name in launcher.values if name not in _COUNTED | _OF_PYTHON]
     known = [name for name in rest if _OF_LAUNCHERS.fullmatch(name)]
     if known:
         detail = "where ranks start and how they meet is no part of a layout"
-        yield Note(kind=NoteKind.IGNORED, setting=_named(map(_flag, known)), detail=detail)
+        yield Note(kind=NoteKind.IGNORED, setting=_listed(map(_flag, known)), detail=detail)
     if others := [name for name in rest if name not in known]:
         detail = "is no flag of a launcher that is known here"
-        yield Note(kind=NoteKind.UNKNOWN, setting=_named(map(_flag, others)), detail=detail)
+        yield Note(kind=NoteKind.UNKNOWN, setting=_listed(map(_flag, others)), detail=detail)
 
 
-def of_variables(exported: Iterable[str], unused: Iterable[str]) -> Iterator[Note]:
+def _of_environment(exported: Iterable[str], unused: Iterable[str]) -> Iterator[Note]:
     """Yield what becomes of the variables that a script sets.
 
     Args:
@@ -467,22 +464,25 @@ def of_variables(exported: Iterable[str], unused: Iterable[str]) -> Iterator[Not
     by_reason: dict[str, list[str]] = {}
     for name in exported:
         if not _READ_ELSEWHERE.fullmatch(name):
-            reason = next((reason for pattern, reason in _OF_VARIABLES if re.fullmatch(pattern, name)), "")
-            by_reason.setdefault(reason, []).append(name)
+            by_reason.setdefault(_first_match(name, _OF_VARIABLES), []).append(name)
     unknown = by_reason.pop("", [])
     for reason, names in by_reason.items():
-        yield Note(kind=NoteKind.IGNORED, setting=_named(names), detail=reason)
+        yield Note(kind=NoteKind.IGNORED, setting=_listed(names), detail=reason)
     if unknown:
         detail = "a variable of the environment; what the program makes of it is not known"
-        yield Note(kind=NoteKind.UNKNOWN, setting=_named(unknown), detail=detail)
+        yield Note(kind=NoteKind.UNKNOWN, setting=_listed(unknown), detail=detail)
     if names := list(unused):
-        yield Note(kind=NoteKind.IGNORED, setting=_named(names), detail="nothing in the script uses it")
+        yield Note(kind=NoteKind.IGNORED, setting=_listed(names), detail="nothing in the script uses it")
+
+
+def _first_match(name: str, reasons: Iterable[tuple[str, str]]) -> str:
+    return next((reason for pattern, reason in reasons if re.fullmatch(pattern, name)), "")
 
 
 def _flag(name: str) -> str:
     return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
-def _named(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     every = list(names)
     return ", ".join(every[:_MOST_LISTED]) + (f" and {len(every) - _MOST_LISTED} more" if every[_MOST_LISTED:] else "")

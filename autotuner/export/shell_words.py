@@ -11,12 +11,13 @@ adds it. Every test and every calculation on a text with a mark has no known res
 from __future__ import annotations
 
 import json
+import operator
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -102,7 +103,26 @@ def _shfmt() -> str:
     return found
 
 
-_LARGEST = 2**63
+# ---------------------------------------------------------------- whole numbers of 64 bits
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    ",": lambda a, b: b,
+    "&&": lambda a, b: bool(a and b),
+    "||": lambda a, b: bool(a or b),
+    "**": operator.pow,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),  # rounded to zero, as C does
+    "%": lambda a, b: a - b * _OPERATORS["/"](a, b),
+}
 
 
 def whole_number(text: str) -> int | None:
@@ -113,44 +133,14 @@ def whole_number(text: str) -> int | None:
 
 def binary(left: int, sign: str, right: int) -> int | None:
     """Return what an operator makes of two numbers; None where bash stops, wraps around, or it is not followed here."""
-    value: int | None
-    match sign:
-        case "+":
-            value = left + right
-        case "-":
-            value = left - right
-        case "*":
-            value = left * right
-        case "/" | "%" if right:
-            quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)  # rounded to zero, as C does
-            value = quotient if sign == "/" else left - quotient * right
-        case "**" if 0 <= right < 64:
-            value = left**right
-        case "<<" if 0 <= right < 63:
-            value = left << right
-        case ">>" if 0 <= right < 63:
-            value = left >> right
-        case "==" | "!=" | "<" | "<=" | ">" | ">=" | "&&" | "||":
-            value = int(_COMPARISONS[sign](left, right))
-        case ",":
-            value = right
-        case _:
-            value = None
-    return value if value is not None and -_LARGEST < value < _LARGEST else None
+    stops = (sign in "/%" and right == 0) or (sign in ("**", "<<", ">>") and not 0 <= right < 63)
+    if sign not in _OPERATORS or stops:
+        return None
+    value = int(_OPERATORS[sign](left, right))
+    return value if -(2**63) < value < 2**63 else None
 
 
-_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "&&": lambda a, b: bool(a and b),
-    "||": lambda a, b: bool(a or b),
-}
-
-
+# ---------------------------------------------------------------- values with marks
 _DEEPEST = 20
 """Defaults inside defaults (``${A:-${B:-1}}``)."""
 
@@ -219,13 +209,13 @@ def _adds_words(before: str, rest: str) -> bool:
     return not rest or (rest.lstrip().startswith(("-", "\1")) and (not before or rest[0].isspace() or rest[0] == "\1"))
 
 
+@dataclass(slots=True)
 class _Words:
     """The arguments that a word expands to, built piece by piece."""
 
-    def __init__(self, splits: bool) -> None:
-        self._splits = splits
-        self._done: list[str] = []
-        self._open: str | None = None
+    splits: bool
+    _done: list[str] = field(default_factory=list)
+    _open: str | None = None
 
     def add(self, text: str) -> None:
         """Append text to the open argument; an empty quote opens one."""
@@ -238,7 +228,7 @@ class _Words:
         for number, element in enumerate(elements):
             if number:
                 self.end()
-            if quoted or not self._splits:
+            if quoted or not self.splits:
                 self.add(element)
                 continue
             for part in re.split(r"(\x01[^\x01]*\x01|\x00[^\x00]*\x00|[ \t\n]+)", element):
@@ -310,36 +300,24 @@ class Scope:
             words.end()
         return words.all()
 
-    def text(self, word: Node | None, *, unset_is_empty: bool = False, depth: int = 0) -> str:
-        """Return a word as one text, as an assignment takes it."""
-        if word is None:
-            return ""
+    def text(self, word: Node | None, *, unset_is_empty: bool = False, quoted: bool = False) -> str:
+        """Return a word as one text, as an assignment takes it, or a here-document, which is read as in quotes."""
         words = _Words(splits=False)
-        self._parts(word["Parts"], words, _How(unset_is_empty=unset_is_empty, depth=depth))
-        return " ".join(words.all())
-
-    def document(self, word: Node) -> str:
-        """Return the text of a here-document."""
-        words = _Words(splits=False)
-        self._parts(word["Parts"], words, _How(quoted=True))
+        self._parts(word["Parts"] if word else [], words, _How(quoted=quoted, unset_is_empty=unset_is_empty))
         return " ".join(words.all())
 
     def pattern(self, word: Node) -> str | None:
         """Return a pattern as fnmatch has it; None: only a run would tell it, or it is none that is known here."""
         made = ""
         for part in word["Parts"]:
-            if part["Type"] == "Lit":
-                text = part["Value"]
-                if re.search(r"[\\\[]", text):
-                    return None
-                made += text
-            elif part["Type"] in ("SglQuoted", "DblQuoted", "ParamExp", "ArithmExp"):
-                text = self.text({"Parts": [part]}, unset_is_empty=True)
-                if not is_known(text) or (part["Type"] == "ParamExp" and _GLOB.search(text)):
-                    return None
-                made += re.sub(r"([*?\[])", r"[\1]", text)
-            else:
+            is_literal = part["Type"] == "Lit"
+            if not is_literal and part["Type"] not in ("SglQuoted", "DblQuoted", "ParamExp", "ArithmExp"):
                 return None
+            text = part["Value"] if is_literal else self.text({"Parts": [part]}, unset_is_empty=True)
+            is_unclear = _GLOB.search(text) if part["Type"] == "ParamExp" else is_literal and re.search(r"[\\\[]", text)
+            if not is_known(text) or is_unclear:
+                return None
+            made += text if is_literal else re.sub(r"([*?\[])", r"[\1]", text)
         return made
 
     def _braces(self, word: Node) -> list[Node]:
@@ -347,23 +325,9 @@ class Scope:
         parts = word["Parts"]
         if not any(part["Type"] == "Lit" and _BRACES.search(part["Value"]) for part in parts):
             return [word]
-        text = parts[0]["Value"]
-        found = _BRACES.search(text)
-        if len(parts) != 1 or found is None or text.count("{") != 1 or "\\" in text:
-            self.unknowns[self.written(word)] = None
+        texts = _braced(parts[0].get("Value", "")) if len(parts) == 1 else None
+        if texts is None:
             return [{"Parts": [{"Type": "Known", "Value": self.unknown(word)}]}]
-        counted = _RANGE.fullmatch(found[0])
-        if counted is None and ".." in found[0]:
-            return [{"Parts": [{"Type": "Known", "Value": self.unknown(word)}]}]
-        if counted is None:
-            inside = found[0][1:-1].split(",")
-        else:
-            first, last = int(counted[1]), int(counted[2])
-            if counted[1] != str(first) or counted[2] != str(last) or abs(last - first) >= _MOST_ELEMENTS:
-                return [{"Parts": [{"Type": "Known", "Value": self.unknown(word)}]}]
-            step = 1 if last >= first else -1
-            inside = [str(number) for number in range(first, last + step, step)]
-        texts = [text[: found.start()] + one + text[found.end() :] for one in inside]
         return [{"Parts": [{"Type": "Lit", "Value": text}]} for text in texts if text]
 
     def _parts(self, parts: Iterable[Node], words: _Words, how: _How) -> None:
@@ -385,17 +349,14 @@ class Scope:
                 inside = part.get("Parts", [])
                 if not (len(inside) == 1 and _all_elements(inside[0])):  # an empty array is no argument
                     words.add("")
-                self._parts(inside, words, _How(quoted=True, unset_is_empty=how.unset_is_empty, depth=how.depth))
+                self._parts(inside, words, replace(how, quoted=True))
             case "ParamExp":
                 elements = self._parameter(part, how)
-                if not how.quoted and "IFS" in self.values and elements and words._splits:
+                if not how.quoted and "IFS" in self.values and elements and words.splits:
                     elements = None
-                if elements is None:
-                    written = self.written(part)
-                    if written.strip("${}") not in self.unset:
-                        self.unknowns[written] = None
-                    elements = [unknown(written)]
-                words.extend(elements, quoted=how.quoted)
+                if elements is None and self.written(part).strip("${}") in self.unset:
+                    elements = [unknown(self.written(part))]
+                words.extend([self.unknown(part)] if elements is None else elements, quoted=how.quoted)
             case "ArithmExp":
                 value = self.arithmetic(part["X"])
                 words.add(self.unknown(part) if value is None else str(value))
@@ -480,15 +441,9 @@ class Scope:
     def _replaced(self, change: Node, elements: Elements | None) -> Elements | None:
         old = self.pattern(change["Orig"]) if change.get("Orig") else None
         new = self.text(change.get("With"))
-        if (
-            elements is None
-            or not old
-            or _GLOB.search(old)
-            or old[0] in "#%"
-            or not all(map(is_known, [*elements, new]))
-        ):
+        if elements is None or not old or _GLOB.search(old) or old[0] in "#%" or re.search(r"[&\\]", new):
             return None
-        if "&" in new or "\\" in new:
+        if not all(map(is_known, [*elements, new])):
             return None
         return [element.replace(old, new, -1 if change.get("All") else 1) for element in elements]
 
@@ -517,8 +472,7 @@ class Scope:
         if word is None:
             return [""] if how.quoted else []
         words = _Words(splits=not how.quoted)
-        deeper = _How(quoted=how.quoted, unset_is_empty=how.unset_is_empty, depth=how.depth + 1)
-        self._parts(word["Parts"], words, deeper)
+        self._parts(word["Parts"], words, replace(how, depth=how.depth + 1))
         return words.all() or ([""] if how.quoted else [])
 
     # ---------------------------------------------------------------- arithmetic
@@ -531,10 +485,12 @@ class Scope:
                 return self.arithmetic(node["X"])
             case "UnaryArithm" if node["Op"] in ("++", "--"):
                 return self._counted(node)
-            case "UnaryArithm":
+            case "UnaryArithm" if node["Op"] in ("-", "+", "!"):
                 value = self.arithmetic(node["X"])
-                signs: Mapping[str, Callable[[int], int]] = {"-": lambda n: -n, "+": lambda n: n, "!": lambda n: not n}
-                return None if value is None or node["Op"] not in signs else int(signs[node["Op"]](value))
+                return None if value is None else {"-": -value, "+": value, "!": int(not value)}[node["Op"]]
+            case "UnaryArithm":
+                self.arithmetic(node["X"])
+                return None
             case "BinaryArithm":
                 return self._binary(node)
             case _:
@@ -544,11 +500,10 @@ class Scope:
         written = "".join(part.get("Value", "$") for part in word["Parts"] if part["Type"] == "Lit")
         if len(word["Parts"]) == 1 and written.isidentifier():
             self.asked.add(written)
-            value = self.values.get(written)
-            text = None if value is None else "".join(value[:1]) or "0"
-            if text is None:
+            if written not in self.values:
                 self.unset[written] = None
-            return None if text is None else whole_number(text)
+                return None
+            return whole_number("".join(self.values[written][:1]) or "0")
         return whole_number(self.text(word))
 
     def _target(self, node: Node) -> str | None:
@@ -606,6 +561,24 @@ def _all_elements(part: Node) -> bool:
         return False
     index = part.get("Index", {}).get("Parts", [{}])[0].get("Value")
     return bool(index == "@" or part["Param"]["Value"] == "@")
+
+
+def _braced(text: str) -> list[str] | None:
+    """Return the texts that braces stand for; None: that is not followed here."""
+    found = _BRACES.search(text)
+    if found is None or text.count("{") != 1 or "\\" in text:
+        return None
+    if counted := _RANGE.fullmatch(found[0]):
+        first, last = int(counted[1]), int(counted[2])
+        if counted[1] != str(first) or counted[2] != str(last) or abs(last - first) >= _MOST_ELEMENTS:
+            return None
+        step = 1 if last >= first else -1
+        inside = [str(number) for number in range(first, last + step, step)]
+    elif ".." in found[0]:
+        return None
+    else:
+        inside = found[0][1:-1].split(",")
+    return [text[: found.start()] + one + text[found.end() :] for one in inside]
 
 
 def _unescaped(text: str, *, quoted: bool) -> str:

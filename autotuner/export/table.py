@@ -1,4 +1,4 @@
-"""Key: a place of a configuration that holds a field of a layout; one table of them is written and read.
+"""Keys, places of a configuration that hold a field of a layout: one table is written and read; and its reader.
 
 A path joins the names of nested sections by dots, so that a configuration is one flat mapping here.
 """
@@ -8,12 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.export.command import Flags
+from autotuner.export.target import Notes
 
 _LARGEST = 2**53  # JSON readers keep whole numbers exact up to here
+_T = TypeVar("_T")
+Value = bool | int | float | str | tuple["Value", ...]
+Written = dict[str, Value]
+"""Values to write, by the trainer's names."""
+
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
 
 
@@ -127,6 +134,62 @@ def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout
         if key.path in config:
             layout = replace(layout, **{key.field: key.read(key.path, config[key.path], layout)})  # type: ignore[arg-type]
     return layout
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reading(Notes):
+    """Settings that are read one by one, with notes of what became of them; those that are not there have a default."""
+
+    settings: Flags
+    """By the trainer's names."""
+    num_ranks: int | None = None
+    """As the text says; None: it does not."""
+    asked_ranks: int | None = None
+    """As the caller says; it counts before the text."""
+    version: str = ""
+    """Release whose defaults hold."""
+
+    def integer(self, name: str, default: int = 1, *, least: int | None = None, most: int = 10**9) -> int:
+        """Return a whole number.
+
+        Raises:
+            InvalidInput: It is none, is below ``least`` (None: below 1 and the default), or above ``most``.
+        """
+        value = self.settings.integer(name)
+        if value is None:
+            return default
+        lowest = min(1, default) if least is None else least
+        if value < lowest:
+            raise InvalidInput(name, value, f"must be a whole number above {max(0, lowest - 1)}", max(1, lowest))
+        if value > most:
+            raise InvalidInput(name, value, f"must not exceed {most:,}", most)
+        return value
+
+    def on(self, name: str, default: bool = False) -> bool:
+        """Return whether a switch is on."""
+        value = self.settings.switch(name)
+        return default if value is None else value
+
+    def word(self, name: str, default: str = "") -> str:
+        """Return a word, in small letters."""
+        return (self.settings.text(name) or default).lower()
+
+    def meant(self, name: str, word: str, values: Mapping[str, _T], others: str = "", nearest: object = None) -> _T:
+        """Return the value that a word stands for.
+
+        Args:
+            name: The setting that has it.
+            word: As ``word`` has it.
+            values: By word.
+            others: Words that are read too, for complaints.
+            nearest: A word that is meant perhaps.
+
+        Raises:
+            InvalidInput: It is none of them.
+        """
+        if word not in values:
+            raise InvalidInput(name, word, f"must be one of {', '.join(values)}{others}", nearest)
+        return values[word]
 
 
 def flat(config: Mapping[str, Any], parent: str = "") -> dict[str, object]:

@@ -18,8 +18,8 @@ from autotuner.export.command import Flags, Launched, launched, unread
 from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.model import unsaid_shapes, write_shapes
-from autotuner.export.megatron.reading import Reading, Settings
 from autotuner.export.megatron.rules import MEGATRON_RULES
+from autotuner.export.table import Reading, Written
 from autotuner.export.target import Export, Imported, Target
 
 _VERSION = "0.16.1"
@@ -88,7 +88,7 @@ _SAID_ELSEWHERE = {
     "enable_cuda_graph": "the stack says what launches take",
     "exp_avg_dtype": "moments of Adam are a choice of the workload",
 }
-"""Settings that matter for speed or memory and that no field of a layout says."""
+"""Written that matter for speed or memory and that no field of a layout says."""
 
 
 _BEFORE_FLASH_3 = (
@@ -115,7 +115,7 @@ def _write(job: Job, layout: Layout) -> Export:
     )
 
 
-def _arguments(settings: Settings) -> Iterator[str]:
+def _arguments(settings: Written) -> Iterator[str]:
     for name, value in settings.items():
         flag = _RENAMED.get(name, name.replace("_", "-"))
         if value is True:
@@ -124,7 +124,7 @@ def _arguments(settings: Settings) -> Iterator[str]:
             yield f"--{_SWITCHED_OFF[name]}"
         else:
             yield f"--{flag}"
-            yield from value if isinstance(value, tuple) else (str(value),)
+            yield from map(str, value if isinstance(value, tuple) else (value,))
 
 
 # ---------------------------------------------------------------- read
@@ -156,7 +156,7 @@ _FEWEST_PRINTED = 10
 
 
 def _settings(text: str) -> tuple[Flags, Launched | None]:
-    """Settings by what they are stored as in the namespace, of a printed one or of the flags of a command."""
+    """Written by what they are stored as in the namespace, of a printed one or of the flags of a command."""
     found = (_PRINTED.search(line) for line in text.splitlines())
     printed = {one[1]: _words(one[2].strip()) for one in found if one is not None and one[2].strip() != "None"}
     if len(printed) >= _FEWEST_PRINTED:

@@ -22,7 +22,7 @@ from autotuner.core.stages import layers_per_stage
 from autotuner.export.megatron.model import MOST_LAYERS, read_shapes
 from autotuner.export.megatron.numerics import read_numerics, read_recompute, write_numerics, write_recompute
 from autotuner.export.megatron.pipeline import read_pipeline, write_pipeline
-from autotuner.export.megatron.reading import Reading, Settings
+from autotuner.export.table import Reading, Written
 from autotuner.export.target import Imported
 
 _DEGREES = {
@@ -39,9 +39,9 @@ _EXCHANGES = {
 }
 
 
-def write_degrees(job: Job, layout: Layout) -> Settings:
+def write_degrees(job: Job, layout: Layout) -> Written:
     """Degrees, sequence parallelism, the exchange of context ranks, batch sizes."""
-    written: Settings = {name: getattr(layout, field) for name, field in _DEGREES.items()}
+    written: Written = {name: getattr(layout, field) for name, field in _DEGREES.items()}
     if not job.model.experts:
         del written["expert_model_parallel_size"]
     else:
@@ -60,7 +60,7 @@ def write_degrees(job: Job, layout: Layout) -> Settings:
     }
 
 
-def _dispatch(job: Job, layout: Layout) -> Settings:
+def _dispatch(job: Job, layout: Layout) -> Written:
     """How tokens reach experts, as the stack does it; DeepEP wants several ranks (moe/token_dispatcher.py)."""
     if job.stack.dispatch == "all_gather":
         return {"moe_token_dispatcher_type": "allgather"}
@@ -140,7 +140,7 @@ _FSDP = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 _DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
 """Of Megatron-FSDP, by version; ``no_shard`` before (training/arguments.py, 0.16.1 and 0.19.0)."""
 
-_TORCH_FSDP: Settings = {
+_TORCH_FSDP: Written = {
     "use_torch_fsdp2": True,
     "torch_fsdp2_reshard_after_forward": False,
     "gradient_accumulation_fusion": False,  # refused beside it
@@ -158,14 +158,14 @@ def _sums_wide(x: Layout, job: Job) -> bool:
     return (x.fp32_gradient_reduce != 0) | job.stack.sums_gradients_in_fp32
 
 
-def write_sharding(job: Job, layout: Layout) -> Settings:
+def write_sharding(job: Job, layout: Layout) -> Written:
     """Sharding, overlaps, buckets, the format of gradient sums."""
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return {}
-    sums: Settings = {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
+    sums: Written = {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
     if layout.shard_level == ShardLevel.PARAMETERS and not layout.reshard_after_forward:
         return _TORCH_FSDP | sums
-    written: Settings = {}
+    written: Written = {}
     if layout.shard_level != ShardLevel.NONE:
         written["use_distributed_optimizer"] = True
         if layout.data_parallel_replicate_degree > 1:
@@ -263,7 +263,7 @@ def _with_bucket(reading: Reading, layout: Layout) -> Layout:
     return replace(layout, gradient_bucket_bytes=elements * (4 if is_wide else 2))
 
 
-def layout_settings(job: Job, layout: Layout) -> Settings:
+def layout_settings(job: Job, layout: Layout) -> Written:
     """The layout, without the model."""
     written = write_degrees(job, layout) | write_pipeline(job, layout) | write_sharding(job, layout)
     written |= write_recompute(job, layout) | write_numerics(layout)
@@ -302,7 +302,7 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
     """The layout that settings say, with the notes so far.
 
     Args:
-        reading: Settings by the names of Megatron's namespace.
+        reading: Written by the names of Megatron's namespace.
         wanted: Whose words they are.
         num_layers: Of the model that a recipe names, where the settings have none.
 

@@ -16,7 +16,7 @@ from autotuner.core.blocks import LatentAttention, MixtureOfExperts
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
-from autotuner.export.megatron.reading import Reading, Settings
+from autotuner.export.table import Reading, Written
 
 _LONGEST = 400
 """Characters that are read; nothing nests deeper than a few parentheses."""
@@ -81,10 +81,10 @@ _LLAMA_3 = 128_256
 
 
 # ---------------------------------------------------------------- written
-def write_shapes(job: Job) -> Settings:
+def write_shapes(job: Job) -> Written:
     """The model and its sequence length."""
     model, seq_len = job.model, job.workload.seq_len
-    written: Settings = {
+    written: Written = {
         "num_layers": model.num_layers,
         "hidden_size": model.hidden_size,
         "ffn_hidden_size": model.ffn_size,
@@ -127,21 +127,21 @@ def _expert_biased(model: TransformerSpec) -> bool:
     return model.experts is not None and model.experts.expert_bias
 
 
-def _windows(model: TransformerSpec) -> Settings:
-    written: Settings = {"softmax_type": "learnable"} if model.attention_sinks else {}
+def _windows(model: TransformerSpec) -> Written:
+    written: Written = {"softmax_type": "learnable"} if model.attention_sinks else {}
     if not model.num_windowed_layers:
         return written
     full = model.num_layers - model.num_windowed_layers
     pattern = pattern_text([1] * model.num_windowed_layers + [0] * full)
-    window: Settings = {"window_size": f"{model.attention_window - 1},0"}  # keys before and behind a query's own
+    window: Written = {"window_size": f"{model.attention_window - 1},0"}  # keys before and behind a query's own
     return written | window | ({"window_attn_skip_freq": pattern} if full else {})
 
 
-def _latents(model: TransformerSpec) -> Settings:
+def _latents(model: TransformerSpec) -> Written:
     latent = model.latent_attention
     if latent is None:
         return {}
-    written: Settings = {
+    written: Written = {
         "multi_latent_attention": True,
         "kv_lora_rank": latent.key_value_rank,
         "qk_head_dim": model.head_dim,
@@ -151,11 +151,11 @@ def _latents(model: TransformerSpec) -> Settings:
     return written | ({"q_lora_rank": latent.query_rank} if latent.query_rank else {})
 
 
-def _experts(job: Job) -> Settings:
+def _experts(job: Job) -> Written:
     experts = job.model.experts
     if experts is None:
         return {}
-    written: Settings = {
+    written: Written = {
         "num_experts": experts.num_experts,
         "moe_router_topk": experts.experts_per_token,
         "moe_ffn_hidden_size": experts.expert_ffn_size,

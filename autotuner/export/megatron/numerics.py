@@ -13,7 +13,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import layers_per_stage
-from autotuner.export.megatron.reading import Reading, Settings
+from autotuner.export.table import Reading, Written
 
 RECIPES = {
     "delayed": Fp8Recipe.DELAYED,  # the default
@@ -33,9 +33,9 @@ Which FlashAttention ``flash`` is decided by what is installed until 0.19, whose
 """
 
 
-def write_numerics(layout: Layout) -> Settings:
+def write_numerics(layout: Layout) -> Written:
     """Precision, recipe, attention backend."""
-    written: Settings = {} if layout.precision == Precision.FP32 else {"bf16": True}
+    written: Written = {} if layout.precision == Precision.FP32 else {"bf16": True}
     if layout.precision in (Precision.FP8, Precision.FP8_EMULATED):
         recipe = next((word for word, one in RECIPES.items() if one == layout.fp8_recipe), "tensorwise")
         written |= {"fp8": "hybrid", "fp8_recipe": recipe}
@@ -93,9 +93,9 @@ MODULES = (*("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "
 _DEFAULT_MODULES = ("core_attn",)
 
 
-def write_recompute(job: Job, layout: Layout) -> Settings:
+def write_recompute(job: Job, layout: Layout) -> Written:
     """What is computed again, and what is offloaded."""
-    written: Settings = {}
+    written: Written = {}
     if layout.recompute == Recompute.SELECTIVE:
         modules = tuple(policy.value for policy in job.stack.selective_recompute if policy.value in MODULES)
         written = {"recompute_granularity": "selective", "recompute_modules": modules or _DEFAULT_MODULES}

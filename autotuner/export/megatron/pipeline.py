@@ -16,7 +16,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
-from autotuner.export.megatron.reading import Reading, Settings
+from autotuner.export.table import Reading, Written
 
 _MOST_STAGES = 4096
 _MOST_LAYERS = 10_000
@@ -25,7 +25,7 @@ _MOST_LAYERS = 10_000
 _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
 
-def write_pipeline(job: Job, layout: Layout) -> Settings:
+def write_pipeline(job: Job, layout: Layout) -> Written:
     """Virtual stages, ends with other numbers of layers, and which ranks hold the stages."""
     if layout.pipeline_parallel_degree == 1:
         return {}
@@ -33,7 +33,7 @@ def write_pipeline(job: Job, layout: Layout) -> Settings:
     return _stages(job.model.num_layers, layout) | ({"use_tp_pp_dp_mapping": True} if outermost else {})
 
 
-def _stages(num_layers: int, layout: Layout) -> Settings:
+def _stages(num_layers: int, layout: Layout) -> Written:
     virtual, first, last = (
         layout.virtual_stages_per_rank,
         layout.first_stage_less_layers,
@@ -47,7 +47,7 @@ def _stages(num_layers: int, layout: Layout) -> Settings:
         return {"pipeline_model_parallel_layout": _letters(sizes)}
     if max(first, last) > 1:
         return {"decoder_first_pipeline_num_layers": sizes[0], "decoder_last_pipeline_num_layers": sizes[-1]}
-    written: Settings = {"num_virtual_stages_per_pipeline_rank": virtual} if virtual > 1 else {}
+    written: Written = {"num_virtual_stages_per_pipeline_rank": virtual} if virtual > 1 else {}
     return written | {name: True for name, less in zip(_ACCOUNTS, (first, last), strict=True) if less}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,16 +19,14 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, named, refuse
-from autotuner.export.command import Flags, unread
+from autotuner.export.command import Flags, unfollowed, unread
 from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
-from autotuner.export.megatron.reading import Reading, Settings, Value
 from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
+from autotuner.export.python_config import assigned, assignments, functions_of, parse, require_short
 from autotuner.export.shell import read_script
+from autotuner.export.table import Reading, Value, Written
 from autotuner.export.target import Export, Imported, Target
-
-_LARGEST = 200_000
-"""Characters that are read: the longest file of recipes of Megatron-Bridge 0.6 has 60,000."""
 
 _OVERRIDE = re.compile(
     r"(?:^|[\s'\"+])([A-Za-z_]\w*(?:\.\w+)+|[a-z_]\w+)=('[^'\n]*'|\"[^\"\n]*\"|\[[^\]\n]*\]|[^\s'\"\\]+)"
@@ -52,7 +49,7 @@ class Assigned:
     """They are arguments of a script's command."""
 
 
-def assignments(text: str) -> Assigned:
+def read_recipe(text: str) -> Assigned:
     """The assignments of a recipe's function, or of overrides.
 
     Of several functions one that pretrains counts before others, then the one with most assignments, then the first;
@@ -61,14 +58,14 @@ def assignments(text: str) -> Assigned:
     Raises:
         InvalidInput: The text is longer than recipes are.
     """
-    if len(text) > _LARGEST:
-        raise InvalidInput("config", text[:60], f"has {len(text):,} characters, and {_LARGEST:,} are read at most")
-    module = _parsed(text)
-    if module is None:
+    require_short(text)
+    try:
+        body = parse(text).body
+    except InvalidInput:
         return _of_script(text) or Assigned(values={path: _words(value) for path, value in _OVERRIDE.findall(text)})
-    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
-    found = {name: dict(_of_function(node)) for name, node in functions.items()}
-    outside = dict(_of_statements([node for node in module.body if not isinstance(node, ast.FunctionDef)], {}))
+    functions = functions_of(body)
+    found = {name: dict(assignments(node)) for name, node in functions.items()}
+    outside = dict(assigned([node for node in body if not isinstance(node, ast.FunctionDef)], {}))
     if not any(found.values()):
         return Assigned(values=outside)
     chosen = max(found, key=lambda name: ("pretrain" in name, len(found[name])))
@@ -92,17 +89,7 @@ def _of_script(text: str) -> Assigned | None:
     for others, fragment in found:
         if others and "=" in fragment.words[0]:  # overrides on lines of their own, without a program
             values |= others
-    unknown = [one for one in script.unknown if any(one in word for word in command.words)]
-    unset = [f"${name}" for name in script.unset if any(re.search(rf"\$\{{?{name}\b", word) for word in command.words)]
-    remarks = [
-        *script.notes,
-        *(f"{one[:80]} depends on a condition that only a run decides" for one in command.left_out),
-    ]
-    if unset:
-        remarks.append(f"nothing sets {', '.join(unset[:8])}")
-    if unknown:
-        remarks.append(f"only a run would tell {', '.join(unknown[:8])}")
-    return Assigned(values=values, remarks=tuple(remarks), is_script=True)
+    return Assigned(values=values, remarks=tuple(unfollowed(command, script)), is_script=True)
 
 
 def _overrides(words: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -118,84 +105,12 @@ def _called(function: ast.FunctionDef) -> set[str]:
     return {call.id for call in calls if isinstance(call, ast.Name)}
 
 
-def _parsed(text: str) -> ast.Module | None:
-    """The text as Python; None where it is none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes in a text that nobody runs
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
 def _words(value: str) -> tuple[str, ...]:
     """A value as words; what is in brackets, one by one."""
     plain = value.strip("'\"")
     if plain.startswith("["):
         return tuple(word.strip(" '\"") for word in plain.strip("[]").split(",") if word.strip())
     return (plain,)
-
-
-# ---------------------------------------------------------------- Python
-_Names = Mapping[str, tuple[str, ...]]
-"""Arguments of a function with their defaults."""
-
-
-def _of_function(node: ast.FunctionDef) -> Iterator[tuple[str, tuple[str, ...]]]:
-    arguments = [*node.args.posonlyargs, *node.args.args]
-    defaults = list(zip(reversed(arguments), reversed(node.args.defaults), strict=False))
-    defaults += [
-        (name, value) for name, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
-    ]
-    names = {argument.arg: words for argument, value in defaults if (words := _value(value, {})) is not None}
-    yield from names.items()
-    yield from _of_statements(node.body, names)
-
-
-def _of_statements(body: list[ast.stmt], names: _Names) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Assignments to names and attributes, and arguments by name of every call, in the order of the text."""
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                yield from _assigned(_path(node.targets[0]), node.value, names)
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                yield from _assigned(_path(node.target), node.value, names)
-            elif isinstance(node, ast.keyword) and node.arg is not None:
-                yield from _assigned(node.arg, node.value, names)
-
-
-def _assigned(path: str, value: ast.expr, names: _Names) -> Iterator[tuple[str, tuple[str, ...]]]:
-    words = _value(value, names)
-    if path and words is not None:
-        yield path, words
-
-
-def _path(target: ast.expr) -> str:
-    """``cfg.model.x`` of an attribute or a name; empty: it is neither."""
-    parts = []
-    while isinstance(target, ast.Attribute):
-        parts.append(target.attr)
-        target = target.value
-    if not isinstance(target, ast.Name):
-        return ""
-    return ".".join([target.id, *reversed(parts)])
-
-
-def _value(value: ast.expr, names: _Names) -> tuple[str, ...] | None:
-    """A constant, a list of them, an argument's default, or the name of what is called, with its first word."""
-    match value:
-        case ast.Constant(value=constant) if isinstance(constant, str | int | float | bool | None):
-            return () if constant is None else (str(constant),)
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            words = [_value(element, names) for element in elements]
-            return None if None in words else tuple(word for part in words for word in part or ())
-        case ast.Name(id=name):
-            return names.get(name)
-        case ast.Call(func=function, args=arguments):
-            first = _value(arguments[0], names) if arguments else ()
-            return (_path(function).rpartition(".")[2], *(first or ()))
-        case _:
-            return None
 
 
 CORE_FIELDS = {
@@ -271,7 +186,7 @@ class _Dialect:
             usage=self.usage,
         )
 
-    def _written(self, settings: Settings, layout: Layout) -> Iterator[str]:
+    def _written(self, settings: Written, layout: Layout) -> Iterator[str]:
         for name, value in settings.items():
             if name not in _NUMERICS and not (self.rules and name == "flash_attention_version"):
                 yield f"{self.path(name)}={_said(name, value)}"
@@ -287,22 +202,22 @@ class _Dialect:
         Raises:
             InvalidInput: The text assigns no field, or a setting makes no sense.
         """
-        assigned = assignments(text)
-        settings = _settings(assigned)
+        recipe = read_recipe(text)
+        settings = _settings(recipe)
         if not settings:
             raise InvalidInput("config", text[:60], f"assigns no field that {self.format} has")
         reading = Reading(settings=Flags(settings), asked_ranks=num_ranks, version=self.version)
-        reading.num_ranks = _num_ranks(reading, assigned.function)
-        for remark in assigned.remarks:
+        reading.num_ranks = _num_ranks(reading, recipe.function)
+        for remark in recipe.remarks:
             reading.ignored("script", remark)
-        if assigned.others:
-            names = ", ".join(assigned.others[:8])
-            reading.ignored(assigned.function, f"of several functions this one is read, and not {names}")
-        named = _model_name(assigned.function or text)
+        if recipe.others:
+            names = ", ".join(recipe.others[:8])
+            reading.ignored(recipe.function, f"of several functions this one is read, and not {names}")
+        named = _model_name(recipe.function or text)
         known = model_called(named) if named else None
         found = read_layout(reading, self.format, known.num_layers if known else None)
-        if assigned.is_script:
-            spelled = {_mapped(path): f"{path}={','.join(words)}" for path, words in assigned.values.items()}
+        if recipe.is_script:
+            spelled = {_mapped(path): f"{path}={','.join(words)}" for path, words in recipe.values.items()}
             reading.extend(unread(reading.settings, _COUNTED, spelled))
         return replace(found, model_name=known.name if known else named, notes=tuple(reading))
 
@@ -356,7 +271,7 @@ def _said(name: str, value: Value) -> str:
         return str(value).lower()
     if name == "cp_comm_type" and isinstance(value, tuple):
         return str(value[0])
-    return f"[{','.join(value)}]" if isinstance(value, tuple) else str(value)
+    return f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def _precision(layout: Layout) -> str:
@@ -412,7 +327,7 @@ _WORDS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
     ("nvfp4", {"fp4": ("e2m1",)}),
     ("fp8", {"fp8": ("hybrid",), "fp8_recipe": ("delayed",)}),
 )
-"""Settings of registered precisions, by what occurs in their names; the first that does counts."""
+"""Written of registered precisions, by what occurs in their names; the first that does counts."""
 
 
 def _of_precision(word: str) -> dict[str, tuple[str, ...]]:
@@ -431,7 +346,7 @@ def _mapped(path: str) -> str:
 
 
 _COUNTED = frozenset((*_RECIPE_DEFAULTS, *_NUMERICS))
-"""Settings that recipes have on, and those that a registered precision stands for."""
+"""Written that recipes have on, and those that a registered precision stands for."""
 
 
 def _num_ranks(reading: Reading, function: str) -> int | None:

@@ -25,8 +25,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.export.table import Key, number, switch, words
 
-Value = bool | int | float | str | tuple["Value", ...]
-
 SCHEDULES: Mapping[str, PipelineSchedule] = {
     "GPipe": PipelineSchedule.GPIPE,
     "1F1B": PipelineSchedule.ONE_F_ONE_B,

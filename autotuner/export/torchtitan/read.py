@@ -16,8 +16,13 @@ from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.target import Imported, Target
 from autotuner.export.torchtitan.catalog import DEBUG_MODEL, RELEASE_0_2, RELEASE_0_3, Release, spec_of
 from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES, RULES_0_2, RULES_0_3, SEARCHED_0_2, SEARCHED_0_3, shards
-from autotuner.export.torchtitan.settings import Settings
-from autotuner.export.torchtitan.texts import is_configuration, is_job_file, job_file_settings, module_settings
+from autotuner.export.torchtitan.texts import (
+    Settings,
+    is_configuration,
+    is_job_file,
+    job_file_settings,
+    module_settings,
+)
 from autotuner.export.torchtitan.write import write_0_2, write_0_3
 
 _PARAM = "training.mixed_precision_param"
@@ -49,73 +54,73 @@ _CONVERTERS = {"Float8LinearConverter": "float8", "MXFP8LinearConverter": "mx", 
 """Classes of 0.3 (torchtitan/components/quantization) by the words of 0.2."""
 
 
-def precision_0_2(settings: Settings, layout: Layout) -> Layout:
+def precision_0_2(reading: Settings, layout: Layout) -> Layout:
     """Formats of 0.2.
 
     Raises:
         InvalidInput: A setting is none of torchtitan's words.
     """
-    layout = _unrounded(settings, layout, needs_shards=True)
-    names = settings.words("model.converters")
+    layout = _unrounded(reading, layout, needs_shards=True)
+    names = reading.settings.words("model.converters") or ()
     for name, detail in _FACTS.items():
-        settings.ignore(name, detail)
+        reading.ignore(name, detail)
     kinds = {name.removeprefix("quantize.linear.") for name in names}
     rounds_experts = any(name.startswith("quantize.grouped_mm.") for name in names)
     if kinds & {"mx", "float8"} and not rounds_experts and layout.expert_parallel_degree > 1:
         detail = "experts stay in 16 bits without a converter of grouped products; those of a layout do not"
-        settings.changed("model.converters", detail)
+        reading.changed("model.converters", detail)
     if "mx" in kinds:
-        settings.word(f"{_MX}.recipe_name", "mxfp8_cublas")
-        settings.words(f"{_MX}.filter_fqns")
+        reading.text(f"{_MX}.recipe_name", "mxfp8_cublas")
+        reading.settings.words(f"{_MX}.filter_fqns")
         return replace(layout, precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8)
-    return _float8(settings, layout, _FLOAT8, "tensorwise") if "float8" in kinds else layout
+    return _float8(reading, layout, _FLOAT8, "tensorwise") if "float8" in kinds else layout
 
 
-def precision_0_3(settings: Settings, layout: Layout) -> Layout:
+def precision_0_3(reading: Settings, layout: Layout) -> Layout:
     """Formats of 0.3, whose converters a model's registry function takes.
 
     Raises:
         InvalidInput: A setting is none of torchtitan's words.
     """
-    layout = _unrounded(settings, layout, needs_shards=False)
-    kinds = [_CONVERTERS.get(kind, kind) for kind in settings.words("model.converters")]
+    layout = _unrounded(reading, layout, needs_shards=False)
+    kinds = [_CONVERTERS.get(kind, kind) for kind in reading.settings.words("model.converters") or ()]
     if "nvfp4" in kinds:
         return replace(layout, precision=Precision.NVFP4)
     if "mx" in kinds:
         return replace(layout, precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8)
-    return _float8(settings, layout, "model.float8", "rowwise") if "float8" in kinds else layout
+    return _float8(reading, layout, "model.float8", "rowwise") if "float8" in kinds else layout
 
 
-def _unrounded(settings: Settings, layout: Layout, *, needs_shards: bool) -> Layout:
+def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layout:
     """What parameters are cast to before any product.
 
     0.2 casts by FSDP, or by autocast where no other parallelism is (``maybe_enable_amp`` of its distributed/utils.py);
     0.3 always has FSDP's policy.
     """
-    param, dtype = (settings.word(name, default) for name, default in ((_PARAM, "bfloat16"), (_DTYPE, "float32")))
+    param, dtype = (reading.text(name, default) for name, default in ((_PARAM, "bfloat16"), (_DTYPE, "float32")))
     for name, word in ((_PARAM, param), (_DTYPE, dtype)):
         if word not in ("bfloat16", "float32"):
             raise InvalidInput(name, word, "must be bfloat16 or float32", "bfloat16")
     inner = layout.tensor_parallel_degree > 1 or layout.pipeline_parallel_degree > 1
     precision = Precision.BF16 if "bfloat16" in (param, dtype) else Precision.FP32
     if dtype == "bfloat16":
-        settings.changed(_DTYPE, "weights and optimizer states are in bf16 too; a layout keeps fp32 ones")
+        reading.changed(_DTYPE, "weights and optimizer states are in bf16 too; a layout keeps fp32 ones")
     elif param == "bfloat16" and needs_shards and inner and not shards(layout):
         detail = "without shards torchtitan 0.2 casts nothing beside tensor or pipeline ranks: it trains in fp32"
-        settings.changed(_PARAM, detail)
+        reading.changed(_PARAM, detail)
         precision = Precision.FP32
     return replace(layout, precision=precision)
 
 
-def _float8(settings: Settings, layout: Layout, section: str, default: str) -> Layout:
+def _float8(reading: Settings, layout: Layout, section: str, default: str) -> Layout:
     name = f"{section}.recipe_name"
-    settings.assume(name, default)
-    recipe = settings.word(name, default)
+    reading.assume(name, default)
+    recipe = reading.text(name, default)
     if recipe not in _RECIPES:
         raise InvalidInput(name, recipe, f"must be one of {', '.join(_RECIPES)}", default)
     if recipe == "rowwise_with_gw_hp":
-        settings.changed(name, "gradients of weights are multiplied in bf16; a layout has no word")
-    if settings.switch(f"{section}.emulate", default=False):
+        reading.changed(name, "gradients of weights are multiplied in bf16; a layout has no word")
+    if reading.on(f"{section}.emulate"):
         return replace(layout, precision=Precision.FP8_EMULATED, fp8_recipe=Fp8Recipe.TENSORWISE)
     return replace(layout, precision=Precision.FP8, fp8_recipe=_RECIPES[recipe])
 
@@ -125,18 +130,18 @@ _MODE = "activation_checkpoint.mode"
 _OPTION = "activation_checkpoint.selective_ac_option"
 
 
-def recompute_0_2(settings: Settings, layout: Layout) -> Layout:
+def recompute_0_2(reading: Settings, layout: Layout) -> Layout:
     """Mode and option of 0.2: the mode ``selective`` with a number recomputes every n-th layer in full.
 
     Raises:
         InvalidInput: The mode or the option is none of torchtitan's.
     """
-    settings.assume(_MODE, "selective")
-    mode = settings.word(_MODE, "selective")
+    reading.assume(_MODE, "selective")
+    mode = reading.text(_MODE, "selective")
     if mode != "selective":
-        return _by_word(settings, layout, mode)
-    settings.assume(_OPTION, "2", "torchtitan recomputes every second layer in full where no option is named")
-    option = settings.word(_OPTION, "2")
+        return _by_word(reading, layout, mode)
+    reading.assume(_OPTION, "2", "torchtitan recomputes every second layer in full where no option is named")
+    option = reading.text(_OPTION, "2")
     if option == "op":
         return replace(layout, recompute=Recompute.SELECTIVE)
     if not option.isdecimal():
@@ -144,24 +149,24 @@ def recompute_0_2(settings: Settings, layout: Layout) -> Layout:
     every = max(1, whole_number(_OPTION, option))  # "0" recomputes all, as "1" does
     if every > 1:
         detail = f"layers {every}, {2 * every} ... of a rank recompute; those of a layout are 1, {every + 1} ..."
-        settings.changed(_OPTION, detail)
+        reading.changed(_OPTION, detail)
     return replace(layout, recompute=Recompute.FULL, recompute_every=every)
 
 
-def recompute_0_3(settings: Settings, layout: Layout) -> Layout:
+def recompute_0_3(reading: Settings, layout: Layout) -> Layout:
     """The kind of activation checkpointing of 0.3.
 
     Raises:
         InvalidInput: It is none of torchtitan's.
     """
-    settings.assume("activation_checkpoint", "selective")
-    return _by_word(settings, layout, settings.word("activation_checkpoint", "selective").replace("-", "_"))
+    reading.assume("activation_checkpoint", "selective")
+    return _by_word(reading, layout, reading.text("activation_checkpoint", "selective").replace("-", "_"))
 
 
-def _by_word(settings: Settings, layout: Layout, mode: str) -> Layout:
-    name = _MODE if _MODE in settings.values else "activation_checkpoint"
+def _by_word(reading: Settings, layout: Layout, mode: str) -> Layout:
+    name = _MODE if _MODE in reading.settings else "activation_checkpoint"
     if mode == "memory_budget":
-        settings.changed(name, "the compiler decides what is computed again; what keeps matrix products comes nearest")
+        reading.changed(name, "the compiler decides what is computed again; what keeps matrix products comes nearest")
         return replace(layout, recompute=Recompute.SELECTIVE)
     if mode not in Recompute.labels():
         rule = f"must be one of {', '.join(Recompute.labels())}, memory_budget"
@@ -186,29 +191,29 @@ _HARMLESS = (None, False, "", "None", "False", "false", "headtail", "standard")
 """Their values at which they change nothing."""
 
 
-def _imported(release: Release, settings: Settings, num_ranks: int | None) -> Imported:
+def _imported(release: Release, reading: Settings, num_ranks: int | None) -> Imported:
     """The layout that a configuration means.
 
     Raises:
         InvalidInput: A setting has a value that torchtitan refuses, or the number of ranks does not fit.
     """
-    model, model_name, attention = _model(release, settings)
-    ranks, of_0_2 = num_ranks or settings.num_ranks, release is RELEASE_0_2
-    layout = _with_degrees(release, settings, ranks, model)
-    layout = _with_fields(release, settings, layout)
+    model, model_name, attention = _model(release, reading)
+    ranks, of_0_2 = num_ranks or reading.num_ranks, release is RELEASE_0_2
+    layout = _with_degrees(release, reading, ranks, model)
+    layout = _with_fields(release, reading, layout)
     if layout.pipeline_parallel_degree > 1:
-        layout = _with_stages(settings, layout, model.num_layers if model else None)
-    layout, global_batch_size = _with_batch(settings, layout)
-    layout = (recompute_0_2 if of_0_2 else recompute_0_3)(settings, layout)
-    layout = (precision_0_2 if of_0_2 else precision_0_3)(settings, layout)
-    layout = _with_sharding(release, settings, layout)
-    layout = replace(layout, attention_kernel=_attention(release, settings, attention))
-    settings.assume("training.seq_len", 2048)
-    seq_len = settings.integer("training.seq_len", 2048)
+        layout = _with_stages(reading, layout, model.num_layers if model else None)
+    layout, global_batch_size = _with_batch(reading, layout)
+    layout = (recompute_0_2 if of_0_2 else recompute_0_3)(reading, layout)
+    layout = (precision_0_2 if of_0_2 else precision_0_3)(reading, layout)
+    layout = _with_sharding(release, reading, layout)
+    layout = replace(layout, attention_kernel=_attention(release, reading, attention))
+    reading.assume("training.seq_len", 2048)
+    seq_len = reading.integer("training.seq_len", 2048)
     for name, detail in _OTHER_THINGS.items():
-        if settings.values.get(name) not in _HARMLESS:
-            settings.ignore(name, detail)
-    settings.leave(_SECTIONS, [key.path for key in release.keys])
+        if reading.settings.values.get(name) not in _HARMLESS:
+            reading.ignore(name, detail)
+    reading.leave(_SECTIONS, [key.path for key in release.keys])
     return Imported(
         format=release.format,
         version=release.version,
@@ -218,45 +223,45 @@ def _imported(release: Release, settings: Settings, num_ranks: int | None) -> Im
         model_name=model_name,
         seq_len=seq_len,
         global_batch_size=global_batch_size,
-        notes=tuple(settings),
+        notes=tuple(reading),
     )
 
 
-def _model(release: Release, settings: Settings) -> tuple[TransformerSpec | None, str, AttentionKernel | None]:
-    if settings.is_partial and "model.flavor" not in settings.values:
-        settings.assumed("model.flavor", "nothing here names the model; give it")
+def _model(release: Release, reading: Settings) -> tuple[TransformerSpec | None, str, AttentionKernel | None]:
+    if reading.is_partial and "model.flavor" not in reading.settings:
+        reading.assumed("model.flavor", "nothing here names the model; give it")
         return None, "", None
-    family = settings.word("model.name", DEBUG_MODEL[0])
-    flavor = settings.word("model.flavor", DEBUG_MODEL[1])
+    family = reading.text("model.name", DEBUG_MODEL[0])
+    flavor = reading.text("model.flavor", DEBUG_MODEL[1])
     spec, attention = spec_of(family, flavor, release.version)
-    if "model.flavor" not in settings.values:
-        settings.assumed("model.flavor", "torchtitan trains llama3's debugmodel where no flavor is named")
+    if "model.flavor" not in reading.settings:
+        reading.assumed("model.flavor", "torchtitan trains llama3's debugmodel where no flavor is named")
     elif spec is None:
-        settings.ignored("model.flavor", f"its shapes are not known here ({family}); give the model")
+        reading.ignored("model.flavor", f"its shapes are not known here ({family}); give the model")
     return spec, f"{family} {flavor}", attention
 
 
 # ---------------------------------------------------------------- degrees
-def _with_degrees(release: Release, settings: Settings, ranks: int | None, model: TransformerSpec | None) -> Layout:
+def _with_degrees(release: Release, reading: Settings, ranks: int | None, model: TransformerSpec | None) -> Layout:
     degrees: dict[str, Any] = {
-        key.field: settings.integer(key.path, 1)
+        key.field: reading.integer(key.path)
         for key in release.keys
         if key.field.endswith("_degree") and key.default != -1
     }
     if model is not None and model.experts is None and degrees["expert_parallel_degree"] > 1:
-        settings.ignored("parallelism.expert_parallel_degree", "the model has no experts")
+        reading.ignored("parallelism.expert_parallel_degree", "the model has no experts")
         degrees["expert_parallel_degree"] = 1
-    shard = _shard_degree(settings, Layout(**degrees), ranks)
+    shard = _shard_degree(reading, Layout(**degrees), ranks)
     layout = Layout(**degrees, data_parallel_shard_degree=shard)
     if ranks not in (None, layout.world_size):
         raise InvalidInput("num_ranks", ranks, f"the degrees multiply to {layout.world_size}", layout.world_size)
     return layout
 
 
-def _shard_degree(settings: Settings, others: Layout, ranks: int | None) -> int:
+def _shard_degree(reading: Settings, others: Layout, ranks: int | None) -> int:
     """The degree that is said, or the ranks that the others leave."""
     name = "parallelism.data_parallel_shard_degree"
-    said = settings.integer(name, -1, least=-1)
+    said = reading.integer(name, -1, least=-1)
     if said > 0:
         return said
     if said == 0:
@@ -266,32 +271,32 @@ def _shard_degree(settings: Settings, others: Layout, ranks: int | None) -> int:
         fewest = others.expert_parallel_degree // gcd(inner, others.expert_parallel_degree)
         fewest = max(fewest, 1 if others.context_parallel_degree > 1 else 2)
         detail = f"it is the ranks that are left; how many is not said, and {fewest} is the least that shards"
-        settings.assumed(name, detail)
+        reading.assumed(name, detail)
         return fewest
     left, rest = divmod(ranks, others.world_size)
     if rest:
         rule = f"must be a multiple of the {others.world_size} ranks that the other degrees need"
         raise InvalidInput("num_ranks", ranks, rule, max(1, left) * others.world_size)
-    settings.assume(name, -1, f"torchtitan shards over the ranks that are left, {left} of {ranks}")
+    reading.assume(name, -1, f"torchtitan shards over the ranks that are left, {left} of {ranks}")
     return left
 
 
-# ---------------------------------------------------------------- settings that say one field each
-def _with_fields(release: Release, settings: Settings, layout: Layout) -> Layout:
+# ---------------------------------------------------------------- reading that say one field each
+def _with_fields(release: Release, reading: Settings, layout: Layout) -> Layout:
     fields: dict[str, Any] = {}
     for key in release.keys:
         if key.field.endswith("_degree"):
             continue
-        matters, raw = key.write(layout) is not None, settings.of(key)
+        matters, raw = key.write(layout) is not None, reading.of(key)
         if matters and key.read(key.path, key.default, layout) != OPTIONS[key.field].default:
-            settings.assume(key.path, key.default)
+            reading.assume(key.path, key.default)
         value = key.read(key.path, raw, layout)
         if matters:
             fields[key.field] = value
             if str(key.write(replace(layout, **{key.field: value}))).lower() != str(raw).lower():  # type: ignore[arg-type]
-                settings.changed(key.path, f"the nearest of a layout is {OPTIONS[key.field].to_plain(value)}")  # type: ignore[arg-type]
-    if fields["compiled"] and "model" not in settings.words("compile.components", ("model", "loss")):
-        settings.changed("compile.components", "without model in it no layer is compiled")
+                reading.changed(key.path, f"the nearest of a layout is {OPTIONS[key.field].to_plain(value)}")  # type: ignore[arg-type]
+    if fields["compiled"] and "model" not in (reading.settings.words("compile.components") or ("model", "loss")):
+        reading.changed("compile.components", "without model in it no layer is compiled")
         fields["compiled"] = False
     if release is RELEASE_0_3 and layout.context_parallel_degree > 1:
         fields["context_exchange"] = ContextExchange.ALL_GATHER  # of keys and values, for FlexAttention
@@ -307,32 +312,33 @@ _MOST_LESS = 8
 """Layers that an end may have fewer, among those that are tried for a list of modules."""
 
 
-def _with_stages(settings: Settings, layout: Layout, num_layers: int | None) -> Layout:
+def _with_stages(reading: Settings, layout: Layout, num_layers: int | None) -> Layout:
     """The layout with the stages that torchtitan makes (``pipeline_llm`` of torchtitan 0.2.2).
 
     Args:
-        settings: What is said of layers per stage, or of each stage's modules.
+        reading: What is said of layers per stage, or of each stage's modules.
         layout: With a pipeline, its schedule and its smaller ends.
         num_layers: Of the model; None: it is not known.
 
     Raises:
         InvalidInput: They are no whole number of stages per rank, or not what the schedule runs.
     """
-    per_stage, parts = settings.optional(_PER_STAGE), settings.lists(_PARTS)
+    parts = reading.settings.rows(_PARTS)
+    per_stage = None if reading.text(_PER_STAGE, "None") == "None" else reading.integer(_PER_STAGE)
     if parts:
-        return _of_parts(settings, layout, parts)
+        return _of_parts(reading, layout, parts)
     usual = 1 if layout.pipeline_schedule in ONE_STAGE_SCHEDULES else 2
     if per_stage is None and usual > 1:
-        settings.assume(_PER_STAGE, "none", "this schedule has two stages per rank where nothing is said")
+        reading.assume(_PER_STAGE, "none", "this schedule has two stages per rank where nothing is said")
     elif per_stage is not None and num_layers is None:
-        settings.changed(_PER_STAGE, f"the model's layers are not known; {usual} per rank is taken")
+        reading.changed(_PER_STAGE, f"the model's layers are not known; {usual} per rank is taken")
     if per_stage is None or num_layers is None:
         return replace(layout, virtual_stages_per_rank=usual)
     shares = num_layers + layout.first_stage_less_layers + layout.last_stage_less_layers
     return _of_stages(layout, -(-shares // per_stage), _PER_STAGE, per_stage)
 
 
-def _of_parts(settings: Settings, layout: Layout, parts: tuple[tuple[str, ...], ...]) -> Layout:
+def _of_parts(reading: Settings, layout: Layout, parts: tuple[tuple[str, ...], ...]) -> Layout:
     """Stages that list their modules, with the smaller ends that deal as many layers to each, where there are such."""
     sizes = tuple(sum(name.startswith("layers.") for name in part) for part in parts)
     staged = _of_stages(layout, len(parts), _PARTS, len(parts))
@@ -340,7 +346,7 @@ def _of_parts(settings: Settings, layout: Layout, parts: tuple[tuple[str, ...], 
         for last in range(_MOST_LESS + 1):
             if stage_sizes(sum(sizes), len(sizes), first, last) == sizes:
                 return replace(staged, first_stage_less_layers=first, last_stage_less_layers=last)
-    settings.changed(_PARTS, "a layout deals layers evenly but for both ends; these stages differ")
+    reading.changed(_PARTS, "a layout deals layers evenly but for both ends; these stages differ")
     return staged
 
 
@@ -357,17 +363,17 @@ def _of_stages(layout: Layout, num_stages: int, name: str, value: int) -> Layout
 
 
 # ---------------------------------------------------------------- batch
-def _with_batch(settings: Settings, layout: Layout) -> tuple[Layout, int]:
-    settings.assume("training.local_batch_size", 8)
-    local = settings.integer("training.local_batch_size", 8)
-    micro_batch = settings.integer("parallelism.pipeline_parallel_microbatch_size", 1)
+def _with_batch(reading: Settings, layout: Layout) -> tuple[Layout, int]:
+    reading.assume("training.local_batch_size", 8)
+    local = reading.integer("training.local_batch_size", 8)
+    micro_batch = reading.integer("parallelism.pipeline_parallel_microbatch_size", 1)
     if layout.pipeline_parallel_degree == 1:
         micro_batch = local
     elif local % micro_batch:
         rule = f"must be a multiple of pipeline_parallel_microbatch_size ({micro_batch})"
         raise InvalidInput("training.local_batch_size", local, rule, -(-local // micro_batch) * micro_batch)
     per_pass = local * layout.data_parallel_degree
-    said = settings.integer("training.global_batch_size", -1, least=-1)
+    said = reading.integer("training.global_batch_size", -1, least=-1)
     total = said if said > 0 else per_pass
     if total % per_pass:
         rule = f"must be a multiple of {per_pass}, local batch size x data-parallel degree"
@@ -375,39 +381,39 @@ def _with_batch(settings: Settings, layout: Layout) -> tuple[Layout, int]:
     at_once = total // per_pass
     if layout.pipeline_parallel_degree > 1 and at_once > 1:
         detail = f"torchtitan empties the pipeline {at_once} times a step; a layout runs all micro-batches at once"
-        settings.changed("training.global_batch_size", detail)
+        reading.changed("training.global_batch_size", detail)
     return replace(layout, micro_batch_size=micro_batch), total
 
 
 # ---------------------------------------------------------------- data-parallel ranks
-def _with_sharding(release: Release, settings: Settings, layout: Layout) -> Layout:
+def _with_sharding(release: Release, reading: Settings, layout: Layout) -> Layout:
     """FSDP where shards are asked for, by a degree above 1, by context ranks, or by -1 for any number of ranks."""
     name = "parallelism.fsdp_reshard_after_forward"
-    policy = settings.word(name, "default")
+    policy = reading.text(name, "default")
     if policy not in ("default", "always", "never"):
         raise InvalidInput(name, policy, "must be default, always or never", "default")
-    layout = replace(layout, fp32_gradient_reduce=_reduces_in_fp32(settings, layout))
+    layout = replace(layout, fp32_gradient_reduce=_reduces_in_fp32(reading, layout))
     if not shards(layout):
         if layout.data_parallel_replicate_degree > 1 and release is RELEASE_0_2:
-            settings.assumed("bucket_cap_mb", "torchtitan's DDP reduces gradients in buckets of 100 MiB")
+            reading.assumed("bucket_cap_mb", "torchtitan's DDP reduces gradients in buckets of 100 MiB")
             layout = replace(layout, gradient_bucket_bytes=DDP_BUCKET_BYTES)
         return layout
     reshards = policy == "always"
     if policy == "default":
         reshards = layout.pipeline_parallel_degree == 1
         how = "after the forward pass, but the output layer's" if reshards else "for no layer in a pipeline"
-        settings.assume(name, policy, f"its default reshards {how}")
+        reading.assume(name, policy, f"its default reshards {how}")
     return replace(layout, shard_level=ShardLevel.PARAMETERS, reshard_after_forward=reshards)
 
 
-def _reduces_in_fp32(settings: Settings, layout: Layout) -> bool:
+def _reduces_in_fp32(reading: Settings, layout: Layout) -> bool:
     """Gradients are summed in fp32 wherever several ranks have one and the layout's own format is shorter."""
     name = "training.mixed_precision_reduce"
-    word = settings.word(name, "float32")
+    word = reading.text(name, "float32")
     if word not in ("float32", "bfloat16"):
         raise InvalidInput(name, word, "must be float32", "float32")
     if word == "bfloat16":
-        settings.changed(name, "torchtitan's own releases take float32 alone; bf16 is read")
+        reading.changed(name, "torchtitan's own releases take float32 alone; bf16 is read")
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     return several and layout.precision != Precision.FP32 and word == "float32"
 
@@ -415,15 +421,15 @@ def _reduces_in_fp32(settings: Settings, layout: Layout) -> bool:
 _BACKENDS = {"flex": AttentionKernel.FLEX, "varlen": AttentionKernel.FLASH, "flex_flash": AttentionKernel.FLEX}
 
 
-def _attention(release: Release, settings: Settings, of_flavor: AttentionKernel | None) -> AttentionKernel:
+def _attention(release: Release, reading: Settings, of_flavor: AttentionKernel | None) -> AttentionKernel:
     if release.by_flavor:
         if of_flavor is None:
             kernel = "scaled_dot_product_attention takes cuDNN's kernel where the device has it, else flash"
-            settings.assumed("attention", f"{kernel}, which is taken here")
+            reading.assumed("attention", f"{kernel}, which is taken here")
         return of_flavor or AttentionKernel.FLASH
     name = "model.attn_backend"
-    settings.assume(name, "flex")
-    word = settings.word(name, "flex")
+    reading.assume(name, "flex")
+    word = reading.text(name, "flex")
     if word not in _BACKENDS:
         raise InvalidInput(name, word, f"must be one of {', '.join(_BACKENDS)}", "flex")
     return _BACKENDS[word]

@@ -10,14 +10,110 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 
 from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS
 from autotuner.export.command import Flags, launched
-from autotuner.export.target import Note, Notes
+from autotuner.export.python_config import UNKNOWN, Made, Module, read_module
+from autotuner.export.table import Key, Reading, flat
+from autotuner.export.target import Note, NoteKind, Notes
 from autotuner.export.texts import first_line
 from autotuner.export.torchtitan.catalog import preset
-from autotuner.export.torchtitan.python_reading import UNKNOWN, Made, Module, read_module
-from autotuner.export.torchtitan.settings import Settings
+
+_SAYS_NOTHING = "says nothing of a layout"
+
+_OTHER_SECTIONS = frozenset(
+    {
+        *(
+            "job",
+            "profiling",
+            "profiler",
+            "metrics",
+            "model",
+            "optimizer",
+            "lr_scheduler",
+            "checkpoint",
+            "comm",
+            "debug",
+        ),
+        *("memory_estimation", "fault_tolerance", "experimental", "validation", "dataloader", "tokenizer", "loss"),
+        *("hf_assets_path", "dump_folder", "activation_checkpoint", "compile", "quantize", "model_spec", "float8"),
+    }
+)
+"""Sections of torchtitan 0.2.2 and 0.3.0 about other things than layouts, and sections of which nothing was read."""
+
+_OTHER_SETTINGS = re.compile(
+    r"training\.(dataset(_path)?|max_norm|steps|dtype|gc_.*|dataloader.*|seed|deterministic|debug_.*|warmup_steps)"
+    r"|activation_checkpoint\.(early_stop|per_op_sac_.*|memory_budget|visualize_.*|preserve_rng_state|determinism_check|debug)"
+    r"|compile\.backend|quantize\..*"
+)
+"""Settings that no layout has a field for, of the sections that are read: torchtitan 0.2.2, config/job_config.py."""
+
+
+def _section(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Settings(Reading):
+    """Settings of torchtitan by dotted names, with notes of each; what is left over says nothing of a layout."""
+
+    is_partial: bool = False
+    """They override a configuration that was not given with them."""
+
+    def add(self, kind: NoteKind, setting: str, detail: str) -> None:
+        """Note what became of a setting, with its value."""
+        said = f"{setting} = {_shown(self.settings.values[setting])}" if setting in self.settings.values else setting
+        super(Settings, self).add(kind, said, detail)
+
+    def assume(self, name: str, default: object, detail: str = "") -> None:
+        """Note a default of torchtitan's that was taken, unless the setting is there."""
+        if name not in self.settings.values:
+            self.assumed(name, detail or f"torchtitan takes {_shown(default)} where nothing is said")
+
+    def of(self, key: Key) -> object:
+        """Return what is said for a key, or its default; raise ``InvalidInput`` where that is of another type."""
+        if isinstance(key.default, bool):
+            return self.on(key.path, key.default)
+        if isinstance(key.default, int):
+            return self.integer(key.path, key.default, least=OPTIONS[key.field].lowest)
+        return self.text(key.path, str(key.default))
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text as it is written."""
+        value = self.settings.text(name)
+        return default if value is None else value
+
+    def ignore(self, name: str, detail: str) -> None:
+        """Note a setting that is there and that a layout has no field for."""
+        if name in self.settings:
+            self.ignored(name, detail)
+
+    def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
+        """Note what was not read: sections about other things together, settings beside those that count by name."""
+        values, asked = self.settings.values, self.settings.asked
+        rest = [name for name in values if name not in asked]
+        told = {_section(name) for name in rest} - {_section(name) for name in values if name in asked} - set(sections)
+        if others := sorted(told & _OTHER_SECTIONS):
+            super(Settings, self).add(NoteKind.IGNORED, ", ".join(others), _SAYS_NOTHING)
+        for section in sorted(told - _OTHER_SECTIONS):
+            super(Settings, self).add(NoteKind.UNKNOWN, section, "is no section that is known of torchtitan")
+        for name in rest:
+            if _section(name) in sections and _OTHER_SETTINGS.fullmatch(name):
+                self.ignored(name, _SAYS_NOTHING)
+            elif _section(name) in sections:
+                near = get_close_matches(name, known, 1, 0.85)
+                self.unknown(name, "is no setting that is known" + (f"; {near[0]} is" if near else ""))
+
 
 _SECTIONS = "parallelism|training|activation_checkpoint|compile"
 _RENAMED = {
@@ -69,12 +165,12 @@ def job_file_settings(text: str) -> Settings:
     """
     printed = _PRINTED.search(text)
     if printed:
-        return _named_as_now(flattened(_json(text[printed.start() :])))
+        return _named_as_now(flat(_json(text[printed.start() :])))
     table, commands = _parts(text)
     if not commands.strip():
-        return _named_as_now(flattened(_toml(table)))
+        return _named_as_now(flat(_toml(table)))
     command = launched(commands)
-    values, notes = {**flattened(_toml(table)), **overrides(command.arguments)}, Notes(command.notes)
+    values, notes = {**flat(_toml(table)), **overrides(command.arguments)}, Notes(command.notes)
     if not table.strip():
         what = "the file that the command reads was not given with it"
         notes.assumed("job.config_file", f"{what}; torchtitan's defaults stand in for what it says")
@@ -84,13 +180,22 @@ def job_file_settings(text: str) -> Settings:
 def _named_as_now(
     values: Mapping[str, object], num_ranks: int | None = None, notes: Iterable[Note] = (), *, is_partial: bool = False
 ) -> Settings:
-    """The settings, those of earlier releases by the names of today; a name of today wins."""
+    """Return the settings, those of earlier releases by the names of today; a name of today wins."""
     told = Notes(notes)
+    values = {name: value for name, value in values.items() if value != {}}
     for name in (name for name in values if name in _RENAMED):
         told.changed(name, f"of an earlier release; it is read as {_RENAMED[name]}")
     moved = {_RENAMED[name]: value for name, value in values.items() if name in _RENAMED}
     today = {name: value for name, value in values.items() if name not in _RENAMED}
-    return Settings({**moved, **today}, num_ranks, told, is_partial=is_partial)
+    return _settings_of({**moved, **today}, num_ranks, told, is_partial=is_partial)
+
+
+def _settings_of(
+    values: Mapping[str, object], num_ranks: int | None, notes: Iterable[Note], *, is_partial: bool
+) -> Settings:
+    found = Settings(settings=Flags(values), num_ranks=num_ranks, is_partial=is_partial)
+    found.extend(notes)
+    return found
 
 
 def overrides(flags: Flags) -> Mapping[str, object]:
@@ -103,19 +208,6 @@ def overrides(flags: Flags) -> Mapping[str, object]:
             values[f"{section}.{key.removeprefix('no_')}"] = False
         elif dot:
             values[name] = given[0] if given else True
-    return values
-
-
-def flattened(document: Mapping[str, object]) -> dict[str, object]:
-    """Nested tables by dotted names."""
-    values: dict[str, object] = {}
-    waiting: list[tuple[str, object]] = list(document.items())[::-1]
-    while waiting:
-        name, value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += [(f"{name}.{key}", inner) for key, inner in reversed(value.items())]
-        else:
-            values[name] = value
     return values
 
 
@@ -202,7 +294,7 @@ def module_settings(text: str) -> Settings:
     if checkpoint := _CHECKPOINT.findall(command_text):
         values["activation_checkpoint"] = checkpoint[-1]
     num_ranks = command.num_ranks if command else None
-    return Settings(values, num_ranks, notes, is_partial="model.flavor" not in values)
+    return _settings_of(values, num_ranks, notes, is_partial="model.flavor" not in values)
 
 
 def _module_and_commands(text: str) -> tuple[str, str]:

@@ -17,23 +17,19 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage
-from autotuner.export.table import write_table
+from autotuner.export.table import Value, Written, write_table
 from autotuner.export.target import Export, ExportedFile
 from autotuner.export.torchtitan.catalog import (
     RELEASE_0_2,
     RELEASE_0_3,
     Flavor,
     Release,
-    Value,
     base_of,
     flavor_of,
     preset,
     shapes,
 )
 from autotuner.export.torchtitan.rules import shards
-
-Written = dict[str, Value]
-"""Settings by their dotted names."""
 
 
 # ---------------------------------------------------------------- both

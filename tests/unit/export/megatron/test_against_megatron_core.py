@@ -27,8 +27,8 @@ from autotuner.core.layout import Layout
 from autotuner.export.formats import export
 from autotuner.export.megatron.layout import layout_settings
 from autotuner.export.megatron.model import write_shapes
-from autotuner.export.megatron.reading import Settings
 from autotuner.export.megatron.recipes import CORE_FIELDS
+from autotuner.export.table import Written
 from tests.builders import big_job, h100, h100_cluster, llama_70b
 
 _NOT_CORE = (  # of the training script, not of the model's configuration
@@ -105,7 +105,7 @@ def _launches() -> Iterator[tuple[Job, Layout]]:
     )
 
 
-def _core(settings: Settings, model_name: str) -> dict[str, dict[str, Any]]:
+def _core(settings: Written, model_name: str) -> dict[str, dict[str, Any]]:
     """Settings as the fields of megatron-core's dataclasses, as training/arguments.py hands them over."""
     fields: dict[str, Any] = {CORE_FIELDS.get(n, n): v for n, v in settings.items() if n not in (*_NOT_CORE, *_DDP)}
     backend = fields.pop("attention_backend")

@@ -14,7 +14,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
 from autotuner.export.formats import export, read
-from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO, assignments
+from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO, read_recipe
 from autotuner.export.target import Target
 from tests.builders import big_job
 from tests.unit.export.drawn import launches
@@ -22,17 +22,17 @@ from tests.unit.export.drawn import launches
 
 def test_assignments_arguments_and_overrides_are_found_and_else_the_text_is_refused() -> None:
     text = "cfg.model.a = 4\ncfg.model.b: int = 5\ncfg.c = Config(d=False, e=['x', 'y'])\ncfg.f = None\ncfg.g = h(1)\n"
-    values = assignments(text).values
+    values = read_recipe(text).values
     assert values["cfg.model.a"] == ("4",)
     assert values["cfg.model.b"] == ("5",)
     assert (values["d"], values["e"], values["cfg.f"]) == (("False",), ("x", "y"), ())
     assert values["cfg.g"] == ("h", "1")
     text = "def recipe(tp: int = 2, *, cp: int = 4, pp=None):\n    return Strategy(tensor=tp, context=cp, pipeline=pp)"
-    values = assignments(text).values
+    values = read_recipe(text).values
     assert (values["tensor"], values["context"], values["pipeline"]) == (("2",), ("4",), ())
     text = "nemo llm pretrain --factory llama3_8b a.b.c=2 'd.e=[x,y]' f.g=\"h\" \\\n +i.j=null"
     values = {"a.b.c": ("2",), "d.e": ("x", "y"), "f.g": ("h",), "i.j": ("null",)}
-    assert assignments(text).values == values
+    assert read_recipe(text).values == values
     with pytest.raises(InvalidInput, match="assigns no field"):
         read("hello", "megatron-bridge")
 
@@ -43,14 +43,14 @@ def test_of_several_functions_that_which_pretrains_counts_with_what_it_calls() -
         "def sft():\n    x.a = 2\n    x.c = 2\n    x.d = 2\n    x.e = 2\n"
         "def pretrain():\n    helper()\n    x.a = 3\n"
     )
-    found = assignments(text)
+    found = read_recipe(text)
     assert found.values == {"x.a": ("3",), "x.b": ("1",)}
     assert (found.function, found.others) == ("pretrain", ("sft",))
 
 
 @given(st.text(max_size=80) | st.text(alphabet="ab.=()[]'\"\n :,1", max_size=60))
 def test_any_text_has_assignments_or_none(text: str) -> None:
-    assert all(isinstance(words, tuple) for words in assignments(text).values.values())
+    assert all(isinstance(words, tuple) for words in read_recipe(text).values.values())
 
 
 def _plain(layout: Layout) -> Layout:

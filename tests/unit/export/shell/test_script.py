@@ -51,6 +51,7 @@ READ: dict[str, tuple[str, list[str]]] = {
         "N=llama-8b.json; run ${N%.*} ${N##*.} ${N:6:2} ${N/-/_} ${#N} {1..3} a{x,y}",
         ["run llama-8b json 8b llama_8b.json 13 1 2 3 ax ay"],
     ),
+    "braces beside a variable stay as they are written": ("A=1\nrun $A{1,2}", ["run $A{1,2}"]),  # once crashed
     "a case takes the first pattern that fits": (
         "S=70b\ncase $S in\n 8b) L=32;;\n 70b|72b) L=80 ;;\n *) L=1;;\nesac\nrun --num-layers $L",
         ["run --num-layers 80"],
@@ -140,6 +141,7 @@ def test_what_a_loop_without_a_known_end_changes_is_not_known() -> None:
         "sbatch -N 2 <<EOF\nrun --a 1\nEOF",
         "C='run --a 1'\n$C",
         "f() {\n run --a 1\n}",
+        "f() {\n run --a 1\n exit 1\n}",  # once crashed: nothing calls it, and it ends the script
         "(export X=1; run --a 1)",
         "CUDA_DEVICE_MAX_CONNECTIONS=1 run --a 1",
     ],

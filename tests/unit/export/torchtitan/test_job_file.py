@@ -156,7 +156,7 @@ def test_flavors_have_the_shapes_that_torchtitan_registers_them_with(family: str
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("parallelism.tensor_parallel_degree = 0", "must be a whole number of 1 or more; nearest legal value: 1"),
+        ("parallelism.tensor_parallel_degree = 0", "must be a whole number above 0; nearest legal value: 1"),
         ('parallelism.pipeline_parallel_schedule = "1F2B"', "must be one of GPipe, 1F1B, Interleaved1F1B"),
         ('activation_checkpoint.mode = "some"', "must be one of none, selective, full, memory_budget"),
         ('activation_checkpoint.selective_ac_option = "all"', "the interval of layers"),

@@ -1,19 +1,22 @@
-"""Reads configuration functions of Python modules as values, without importing or running anything.
+"""Configurations written in Python, read as values without importing or running anything.
 
-Assignments, keyword arguments and calls of functions of the same module are followed; whatever is computed is unknown.
+``read_module`` follows assignments, keyword arguments and calls of functions of the same module, as torchtitan's
+configurations need; ``assignments`` takes what is assigned anywhere in a recipe, in the order of the text. Whatever is
+computed is unknown.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotuner.core.errors import InvalidInput
 from autotuner.export.texts import first_line
 
 _LONGEST = 200_000
-"""Characters of a module that is read; a registry of all of torchtitan's has a tenth."""
+"""Characters of a module: the longest file of recipes of Megatron-Bridge 0.6 has 60,000."""
 
 _DEEPEST = 40
 """Calls and values inside each other that are followed."""
@@ -131,20 +134,40 @@ class Module:
         return Made(name, arguments, fields)
 
 
+def parse(text: str) -> ast.Module:
+    """Return a module's tree.
+
+    Raises:
+        InvalidInput: It is no Python.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in a text that nobody runs
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise InvalidInput("config", text[:60], f"must be Python ({first_line(error)})") from error
+
+
+def require_short(text: str) -> None:
+    """Raise ``InvalidInput`` for a text that is longer than configurations are."""
+    if len(text) > _LONGEST:
+        raise InvalidInput("config", text[:60], f"has {len(text):,} characters, and {_LONGEST:,} are read at most")
+
+
 def read_module(text: str) -> Module:
-    """A module, parsed.
+    """Return a module.
 
     Raises:
         InvalidInput: It is no Python, or too long.
     """
-    if len(text) > _LONGEST:
-        raise InvalidInput("config", text[:60], f"is longer than {_LONGEST} characters")
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InvalidInput("config", text[:60], f"must be Python ({first_line(error)})") from error
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    return Module(functions, dict(_imports(tree.body)))
+    require_short(text)
+    body = parse(text).body
+    return Module(functions_of(body), dict(_imports(body)))
+
+
+def functions_of(body: Sequence[ast.stmt]) -> dict[str, ast.FunctionDef]:
+    """Return the functions of a module by name."""
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
 
 
 def _imports(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
@@ -161,9 +184,56 @@ def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, object]]:
 
 
 def _dotted(node: ast.expr) -> str:
-    """The name of what is called; empty where it is no name."""
+    """Return ``cfg.model.x`` of an attribute or a name; empty: it is neither."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+
+
+# ---------------------------------------------------------------- assignments
+Words = tuple[str, ...]
+"""A value as words; a list has several, and nothing none."""
+
+
+def assignments(function: ast.FunctionDef) -> Iterator[tuple[str, Words]]:
+    """Yield the defaults of a function's arguments, and what its statements assign."""
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    defaults = list(zip(reversed(arguments), reversed(function.args.defaults), strict=False))
+    defaults += [(name, x) for name, x in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if x]
+    names = {argument.arg: words for argument, value in defaults if (words := _words(value, {})) is not None}
+    yield from names.items()
+    yield from assigned(function.body, names)
+
+
+def assigned(body: Iterable[ast.stmt], names: Mapping[str, Words]) -> Iterator[tuple[str, Words]]:
+    """Yield assignments to names and attributes, and arguments by name of every call, by dotted names."""
+    for node in (node for statement in body for node in ast.walk(statement)):
+        match node:
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
+                path = _dotted(target)
+            case ast.keyword(arg=str(path), value=value):
+                pass
+            case _:
+                continue
+        words = _words(value, names)
+        if path and words is not None:
+            yield path, words
+
+
+def _words(value: ast.expr, names: Mapping[str, Words]) -> Words | None:
+    """Return a constant, a list of them, an argument's default, or the name of what is called, with its first word."""
+    match value:
+        case ast.Constant(value=constant) if isinstance(constant, str | int | float | bool | None):
+            return () if constant is None else (str(constant),)
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            words = [_words(element, names) for element in elements]
+            return None if None in words else tuple(word for part in words for word in part or ())
+        case ast.Name(id=name):
+            return names.get(name)
+        case ast.Call(func=function, args=arguments):
+            first = _words(arguments[0], names) if arguments else ()
+            return (_dotted(function).rpartition(".")[2], *(first or ()))
+        case _:
+            return None
