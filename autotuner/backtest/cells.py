@@ -1,13 +1,31 @@
-"""Cells of a row: text that means a number, a count or a switch, or nothing."""
+"""Cells of a row: text that means a number, a count, a switch, a choice of a layout, or nothing.
+
+Whatever reads a cell raises ``UnusableRow`` where it holds something else. Our own labels of choices are understood
+everywhere.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from autotuner.core.choices import (
+    AttentionKernel,
+    ContextExchange,
+    Fp8Recipe,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 
 Row = Mapping[str, str]
 
+_T = TypeVar("_T")
 _MAX_COUNT = 10**9  # tokens of a step, and elements of a vocabulary, are fewer; more is a slip of the hand
 
 _BLANK = ("", "-", "n/a", "na", "nan", "none", "null", "?", "unknown", "not stated")
@@ -24,31 +42,22 @@ class UnusableRow(Exception):
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason
-        self.detail = detail
+        self.reason, self.detail = reason, detail
 
 
 def text(row: Row, *names: str) -> str:
-    """The first of the cells that says something, without the space around it; empty where none does."""
-    for name in names:
-        cell = (row.get(name) or "").strip()
-        if cell:
-            return cell
-    return ""
+    """Return the first of the cells that says something, without the space around it; empty where none does."""
+    return next((cell for name in names if (cell := (row.get(name) or "").strip())), "")
 
 
 def is_true(cell: str, blank: bool = False) -> bool:
-    """Whether the cell is a yes; ``blank`` is what an empty one means."""
+    """Return whether the cell is a yes; ``blank`` is what an empty one means."""
     word = cell.strip().lower()
     return word in ("1", "1.0", "true", "yes", "on") if word else blank
 
 
 def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
-    """A whole number in the first cell that is not empty; None where all are.
-
-    Raises:
-        UnusableRow: The cell holds something else, or less than ``lowest``.
-    """
+    """Return a whole number of ``lowest`` or more in the first cell that is not empty; None where all are."""
     for name in names:
         cell = text(row, name).lower()
         if cell not in _BLANK:
@@ -60,11 +69,7 @@ def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
 
 
 def count(row: Row, *names: str) -> int:
-    """What ``maybe_count`` finds, where there has to be one.
-
-    Raises:
-        UnusableRow: There is none.
-    """
+    """Return what ``maybe_count`` finds, where there has to be one."""
     value = maybe_count(row, *names)
     if value is None:
         raise UnusableRow(f"{names[0]} is not given")
@@ -72,11 +77,7 @@ def count(row: Row, *names: str) -> int:
 
 
 def positive(row: Row, name: str) -> float:
-    """A number above zero.
-
-    Raises:
-        UnusableRow: The cell holds something else.
-    """
+    """Return a number above zero."""
     value = _number(name, text(row, name))
     if value <= 0:
         raise UnusableRow(f"{name} is not above 0")
@@ -84,23 +85,320 @@ def positive(row: Row, name: str) -> float:
 
 
 def maybe_positive(row: Row, name: str) -> float | None:
-    """A number above zero; None where the cell says nothing.
-
-    Raises:
-        UnusableRow: The cell holds something else.
-    """
+    """Return a number above zero; None where the cell says nothing."""
     return None if text(row, name).lower() in _BLANK else positive(row, name)
 
 
 def _number(name: str, cell: str) -> float:
     plain = re.sub(r"(?<=\d)[, _](?=\d{3})", "", cell).lstrip("~")  # 1,024 and ~704 are numbers too
     thousands = re.fullmatch(r"(\d{1,6})k", plain) if name == "seq_len" else None
-    if thousands:  # 8k tokens are 8,192
-        return 1024.0 * int(thousands[1])
     try:
-        value = float(plain)
-    except ValueError as error:
-        raise UnusableRow(f"{name} is no number") from error
+        value = 1024.0 * int(thousands[1]) if thousands else float(plain)  # 8k tokens are 8,192
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
         raise UnusableRow(f"{name} is no number")
     return value
+
+
+def _plain(text: str) -> str:
+    """Return letters and digits, small."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _first(patterns: Iterable[tuple[str, _T]], text: str) -> _T | None:
+    """Return what stands beside the first pattern that occurs in a text."""
+    return next((found for pattern, found in patterns if re.search(pattern, text)), None)
+
+
+# ---------------------------------------------------------------- sharding
+class Sharding(NamedTuple):
+    """What the data-parallel ranks split, and among how many of them."""
+
+    level: ShardLevel
+    in_node: bool = False
+    """Only ranks of one node do."""
+    num_ranks: int | None = None
+    """So many ranks do, replicas beyond; None: all."""
+
+
+_SHARD_LEVELS = {
+    "noshard": ShardLevel.NONE,
+    "shardgradop": ShardLevel.GRADIENTS,
+    **{f"zero{level.value}": level for level in ShardLevel},
+    **{f"zerostage{level.value}": level for level in ShardLevel},
+    **dict.fromkeys(("distributedoptimizer", "distoptimizer", "distopt"), ShardLevel.OPTIMIZER),
+    "optimgradsparams": ShardLevel.PARAMETERS,  # Megatron-FSDP's data_parallel_sharding_strategy
+    "optimgrads": ShardLevel.GRADIENTS,
+    **dict.fromkeys(("fsdp", "hsdp", "hybridshard", "fullshard", "fullysharded", "sharded"), ShardLevel.PARAMETERS),
+    "gemini": ShardLevel.PARAMETERS,  # Colossal-AI's ZeRO-3 by chunks
+    "mics": ShardLevel.PARAMETERS,  # ZeRO-3 within groups, arXiv 2205.00119
+    "optim": ShardLevel.OPTIMIZER,
+    "zero": ShardLevel.OPTIMIZER,
+    "ddp": ShardLevel.NONE,
+    "replicated": ShardLevel.NONE,
+}
+"""By a word within the cell, letters and digits alone; the first that occurs counts (``FSDP-SHARD_GRAD_OP``)."""
+
+_NUM_SHARDS = re.compile(r"[fh]sdp(?:[12]\D+|(?![12]$)\D*)(\d+)$")
+"""``FSDP128``, ``FSDP2-64``, ``HSDP (8)``; a lone 1 or 2 after the word is a version."""
+
+
+def shard_level(text: str) -> Sharding:
+    """What the data-parallel ranks split, and among how many of them."""
+    word = text.lower().strip()
+    if word in ("", "0", "no", "false"):
+        return Sharding(ShardLevel.NONE)
+    if word in ShardLevel.labels():
+        return Sharding(ShardLevel.from_label(word))
+    if word in ("1", "2", "3"):
+        return Sharding(tuple(ShardLevel)[int(word)])
+    plain = _plain(text)
+    for known, level in _SHARD_LEVELS.items():
+        if known in plain:
+            size = _NUM_SHARDS.search(word.rstrip(") ")) if "zero" not in plain else None
+            num_ranks = int(size[1][:9]) if size else 0
+            in_node = not num_ranks and any(word in plain for word in ("hsdp", "hybrid", "mics"))
+            return Sharding(level, in_node, num_ranks or None)
+    raise UnusableRow("the shard level has no name that is known", text)
+
+
+# ---------------------------------------------------------------- pipelines
+_SCHEDULES = {
+    **dict.fromkeys(("", "none", "1f1b", "pipedreamflush"), PipelineSchedule.ONE_F_ONE_B),
+    **dict.fromkeys(("1f1bi", "i1f1b", "interleaved", "interleaved1f1b"), PipelineSchedule.INTERLEAVED_1F1B),
+    **dict.fromkeys(("1f1binterleaved", "vpp"), PipelineSchedule.INTERLEAVED_1F1B),
+    **dict.fromkeys(("zerobubble", "interleavedzerobubble", "zb", "zbh1"), PipelineSchedule.ZERO_BUBBLE),
+    "zb1p": PipelineSchedule.ZERO_BUBBLE,  # searched for within ZB-H1's memory
+    # twice the memory, and less waiting still: the nearest there is
+    **dict.fromkeys(("zb2p", "zbh2"), PipelineSchedule.ZERO_BUBBLE),
+    **dict.fromkeys(("zbv", "zbvzerobubble"), PipelineSchedule.ZBV),
+    **dict.fromkeys(("dualpipev", "dualpipe"), PipelineSchedule.DUALPIPEV),
+    "adaptive": PipelineSchedule.ADAPTIVE,
+    **dict.fromkeys(("gpipe", "afab", "allforwardallbackward"), PipelineSchedule.GPIPE),
+}
+
+
+def is_interleaved(text: str) -> bool:
+    """Whether the word names a schedule that needs several stages per rank, and does not say how many."""
+    return _scheduled(text) == PipelineSchedule.INTERLEAVED_1F1B
+
+
+def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
+    """The schedule of a pipeline; a blank one is 1F1B, interleaved where a rank has several stages."""
+    found = _scheduled(text)
+    several = virtual_stages_per_rank > 1
+    if found == PipelineSchedule.ONE_F_ONE_B and several:
+        return PipelineSchedule.INTERLEAVED_1F1B
+    fits = (
+        (found in (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE) and not several)
+        or (found == PipelineSchedule.INTERLEAVED_1F1B and several)
+        or found == PipelineSchedule.ZERO_BUBBLE
+        or (found in V_SCHEDULES and virtual_stages_per_rank <= 2)  # by construction, counted by the table or not
+    )
+    if found is None or not fits:
+        of = f"{text} with {virtual_stages_per_rank} stage(s) per rank"
+        raise UnusableRow("the schedule is none of the layout's", of)
+    return found
+
+
+def _scheduled(text: str) -> PipelineSchedule | None:
+    """What the word names; what a table adds in parentheses is about other things."""
+    return _SCHEDULES.get(_plain(re.sub(r"\(.*", "", text)).removesuffix("schedule"))
+
+
+# ---------------------------------------------------------------- activations
+class Recomputation(NamedTuple):
+    """Which activations are computed again."""
+
+    level: Recompute
+    every: int = 1
+    """One layer in so many does."""
+    policies: tuple[RecomputePolicy, ...] = ()
+    """What a selective one drops; empty: what the software usually does."""
+    num_layers: int | None = None
+    """So many layers of each stage do; None: all, or those that ``every`` says."""
+
+
+_KEEPS_ALL = ("none", "disabled", "off", "0", "no", "false", "nothing", "norecompute", "noac", "saveall")
+_DROPS_ALL = ("full", "everylayer", "on", "1", "yes", "true", "uniform", "block", "fullac", "fulllayer", "fullremat")
+_DROPS_SOME = re.compile(
+    r"select|core_?attn|attn|attention|mlp|moe|norm|proj|minimal|custom|save_|dots|_saveable|offload|\bop\b|context"
+)
+"""Selective recomputation of any framework, and MaxText's ``remat_policy`` (MaxText/configs/base.yml, 2025-10)."""
+
+_PARTS = (
+    (r"\bop\b|every_other_product", RecomputePolicy.EVERY_OTHER_PRODUCT),  # torchtitan's selective_ac_option
+    (r"all_but_products|dots_saveable|save_dots", RecomputePolicy.ALL_BUT_PRODUCTS),
+    (r"minimal_(flash|with_context)|minimal.*context", RecomputePolicy.MINIMAL_WITH_CONTEXT),
+    (r"minimal", RecomputePolicy.MINIMAL),
+    (r"save_dot_with_context_except_mlp", RecomputePolicy.SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP),
+    (r"save_dot_except_mlpwi|mlpwo", RecomputePolicy.SAVE_DOT_EXCEPT_MLPWI),
+    (r"save_dot_except_mlp|custom", RecomputePolicy.SAVE_DOT_EXCEPT_MLP),
+    (r"save_qkv_proj|qkv_proj_offloaded", RecomputePolicy.SAVE_QKV_PROJ),
+    (r"save_out_proj", RecomputePolicy.SAVE_OUT_PROJ),
+)
+"""Policies of a whole layer, of which one holds; ``custom`` of MaxText keeps what its recipes at NVIDIA say."""
+
+_MODULES = (
+    (r"norm", RecomputePolicy.LAYERNORM),
+    (r"mla", RecomputePolicy.MLA_UP_PROJ),
+    (r"core|sdpa?\b|attn|attention", RecomputePolicy.CORE_ATTN),
+    (r"shared", RecomputePolicy.SHARED_EXPERTS),
+    (r"moe_?act|\bact", RecomputePolicy.MOE_ACT),
+    (r"moe|expert", RecomputePolicy.MOE),
+    (r"mlp|ffn", RecomputePolicy.MLP),
+)
+"""Modules of Megatron's layers, of which several may hold, by the first pattern that each word has."""
+
+
+def _policies(word: str) -> tuple[RecomputePolicy, ...]:
+    whole = _first(_PARTS, word)
+    if whole is not None:
+        return (whole,)
+    found = (_first(_MODULES, part) for part in re.split(r"[^a-z_]+", word))
+    return tuple(dict.fromkeys(policy for policy in found if policy is not None))
+
+
+_LAYER_INTERVAL = re.compile(r"select\w*[- ]*layer\D*(\d*)|select\D*(\d+)$|every[ -_]*(\d+|other|second|third)")
+_INTERVALS = {"": 2, "other": 2, "second": 2, "third": 3}  # torchtitan's selective_ac_option is "2" where it is layers
+
+
+_OFFLOAD = re.compile(r"[ +,&]*(?:with |and |cpu |activation )*\boff-?load(?:ing|ed)?\b(?: \([^)]*\))?")
+
+
+def offloads(text: str) -> bool:
+    """Whether activations wait in the host's memory."""
+    return bool(_OFFLOAD.search(text.lower()))
+
+
+def recompute(text: str) -> Recomputation:
+    """Which activations are computed again; what it says of offloading is left to ``offloads``."""
+    word = _OFFLOAD.sub("", text.lower()).strip()
+    head, _, inside = word.partition("(")
+    plain = _plain(head) or _plain(word)
+    if not plain or plain in _KEEPS_ALL:
+        return Recomputation(Recompute.NONE)
+    some = re.search(r"(\d+) *(?:of|/|layers?)", inside)
+    if plain in _DROPS_ALL or plain.startswith(("full", "block", "uniform")):
+        of_each_stage = int(some[1][:9]) if some and "uniform" not in word else 0  # uniform: layers of one checkpoint
+        return Recomputation(Recompute.FULL, num_layers=of_each_stage or None)
+    interval = _LAYER_INTERVAL.search(word.rstrip(") "))
+    if interval:
+        found = next((group for group in interval.groups() if group), "")
+        return Recomputation(Recompute.FULL, every=_INTERVALS.get(found) or max(1, int(found[:9])))
+    if _DROPS_SOME.search(word):
+        return Recomputation(Recompute.SELECTIVE, policies=_policies(word.replace("-", " ")))
+    raise UnusableRow("the recomputation has no name that is known", text)
+
+
+# ---------------------------------------------------------------- kernels
+_TRANSFORMER_ENGINE = (AttentionKernel.CUDNN, AttentionKernel.FLASH)
+"""What Transformer Engine takes by itself: cuDNN's kernels on Hopper and later, before it FlashAttention-2, whose law
+cuDNN's kernels have there.
+
+transformer_engine/pytorch/attention/dot_product_attention/utils.py, get_attention_backend, v2.8 (2025-10).
+"""
+
+_KERNELS: tuple[tuple[str, AttentionKernel], ...] = (
+    (r"flash[_ -]*(?:attention|attn)?[_ -]*v?1|\bfa[_ -]?v?1", AttentionKernel.FLASH_1),
+    (r"flash[_ -]*(?:attention|attn)?[_ -]*v?2|\bfa[_ -]?v?2", AttentionKernel.FLASH),
+    (r"flash[_ -]*(?:attention|attn)?[_ -]*v?[34]|\bfa[_ -]?v?[34]", AttentionKernel.FLASH_3),
+    (r"triton.*flash|flash.*triton", AttentionKernel.FLASH_1),
+    (r"unfused|local|eager|math|naive|\btorch$|core_attention", AttentionKernel.MATH),
+    (r"cudnn|fused[_ -]*attention|fused[_ -]*attn", AttentionKernel.CUDNN),
+    (r"fused", AttentionKernel.FUSED_SOFTMAX),
+    (r"flex", AttentionKernel.FLEX),
+    (r"xformers|efficient", AttentionKernel.EFFICIENT),
+    (r"tilelang|triton|pallas|splash|sdpa|pytorch|\bck\b|aiter", AttentionKernel.FLASH),
+)
+"""By a pattern; the first that occurs counts. FlashAttention-4 is told as 3; TileLang's, Triton's and ROCm's as 2."""
+
+_FALLBACKS = (
+    *(AttentionKernel.FLASH_3, AttentionKernel.CUDNN, AttentionKernel.FLASH),
+    *(AttentionKernel.EFFICIENT, AttentionKernel.MATH),
+)
+
+
+def attention_kernel(text: str, flash: str = "flash") -> AttentionKernel | None:
+    """The implementation of attention; None: whatever Transformer Engine takes.
+
+    Args:
+        text: The table's word.
+        flash: Label of what FlashAttention without a version means.
+    """
+    word = text.lower().strip()
+    if word in AttentionKernel.labels():
+        return AttentionKernel.from_label(flash if word == "flash" else word)
+    if re.search(r"\bte\b|transformer[_ -]*engine", word):
+        return None
+    kernel = _first(_KERNELS, word)
+    if kernel is not None:
+        return kernel
+    if re.search(r"flash|\bfa\b", word):
+        return AttentionKernel.from_label(flash)
+    if word in ("", "auto", "default"):
+        return AttentionKernel.FLASH
+    raise UnusableRow("the attention kernel has no name that is known", text)
+
+
+def kernel_on(
+    kernel: AttentionKernel | None, offered: Collection[AttentionKernel], precision: Precision
+) -> AttentionKernel:
+    """The kernel, or where the accelerator has none such the nearest that it has, which frameworks fall back to."""
+    if precision == Precision.FP32:
+        wanted: tuple[AttentionKernel, ...] = (AttentionKernel.EFFICIENT, AttentionKernel.MATH)
+        wanted = (kernel,) if kernel in (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX) else wanted
+    else:
+        wanted = _TRANSFORMER_ENGINE if kernel is None else (kernel,)
+    flash_or_less = _FALLBACKS if kernel not in (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX) else ()
+    fallbacks = (*wanted, *flash_or_less, AttentionKernel.MATH)
+    return next((one for one in fallbacks if one in offered), AttentionKernel.MATH)
+
+
+# ---------------------------------------------------------------- number formats
+def precision(text: str) -> Precision:
+    """The format of matrix products; fp16 is told as bf16, whose rates and sizes it has."""
+    word = text.lower().strip()
+    if word in Precision.labels():
+        return Precision.from_label(word)
+    found = _first(_PRECISIONS, word)
+    if found is None:
+        raise UnusableRow("the precision has no name that is known", text)
+    return found
+
+
+_PRECISIONS = (
+    (r"(nv|mx)?fp4|float4", Precision.NVFP4),
+    (r"fp8|float8|e4m3|e5m2|w8a8", Precision.FP8),
+    (r"(bf|fp|float)[ -]?16|half|mixed|amp", Precision.BF16),
+    (r"(fp|float)32|single", Precision.FP32),
+)
+
+_RECIPES = (
+    (r"mxfp8|fp8[-_ ]*mx|\bmx", Fp8Recipe.MXFP8),
+    (r"delayed|\bds\b|fp8[-_]ds", Fp8Recipe.DELAYED),
+    (r"row", Fp8Recipe.ROWWISE),
+    (r"block|sub-?channel|1x128|deep_?gemm|fp8[-_]sc", Fp8Recipe.BLOCKWISE),
+    (r"current|tensorwise|tensor-wise|dynamic|fp8[-_]cs", Fp8Recipe.TENSORWISE),
+)
+
+
+def fp8_recipe(text: str, usual: str = "tensorwise") -> Fp8Recipe:
+    """Return what shares a scale; ``usual`` is the label of what a table that does not say means."""
+    found = _first(_RECIPES, text.lower())
+    return Fp8Recipe.from_label(usual) if found is None else found
+
+
+_EXCHANGES = (
+    (r"a2a\+p2p", ContextExchange.RING),  # heads inside a node, a ring between nodes: the ring is what costs
+    (r"a2a|all[-_ ]?to[-_ ]?all|ulysses", ContextExchange.ALL_TO_ALL),
+    (r"all[-_ ]?gather", ContextExchange.ALL_GATHER),
+    (r"p2p|ring", ContextExchange.RING),
+)
+
+
+def context_exchange(text: str, usual: str = "ring") -> ContextExchange:
+    """How ranks that split the sequence meet in attention; the label ``usual`` where the text does not say."""
+    found = _first(_EXCHANGES, text.lower())
+    return ContextExchange.from_label(usual) if found is None else found

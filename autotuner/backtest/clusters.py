@@ -105,26 +105,14 @@ def source_of(row: Row) -> Source:
     What is known of a source without its software stands above the defaults of the software that the row names.
     """
     named = _software_named(row)
-    for beginnings, known in _sources():
-        if text(row, "source").startswith(beginnings):
-            return _described(named, known)
-    return _described(named, {})
-
-
-def software() -> tuple[str, ...]:
-    """The software that is described, the first to be recognised first."""
-    return tuple(_document()["software"])
-
-
-def sources() -> tuple[str, ...]:
-    """Beginnings of the sources that are described."""
-    return tuple(beginning for beginnings, _ in _sources() for beginning in beginnings)
+    of_source = (one for one in descriptions()["source"] if text(row, "source").startswith(tuple(one["match"])))
+    return _described(named, next(of_source, {}))
 
 
 def _described(named: str | None, known: Mapping[str, Any]) -> Source:
     of_source = dict(known)
     name = of_source.pop("software", named)
-    defaults = _document()["software"][name] if name else {}
+    defaults = descriptions()["software"][name] if name else {}
     return from_plain(Source, {**defaults, **of_source}, f"source.{name}")
 
 
@@ -132,7 +120,7 @@ def _software_named(row: Row) -> str | None:
     """The first software whose name occurs, of the time that the row tells: by its column, else by source and notes."""
     month = _month(row)
     for words in (text(row, "framework", "software", "trainer"), text(row, "source"), text(row, "notes")):
-        for name, entry in _document()["software"].items():
+        for name, entry in descriptions()["software"].items():
             in_time = month <= entry.get("until", "9999") if month else "until" not in entry
             there = all(re.search(pattern, text(row, name).lower()) for name, pattern in entry.get("where", {}).items())
             if in_time and there and any(re.search(pattern, words.lower()) for pattern in entry["match"]):
@@ -160,12 +148,8 @@ _UNDATED_FP16 = "2022-06"
 
 
 @cache
-def _sources() -> tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]:
-    return tuple((tuple(entry["match"]), entry) for entry in _document()["source"])
-
-
-@cache
-def _document() -> Mapping[str, Any]:
+def descriptions() -> Mapping[str, Any]:
+    """Return what is described: ``software`` by name, the first to be recognised first, and every ``source``."""
     return tomllib.loads(files("autotuner.backtest").joinpath("sources.toml").read_text(encoding="utf-8"))
 
 
@@ -215,15 +199,9 @@ def cluster_of(row: Row, source: Source) -> Cluster:
 
 
 _DEVICES = (
-    (r"gb300", "gb300"),
-    (r"gb200", "gb200"),
-    (r"b300", "b300"),
-    (r"b200", "b200"),
+    *((name, name) for name in ("gb300", "gb200", "b300", "b200")),
     (r"gh200.*144|gh200.*hbm3e", "gh200-144gb"),
-    (r"gh200", "gh200"),
-    (r"h200", "h200"),
-    (r"h800", "h800"),
-    (r"h20", "h20"),
+    *((name, name) for name in ("gh200", "h200", "h800", "h20")),
     (r"h100.*(nvl(?!ink)|94)", "h100-nvl"),
     (r"h100.*pci", "h100-pcie"),
     (r"h100.*(96|hbm2e|500 ?w)", "h100-96gb"),
@@ -233,15 +211,9 @@ _DEVICES = (
     (r"a100.*40 ?g", "a100-40gb"),
     (r"a100.*64 ?g", "a100-64gb"),
     (r"a100", "a100-80gb"),
-    (r"l40s", "l40s"),
-    (r"v100", "v100"),
-    (r"mi355", "mi355x"),
-    (r"mi350", "mi350x"),
-    (r"mi325", "mi325x"),
-    (r"mi300", "mi300x"),
-    (r"mi250", "mi250x"),
-    (r"4090", "rtx-4090"),
-    (r"5090", "rtx-5090"),
+    *((name, name) for name in ("l40s", "v100")),
+    *((name, f"{name}x") for name in ("mi355", "mi350", "mi325", "mi300", "mi250")),
+    *((name, f"rtx-{name}") for name in ("4090", "5090")),
     (r"pro ?6000", "rtx-pro-6000"),
     (r"a10(g|$| )", "a10"),
 )
@@ -255,7 +227,7 @@ def _accelerator(called: str) -> str:
         return load_accelerator(name).name
     except NotFound as unknown:
         words_of_it = re.sub(r"[^a-z0-9]+", " ", name)
-        for pattern, accelerator in _DEVICES:
-            if re.search(pattern, words_of_it):
-                return accelerator
-        raise UnusableRow(f"no accelerator {called!r} in the catalog") from unknown
+        found = next((accelerator for pattern, accelerator in _DEVICES if re.search(pattern, words_of_it)), None)
+        if found is None:
+            raise UnusableRow(f"no accelerator {called!r} in the catalog") from unknown
+        return found

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from autotuner.backtest import words
+from autotuner.backtest import cells
 from autotuner.backtest.cells import Row, UnusableRow, is_true, maybe_count, text
 from autotuner.backtest.clusters import Source
 from autotuner.catalog.software import load_stack
@@ -55,8 +54,9 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
     level, shards = _sharding(row, source, cluster, degrees)
     stages = _stages(row, degrees.pipeline, model, balances=load_stack(source.stack).balances_stages)
     recompute_word = _recompute_word(row, source, cluster, model)
-    recomputation = words.recompute(recompute_word)
-    precision = words.precision(text(row, "precision") or "bf16")
+    recomputation = cells.recompute(recompute_word)
+    precision = cells.precision(text(row, "precision") or "bf16")
+    scaled = cells.fp8_recipe(f"{text(row, 'precision')} {text(row, 'fp8_recipe')}", source.fp8_recipe)
     attention = _attention(row, source)
     split_sequence = is_true(text(row, "seq_parallel"), source.sequence_parallel) and degrees.tensor > 1
     compiled = is_true(text(row, "torch_compile", "compile", "compiled"), source.compiled)
@@ -78,12 +78,14 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
         sequence_parallel=split_sequence,
         recompute=recomputation.level,
         recompute_every=_interval(recomputation, model, degrees.pipeline * stages.virtual),
-        attention_kernel=words.kernel_on(attention, cluster.accelerator.attention_kernels, precision),
+        attention_kernel=cells.kernel_on(attention, cluster.accelerator.attention_kernels, precision),
         precision=precision,
-        fp8_recipe=_fp8_recipe(row, source) if precision in FP8_PRECISIONS else Fp8Recipe.TENSORWISE,
+        fp8_recipe=cells.fp8_recipe(scaling, source.fp8_recipe)
+        if precision in FP8_PRECISIONS
+        else Fp8Recipe.TENSORWISE,
         fused_norm="rms" in text(row, "attention").lower() or not source.names_fused_norm,
         context_exchange=_context_exchange(row, source, degrees),
-        offload_activations=words.offloads(recompute_word),
+        offload_activations=cells.offloads(recompute_word),
         compiled=compiled,
         async_tensor_parallel=compiled and split_sequence and "async tp" in text(row, "notes").lower(),
     )
@@ -95,7 +97,7 @@ def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec)
     Raises:
         UnusableRow: The recomputation has no name that is known.
     """
-    stack, policies = load_stack(source.stack), words.recompute(_recompute_word(row, source, cluster, model)).policies
+    stack, policies = load_stack(source.stack), cells.recompute(_recompute_word(row, source, cluster, model)).policies
     return replace(
         stack,
         selective_recompute=policies or stack.selective_recompute,
@@ -135,7 +137,7 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
 def _is_data_parallel_alone(row: Row, source: Source, world_size: int) -> bool:
     """Whether a row without tensor and pipeline degrees needs none."""
     has_no_such_column = "tp" not in row and "pp" not in row
-    fully_sharded = words.shard_level(text(row, "zero_or_fsdp") or source.sharding).level == ShardLevel.PARAMETERS
+    fully_sharded = cells.shard_level(text(row, "zero_or_fsdp") or source.sharding).level == ShardLevel.PARAMETERS
     return has_no_such_column or fully_sharded or maybe_count(row, "dp") == world_size
 
 
@@ -147,7 +149,7 @@ def _what_is_left(world_size: int, context: int, other: int | None, data: int | 
 
 def _sharding(row: Row, source: Source, cluster: Cluster, degrees: _Degrees) -> tuple[ShardLevel, int]:
     """The level, and among how many ranks; ranks that share out the experts are shard ranks by construction."""
-    level, in_node, num_ranks = words.shard_level(text(row, "zero_or_fsdp") or source.sharding)
+    level, in_node, num_ranks = cells.shard_level(text(row, "zero_or_fsdp") or source.sharding)
     per_node = max(1, cluster.accelerators_per_domain // (degrees.tensor * degrees.context))
     wanted = degrees.data if level != ShardLevel.NONE else 1
     if in_node:
@@ -169,16 +171,11 @@ def _micro_batch_size(row: Row, source: Source, degrees: _Degrees) -> int:
     batch, num_micro_batches = maybe_count(row, "global_batch"), maybe_count(row, "grad_accum", "num_microbatches")
     if batch and num_micro_batches and batch % (degrees.data * num_micro_batches) == 0:
         return batch // (degrees.data * num_micro_batches)
-    usual = _of_model(source.micro_batches, text(row, "model"))
+    name, sizes = text(row, "model").lower(), source.micro_batches.items()
+    usual = next((size for word, size in sizes if re.search(rf"\b{re.escape(word)}\b", name)), None)
     if usual is None and batch is None:
         raise UnusableRow("micro_batch is not given")
     return usual or 1
-
-
-def _of_model(sizes: Mapping[str, int], model: str) -> int | None:
-    """The size beside the first word that the model's name holds."""
-    name = model.lower()
-    return next((size for word, size in sizes.items() if re.search(rf"\b{re.escape(word)}\b", name)), None)
 
 
 # ---------------------------------------------------------------- pipelines
@@ -187,16 +184,12 @@ def _stages(row: Row, pipeline: int, model: TransformerSpec, *, balances: bool) 
     if pipeline == 1:
         return _Stages()
     word = text(row, "schedule", "pipeline_schedule")
-    virtual = maybe_count(row, "vpp") or _most_stages(word, pipeline, model.num_layers)
-    schedule = words.schedule(word, virtual)
+    most = max(1, -(-model.num_layers // pipeline)) if cells.is_interleaved(word) else 1
+    virtual = maybe_count(row, "vpp") or most  # where it is blank, one layer each of an interleaved schedule
+    schedule = cells.schedule(word, virtual)
     virtual = 2 if schedule in V_SCHEDULES else virtual
     first, last = (0, 0) if balances and virtual == 1 else _smaller_ends(model.num_layers, pipeline * virtual, virtual)
     return _Stages(schedule, virtual, first, last)
-
-
-def _most_stages(word: str, pipeline: int, num_layers: int) -> int:
-    """Stages per rank where the table leaves them blank: 1, or one layer each where the schedule is interleaved."""
-    return max(1, -(-num_layers // pipeline)) if words.is_interleaved(word) else 1
 
 
 def _smaller_ends(num_layers: int, num_stages: int, virtual: int) -> tuple[int, int]:
@@ -217,7 +210,7 @@ def _smaller_ends(num_layers: int, num_stages: int, virtual: int) -> tuple[int, 
     return missing - last, last
 
 
-def _interval(recomputation: words.Recomputation, model: TransformerSpec, num_stages: int) -> int:
+def _interval(recomputation: cells.Recomputation, model: TransformerSpec, num_stages: int) -> int:
     """One layer in so many recomputes; at least one of a stage does."""
     if recomputation.level == Recompute.NONE:
         return 1
@@ -231,20 +224,16 @@ def _interval(recomputation: words.Recomputation, model: TransformerSpec, num_st
 def _attention(row: Row, source: Source) -> AttentionKernel | None:
     """What the row names; a word that nobody knows is the software's own kernel, for which there is no word either."""
     try:
-        return words.attention_kernel(text(row, "attention") or source.attention, source.flash)
+        return cells.attention_kernel(text(row, "attention") or source.attention, source.flash)
     except UnusableRow:
-        return words.attention_kernel(source.attention, source.flash)
-
-
-def _fp8_recipe(row: Row, source: Source) -> Fp8Recipe:
-    return words.fp8_recipe(f"{text(row, 'precision')} {text(row, 'fp8_recipe')}", source.fp8_recipe)
+        return cells.attention_kernel(source.attention, source.flash)
 
 
 def _context_exchange(row: Row, source: Source, degrees: _Degrees) -> ContextExchange:
     if degrees.context == 1:
         return ContextExchange.RING
     named = re.search(r"cp_comm_type[ =:]*(\S+)", text(row, "notes"))
-    return words.context_exchange(text(row, "cp_comm_type") or (named[1] if named else ""), source.context_exchange)
+    return cells.context_exchange(text(row, "cp_comm_type") or (named[1] if named else ""), source.context_exchange)
 
 
 def global_batch_size(row: Row, layout: Layout) -> int:

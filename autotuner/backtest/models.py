@@ -23,9 +23,6 @@ _COUNT_TOLERANCE = 0.2
 _USUAL_TOLERANCE = 0.12
 """How far it may lie for the kind of block that width or family suggest: learned positions are up to a tenth of it."""
 
-_USUAL_VOCAB = 51200
-"""GPT-2's vocabulary, padded for tensor ranks: Megatron-LM's examples."""
-
 
 def model_of(row: Row, vocab: int | None) -> TransformerSpec:
     """The model, with as many layers as the row says.
@@ -166,13 +163,18 @@ def _usual_ffn(row: Row, hidden: int, experts: MixtureOfExperts | None) -> int:
     return -(-8 * hidden // (3 * 256)) * 256 if _is_of_gated_family(row) else 4 * hidden
 
 
+_VOCABULARIES = (
+    *((r"llama[ _-]?[34]", 128256), ("llama", 32000), ("qwen", 151936)),
+    *(("mistral|mixtral", 32000), ("gemma|nemotron", 256000), ("", 51200)),
+)
+"""Sizes of the tokenizers of families, by a pattern of the name; a few percent of a step at most hang on one.
+
+The last is GPT-2's, padded for tensor ranks: Megatron-LM's examples."""
+
+
 def _usual_vocab(row: Row) -> int:
-    """A size of the family's tokenizer; a few percent of a step at most hang on it."""
     name = text(row, "model").lower()
-    if "llama" in name:
-        return 128256 if re.search(r"llama[ _-]?[34]", name) else 32000
-    usual = {"qwen": 151936, "mistral": 32000, "mixtral": 32000, "gemma": 256000, "nemotron": 256000}
-    return next((size for word, size in usual.items() if word in name), _USUAL_VOCAB)
+    return next(size for pattern, size in _VOCABULARIES if re.search(pattern, name))
 
 
 def _is_of_gated_family(row: Row) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -64,33 +64,22 @@ class Calibrated:
 
 
 def corrected(replay: Replay) -> Calibrated:
-    """The predictions, corrected as the sampler corrects them once it has seen the known layouts."""
-    predictions = replay.predictions
-    if not replay.known.size:
-        return Calibrated(
-            step_time_s=predictions.step_time.total_s,
-            relative_error=predictions.relative_error,
-            fits=predictions.fits,
-        )
-    step_time_s, relative_error = _times(replay)
-    return Calibrated(step_time_s=step_time_s, relative_error=relative_error, fits=_fits(replay))
-
-
-def _times(replay: Replay) -> tuple[Floats, Floats]:
-    timed = {
-        layout: float(replay.step_time_s[layout]) for layout in replay.known.tolist() if not replay.ran_out(layout)
-    }
-    belief = learn_times(time_prior(replay.layouts, replay.predictions, time_error(replay.job)), timed)
-    estimate = belief.at(np.arange(len(replay)))
-    return np.exp(estimate.mean), np.exp(Z80 * scale_inflation(belief) * np.sqrt(estimate.variance)) - 1
-
-
-def _fits(replay: Replay) -> Booleans:
+    """Return the predictions, corrected as the sampler corrects them once it has seen the known layouts."""
+    predictions, known, every = replay.predictions, replay.known.tolist(), np.arange(len(replay))
+    if not known:
+        total_s = predictions.step_time.total_s
+        return Calibrated(step_time_s=total_s, relative_error=predictions.relative_error, fits=predictions.fits)
+    timed = {layout: float(replay.step_time_s[layout]) for layout in known if not replay.ran_out(layout)}
+    times = learn_times(time_prior(replay.layouts, predictions, time_error(replay.job)), timed)
     limit_bytes = float(replay.job.cluster.accelerator.memory_bytes)
-    trials = {layout: MemoryTrial(fits=not replay.ran_out(layout)) for layout in replay.known.tolist()}
-    belief = learn_peaks(memory_prior(replay.layouts, replay.predictions.memory), limit_bytes, trials)
-    fits: Booleans = belief.at(np.arange(len(replay))).mean <= np.log(limit_bytes)
-    return fits
+    fits = {layout: MemoryTrial(fits=not replay.ran_out(layout)) for layout in known}
+    peaks = learn_peaks(memory_prior(replay.layouts, predictions.memory), limit_bytes, fits)
+    estimate = times.at(every)
+    return Calibrated(
+        step_time_s=np.exp(estimate.mean),
+        relative_error=np.exp(Z80 * scale_inflation(times) * np.sqrt(estimate.variance)) - 1,
+        fits=peaks.at(every).mean <= np.log(limit_bytes),
+    )
 
 
 GIVEN = "given to the calibration"
@@ -129,15 +118,14 @@ class Rows:
     @property
     def absolute_errors(self) -> Floats:
         """Return |predicted / measured - 1| of every run that ended."""
-        ran = self.ran
-        errors: Floats = np.abs(self.predicted_s[ran] / self.measured_s[ran] - 1)
+        errors: Floats = np.abs(self.predicted_s[self.ran] / self.measured_s[self.ran] - 1)
         return errors
 
     @property
     def covered(self) -> Booleans:
         """Whether, of every run that ended, the step time lies in the 80 % interval."""
-        ran = self.ran
-        ratio, reach = self.measured_s[ran] / self.predicted_s[ran], 1 + self.relative_error[ran]
+        ratio = self.measured_s[self.ran] / self.predicted_s[self.ran]
+        reach = 1 + self.relative_error[self.ran]
         inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)
         return inside
 
@@ -217,14 +205,14 @@ def _judge(sheet: Sheet, replay: Replay, seeds: range) -> tuple[Rows, Search | N
         spearman=spearman(rows.predicted_s[rows.ran], rows.measured_s[rows.ran]),
         regret=np.array([_regret(replay, walk) for walk in walks["ours"]]),
         best_refused=not believed.fits[replay.best],
-        trials={name: np.array([_num_trials(replay, walk) for walk in found]) for name, found in walks.items()},
-        num_run={name: np.array([len(walk) for walk in found]) for name, found in walks.items()},
-        num_lost={name: np.array([sum(map(replay.ran_out, walk)) for walk in found]) for name, found in walks.items()},
+        trials=_of_walks(walks, lambda walk: len(walk) if walk and replay.is_near_best(walk[-1]) else replay.open.size),
+        num_run=_of_walks(walks, len),
+        num_lost=_of_walks(walks, lambda walk: sum(map(replay.ran_out, walk))),
     )
 
 
-def _num_trials(replay: Replay, walk: Sequence[int]) -> int:
-    return len(walk) if walk and replay.is_near_best(walk[-1]) else replay.open.size
+def _of_walks(walks: Mapping[str, list[list[int]]], number: Callable[[list[int]], int]) -> dict[str, Integers]:
+    return {name: np.array(list(map(number, found))) for name, found in walks.items()}
 
 
 def _regret(replay: Replay, walk: Sequence[int]) -> float:
@@ -300,15 +288,14 @@ def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Report
         num_given: Measured runs on each sheet's cluster that the model learns from first: layouts of the sheet, which
             are not judged, or for a small sheet runs of others.
     """
-    judgements = [
-        judge(sheet, num_seeds=num_seeds, num_given=num_given, others=_others(sheet, table)) for sheet in table.sheets
-    ]
-    sheets = tuple(_sheet_score(judgement) for judgement in judgements)
+    judgements = []
+    for sheet in table.sheets:
+        others = [
+            other for other in table.sheets if other is not sheet and kind_of_cluster(other) == kind_of_cluster(sheet)
+        ]
+        judgements.append(judge(sheet, num_seeds=num_seeds, num_given=num_given, others=others))
+    sheets = tuple(map(_sheet_score, judgements))
     return Report(all=_total(judgements, sheets, table.left_out), sheets=sheets, left_out_examples=dict(table.examples))
-
-
-def _others(sheet: Sheet, table: Table) -> list[Sheet]:
-    return [other for other in table.sheets if other is not sheet and same_cluster(sheet, other)]
 
 
 def _sheet_score(judgement: Judgement) -> Score:
@@ -363,8 +350,8 @@ def _trials(searches: Sequence[Search]) -> dict[str, TrialCount]:
 
 
 def _lost(searches: Sequence[Search]) -> dict[str, float | None]:
-    lost = {name: _joined([search.num_lost[name] for search in searches]).sum() for name in PROPOSERS}
-    run = {name: _joined([search.num_run[name] for search in searches]).sum() for name in PROPOSERS}
+    lost = {name: sum(search.num_lost[name].sum() for search in searches) for name in PROPOSERS}
+    run = {name: sum(search.num_run[name].sum() for search in searches) for name in PROPOSERS}
     return {name: float(lost[name] / run[name]) if run[name] else None for name in PROPOSERS}
 
 
@@ -383,12 +370,8 @@ NUM_DRAWS = 5
 """How often the runs shown are drawn."""
 
 
-def same_cluster(left: Sheet, right: Sheet) -> bool:
-    """Whether both are of one source and one kind of cluster: accelerators, nodes, network and software."""
-    return _cluster_of(left) == _cluster_of(right)
-
-
-def _cluster_of(sheet: Sheet) -> tuple[object, ...]:
+def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
+    """Return the source and the kind of cluster: accelerators, nodes, network and software."""
     cluster = sheet.job.cluster
     links = cluster.intra_node_link, cluster.inter_node_link, cluster.oversubscription
     return sheet.source, cluster.accelerator, *links, sheet.job.stack

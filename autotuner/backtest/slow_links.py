@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import combinations
@@ -147,7 +147,7 @@ def _links(row: Row, num_ranks: int) -> list[int]:
 
 
 def _delays_s(row: Row, num_links: int) -> list[float]:
-    """One delay for all slow links, or one each."""
+    """Return one delay for all slow links, or one each."""
     cell = text(row, "delay_ms")
     words = [word for word in re.split(r"[\s,;|]+", cell.removesuffix("ms")) if word]
     if not num_links:
@@ -160,7 +160,7 @@ def _delays_s(row: Row, num_links: int) -> list[float]:
         raise UnusableRow("delay_ms is no number", cell) from error
     if not all(0 <= delay_s < math.inf for delay_s in delays_s):
         raise UnusableRow("delay_ms is no delay that a transfer survives", cell)
-    return delays_s * num_links if len(words) == 1 else delays_s
+    return delays_s * (num_links // len(words))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,13 +240,14 @@ def predicted_s(iteration: Iteration, pass_s: Mapping[Pipeline, float]) -> float
     seconds = _known_pass_s(iteration.pipeline, pass_s)
     num_ranks = iteration.pipeline.num_ranks
     delay_s = dict(iteration.delay_s)
-    times = PassTimes(
-        forward_s=(seconds,) * num_ranks,
-        input_s=(seconds,) * num_ranks,
-        weight_s=(seconds,) * num_ranks,
-        send_s=tuple(delay_s.get(link, 0.0) for link in range(num_ranks - 1)),
-    )
-    return simulate(_schedule(iteration, times), times, _transport(iteration)).makespan_s
+    sends_s = tuple(delay_s.get(link, 0.0) for link in range(num_ranks - 1))
+    times = replace(PassTimes.equal(num_ranks, seconds, seconds, seconds), send_s=sends_s)
+    num_micro_batches = iteration.pipeline.num_micro_batches
+    if iteration.method is Method.ADAPTED and iteration.delay_s:
+        schedule = adaptive(times, num_micro_batches, warm_up(times))
+    else:
+        schedule = _fixed(iteration.method, num_ranks, num_micro_batches)
+    return simulate(schedule, times, _transport(iteration)).makespan_s
 
 
 def _known_pass_s(pipeline: Pipeline, pass_s: Mapping[Pipeline, float]) -> float:
@@ -257,13 +258,6 @@ def _known_pass_s(pipeline: Pipeline, pass_s: Mapping[Pipeline, float]) -> float
         if (other.testbed, other.model) == (pipeline.testbed, pipeline.model):
             return seconds * other.num_ranks * other.tensor_degree / (pipeline.num_ranks * pipeline.tensor_degree)
     raise UnusableRow("no healthy iteration of the model to calibrate with", str(pipeline))
-
-
-def _schedule(iteration: Iteration, times: PassTimes) -> Schedule:
-    num_ranks, num_micro_batches = iteration.pipeline.num_ranks, iteration.pipeline.num_micro_batches
-    if iteration.method is Method.ADAPTED and iteration.delay_s:
-        return adaptive(times, num_micro_batches, warm_up(times))
-    return _fixed(iteration.method, num_ranks, num_micro_batches)
 
 
 @lru_cache(maxsize=64)
@@ -310,6 +304,17 @@ class Judged:
     def error(self) -> float:
         """Predicted over measured, less 1."""
         return self.predicted_s / self.iteration.measured_s - 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return {
+            "pipeline": str(self.iteration.pipeline),
+            "method": self.iteration.method.value,
+            "slow_links": self.iteration.links,
+            "predicted_s": self.predicted_s,
+            "measured_s": self.iteration.measured_s,
+            "error": self.error,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,22 +369,10 @@ class SlowLinkReport:
         return {
             "all": {**asdict(self.all), "rows_left_out": dict(self.rows_left_out)},
             **scores,
-            "rows": [_plain(row) for row in self.rows],
+            "rows": [row.to_dict() for row in self.rows],
             "pass_s": {str(pipeline): seconds for pipeline, seconds in self.pass_s.items()},
             "left_out_examples": dict(self.left_out_examples),
         }
-
-
-def _plain(row: Judged) -> dict[str, Any]:
-    iteration = row.iteration
-    return {
-        "pipeline": str(iteration.pipeline),
-        "method": iteration.method.value,
-        "slow_links": iteration.links,
-        "predicted_s": row.predicted_s,
-        "measured_s": iteration.measured_s,
-        "error": row.error,
-    }
 
 
 def judge_iterations(table: IterationTable) -> SlowLinkReport:
@@ -417,8 +410,7 @@ def _scores(rows: Sequence[Judged], pairs: Sequence[_Pair], name_of: Callable[[J
 
 
 def _score(name: str, rows: Sequence[Judged], pairs: Sequence[_Pair]) -> Score:
-    errors = [abs(row.error) for row in rows]
-    orders = list(_orders(rows))
+    errors, orders = [abs(row.error) for row in rows], list(_orders(rows))
     return Score(
         name=name,
         rows_used=len(rows),
@@ -460,8 +452,4 @@ def _orders(rows: Iterable[Judged]) -> Iterator[bool]:
             kept = by_method[Method.ADAPTED], by_method[Method.DELEGATED]
             predicted = [*(row.predicted_s for row in kept), min(row.predicted_s for row in inline)]
             measured = [*(r.iteration.measured_s for r in kept), min(r.iteration.measured_s for r in inline)]
-            yield _ranks(predicted) == _ranks(measured)
-
-
-def _ranks(values: Sequence[float]) -> list[int]:
-    return sorted(range(len(values)), key=values.__getitem__)
+            yield sorted(range(3), key=predicted.__getitem__) == sorted(range(3), key=measured.__getitem__)

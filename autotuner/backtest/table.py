@@ -144,10 +144,6 @@ def _flop_per_token(source: Source, job: Job, layout: Layout) -> float:
     return flop
 
 
-_LONGEST = 500
-"""Characters that are told of the columns of a file that is no table of runs."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sheet:
     """Runs of one source, model, cluster, sequence length and batch."""
@@ -200,15 +196,10 @@ def read_table(path: Path) -> Table:
             found.append(read_row(row))
         except UnusableRow as why:
             reasons[why.reason] += 1
-            examples.setdefault(why.reason, _example(number, row, why))
+            run = f"row {number}: {row['model']}, {row['num_gpus']} x {row['gpu']}"  # from the first below the header
+            examples.setdefault(why.reason, f"{run}: {why.detail}" if why.detail else run)
     lost: Counter[str] = sum((left_out[key] for key, found in runs.items() if not found), Counter())
     return Table(sheets=tuple(_sheets(runs, left_out)), left_out=dict(lost), examples=examples)
-
-
-def _example(number: int, row: Mapping[str, str], why: UnusableRow) -> str:
-    """Which row it is, counted from the first below the header, and what is particular to it."""
-    run = f"row {number}: {row['model']}, {row['num_gpus']} x {row['gpu']}"
-    return f"{run}: {why.detail}" if why.detail else run
 
 
 _Key = tuple[str, ...]
@@ -238,20 +229,17 @@ def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str,
 
 
 def _name(key: _Key) -> str:
+    """Return a sheet's job in words; of a long citation the beginning and the end, where the file is named."""
     source, model, num_gpus, gpu, seq_len, batch = key
     words = f"{model}, {num_gpus} x {gpu}, {seq_len} tokens, batch {batch or '?'}"
-    return f"{_short(source)}: {words}" if source else words
-
-
-def _short(source: str) -> str:
-    """A long citation by its beginning and its end, where the file is named."""
-    return source if len(source) <= 60 else f"{source[:28]}...{source[-29:]}"
+    short = source if len(source) <= 60 else f"{source[:28]}...{source[-29:]}"
+    return f"{short}: {words}" if source else words
 
 
 def _rows(path: Path) -> Iterable[Row]:
     columns, rows = columns_and_rows(path)
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if missing:
-        rule = f"lacks the column(s) {', '.join(missing)}; it has {', '.join(columns or ('none',))[:_LONGEST]}"
+        rule = f"lacks the column(s) {', '.join(missing)}; it has {', '.join(columns or ('none',))[:500]}"
         raise InvalidInput("table", str(path), rule)
     return rows

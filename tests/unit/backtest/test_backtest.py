@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.backtest import words
-from autotuner.backtest.clusters import Source, software, source_of, sources
+from autotuner.backtest import cells
+from autotuner.backtest.clusters import Source, descriptions, source_of
 from autotuner.backtest.models import with_capacity
 from autotuner.backtest.replay import PROPOSERS, Replay
 from autotuner.backtest.report import (
@@ -21,10 +21,10 @@ from autotuner.backtest.report import (
     backtest,
     corrected,
     judge,
+    kind_of_cluster,
     mean,
     quantile,
     replays,
-    same_cluster,
     share,
     spearman,
 )
@@ -33,7 +33,7 @@ from autotuner.catalog.hardware import load_accelerator, load_link
 from autotuner.catalog.models import model_called, models
 from autotuner.catalog.software import load_stack, stacks
 from autotuner.core.blocks import MixtureOfExperts
-from autotuner.core.choices import ContextExchange, Fp8Recipe
+from autotuner.core.choices import ContextExchange
 from autotuner.core.stack import Stack
 from autotuner.costmodel.uncertainty import cluster_deviation
 from tests.builders import present, tiny_model
@@ -67,31 +67,33 @@ def test_a_dense_model_has_no_capacity() -> None:
 
 # ---------------------------------------------------------------- Descriptions of software and of published sources
 PUBLISHED = Path(__file__).parents[2] / "published"
+SOFTWARE = tuple(descriptions()["software"])
+SOURCES = tuple(beginning for source in descriptions()["source"] for beginning in source["match"])
 
 
-@pytest.mark.parametrize("beginning", sources())
+@pytest.mark.parametrize("beginning", SOURCES)
 def test_a_source_is_known_by_its_beginning_and_nothing_but_that(beginning: str) -> None:
     known = source_of({"source": f"{beginning} and the file in it"})
     assert beginning in known.match
     assert beginning not in source_of({"source": f"as in {beginning}"}).match
 
 
-@pytest.mark.parametrize("row", [*({"source": b} for b in sources()), *({"framework": name} for name in software())])
+@pytest.mark.parametrize("row", [*({"source": b} for b in SOURCES), *({"framework": name} for name in SOFTWARE)])
 def test_every_word_of_a_description_means_something(row: dict[str, str]) -> None:
     source = source_of(row)
     assert load_stack(source.stack).name == source.stack
-    words.shard_level(source.sharding)
-    words.recompute(source.recompute)
-    words.attention_kernel(source.attention, source.flash)
-    Fp8Recipe.from_label(words.fp8_recipe("", source.fp8_recipe).label)
+    cells.shard_level(source.sharding)
+    cells.recompute(source.recompute)
+    cells.attention_kernel(source.attention, source.flash)
+    cells.fp8_recipe("", source.fp8_recipe)
     ContextExchange.from_label(source.context_exchange)
     assert source.inter_node_link is None or load_link(source.inter_node_link)
 
 
 def test_a_source_is_of_a_stack_of_the_catalog_and_typical_where_it_is_unknown() -> None:
-    described = {source_of({"source": beginning}).stack for beginning in sources()}
-    named = {source_of({"framework": name, "date": "2022" * name.endswith("-lm")}).stack for name in software()}
-    newest = {source_of({"framework": name, **NEWEST}).stack for name in software()}
+    described = {source_of({"source": beginning}).stack for beginning in SOURCES}
+    named = {source_of({"framework": name, "date": "2022" * name.endswith("-lm")}).stack for name in SOFTWARE}
+    newest = {source_of({"framework": name, **NEWEST}).stack for name in SOFTWARE}
     assert described | named | newest | {Stack().name, Source().stack} == set(stacks())
     source = source_of({"source": "my own cluster"})
     assert source.stack == "typical"
@@ -164,10 +166,10 @@ def test_blank_recomputation_is_what_the_software_s_recipe_of_that_model_says(
 
 
 def test_every_recipe_and_published_run_is_of_models_and_software_that_are_known() -> None:
-    for name in software():
+    for name in SOFTWARE:
         for recipe in source_of({"framework": name, "date": "2024-09" if name == "nemo-2024" else ""}).recipes:
             assert {*recipe.models} <= {*models()}
-            words.recompute(recipe.recompute)
+            cells.recompute(recipe.recompute)
     for path in PUBLISHED.glob("*.csv"):
         with path.open(encoding="utf-8") as file:
             rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
@@ -386,9 +388,9 @@ def test_draws_differ_and_are_the_same_every_time_on_clusters_of_one_kind() -> N
     again = [replay.job.calibration.factor for replay in replays(SMALL, [slower], 1) if replay.job.calibration]
     assert factors == again
     assert len(set(factors)) > 1
-    assert same_cluster(sheet(), sheet())
-    assert not same_cluster(sheet(), sheet(source="another"))
+    assert kind_of_cluster(sheet()) == kind_of_cluster(sheet())
+    assert kind_of_cluster(sheet()) != kind_of_cluster(sheet(source="another"))
     larger = replace(JOB, cluster=replace(JOB.cluster, num_nodes=2))
-    assert same_cluster(sheet(), sheet(job=larger))
+    assert kind_of_cluster(sheet()) == kind_of_cluster(sheet(job=larger))
     thinner = replace(JOB, cluster=replace(JOB.cluster, oversubscription=2.0))
-    assert not same_cluster(sheet(), sheet(job=thinner))
+    assert kind_of_cluster(sheet()) != kind_of_cluster(sheet(job=thinner))

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from autotuner.backtest import words
+from autotuner.backtest import cells
 from autotuner.backtest.cells import UnusableRow
 from autotuner.core.choices import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stages import V_SCHEDULES
 
 READERS: list[tuple[type[Choice], Callable[[str], Choice]]] = [
-    (ShardLevel, lambda text: words.shard_level(text).level),
-    (Recompute, lambda text: words.recompute(text).level),
+    (ShardLevel, lambda text: cells.shard_level(text).level),
+    (Recompute, lambda text: cells.recompute(text).level),
     (
         AttentionKernel,
-        lambda text: words.kernel_on(words.attention_kernel(text), tuple(AttentionKernel), Precision.BF16),
+        lambda text: cells.kernel_on(cells.attention_kernel(text), tuple(AttentionKernel), Precision.BF16),
     ),
-    (Precision, words.precision),
+    (Precision, cells.precision),
 ]
 
 
@@ -30,7 +30,7 @@ def test_our_own_labels_are_understood(choice: type[Choice], read: Callable[[str
 
 def test_our_own_labels_of_schedules_are_understood() -> None:
     stages = dict.fromkeys((PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES), 2)
-    assert [words.schedule(s.label, stages.get(s, 1)) for s in PipelineSchedule] == list(PipelineSchedule)
+    assert [cells.schedule(s.label, stages.get(s, 1)) for s in PipelineSchedule] == list(PipelineSchedule)
 
 
 LEVELS = {
@@ -46,12 +46,12 @@ GROUPS = {"HSDP": None, "FSDP-HYBRID_SHARD": None, "FSDP2-1": 1, "FSDP2-64": 64,
 
 @pytest.mark.parametrize(("text", "level"), [(text, level) for level, texts in LEVELS.items() for text in texts])
 def test_shard_levels_go_by_the_names_of_every_framework(text: str, level: ShardLevel) -> None:
-    assert words.shard_level(text) == (level, False, None)
+    assert cells.shard_level(text) == (level, False, None)
 
 
 @pytest.mark.parametrize(("text", "num_ranks"), GROUPS.items())
 def test_parameters_are_sharded_among_so_many_ranks_or_those_of_a_node(text: str, num_ranks: int | None) -> None:
-    assert words.shard_level(text) == (ShardLevel.PARAMETERS, num_ranks is None, num_ranks)
+    assert cells.shard_level(text) == (ShardLevel.PARAMETERS, num_ranks is None, num_ranks)
 
 
 SCHEDULES = {
@@ -72,13 +72,13 @@ SCHEDULES = {
     ("text", "stages", "schedule"), [(*said, to) for to, told in SCHEDULES.items() for said in told]
 )
 def test_a_schedule_follows_from_its_name_and_its_stages(text: str, stages: int, schedule: PipelineSchedule) -> None:
-    assert words.schedule(text, stages) == schedule
+    assert cells.schedule(text, stages) == schedule
 
 
 @pytest.mark.parametrize(("text", "stages"), [("interleaved", 1), ("gpipe", 2), ("round-robin", 1), ("zbv", 3)])
 def test_a_schedule_with_stages_that_it_cannot_have_is_refused(text: str, stages: int) -> None:
     with pytest.raises(UnusableRow, match=f"{text} with {stages} stage"):
-        words.schedule(text, stages)
+        cells.schedule(text, stages)
 
 
 KERNELS = {
@@ -93,7 +93,7 @@ KERNELS = {
 
 @pytest.mark.parametrize(("text", "kernel"), [(text, kernel) for kernel, texts in KERNELS.items() for text in texts])
 def test_kernels_are_told_by_name_and_version(text: str, kernel: AttentionKernel) -> None:
-    assert words.attention_kernel(text, flash="flash_3") == kernel
+    assert cells.attention_kernel(text, flash="flash_3") == kernel
 
 
 FORMATS = {
@@ -105,12 +105,12 @@ FORMATS = {
 
 @pytest.mark.parametrize(("text", "precision"), [(text, one) for one, texts in FORMATS.items() for text in texts])
 def test_formats_are_told_by_any_of_their_names(text: str, precision: Precision) -> None:
-    assert words.precision(text) == precision
+    assert cells.precision(text) == precision
 
 
 def test_a_format_that_no_layout_has_is_refused() -> None:
     with pytest.raises(UnusableRow, match="int4"):
-        words.precision("int4")
+        cells.precision("int4")
 
 
 @pytest.mark.parametrize("text", ["te", "Transformer Engine", "flash (Transformer Engine)"])
@@ -124,14 +124,14 @@ def test_a_format_that_no_layout_has_is_refused() -> None:
 def test_transformer_engine_takes_what_is_best_on_the_accelerator(
     text: str, offered: tuple[AttentionKernel, ...], kernel: AttentionKernel
 ) -> None:
-    assert words.kernel_on(words.attention_kernel(text), offered, Precision.BF16) == kernel
+    assert cells.kernel_on(cells.attention_kernel(text), offered, Precision.BF16) == kernel
 
 
 def test_a_kernel_that_the_accelerator_lacks_gives_way_to_the_nearest() -> None:
     blackwell = (AttentionKernel.MATH, AttentionKernel.CUDNN, AttentionKernel.FLASH)
-    assert words.kernel_on(AttentionKernel.FLASH_3, blackwell, Precision.BF16) == AttentionKernel.CUDNN
-    assert words.kernel_on(AttentionKernel.FUSED_SOFTMAX, blackwell, Precision.BF16) == AttentionKernel.MATH
-    assert words.kernel_on(AttentionKernel.FLASH, tuple(AttentionKernel), Precision.FP32) == AttentionKernel.EFFICIENT
+    assert cells.kernel_on(AttentionKernel.FLASH_3, blackwell, Precision.BF16) == AttentionKernel.CUDNN
+    assert cells.kernel_on(AttentionKernel.FUSED_SOFTMAX, blackwell, Precision.BF16) == AttentionKernel.MATH
+    assert cells.kernel_on(AttentionKernel.FLASH, tuple(AttentionKernel), Precision.FP32) == AttentionKernel.EFFICIENT
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_kernel_that_the_accelerator_lacks_gives_way_to_the_nearest() -> None:
     ],
 )
 def test_recomputation_is_told_by_the_words_of_every_framework(text: str, found: tuple[object, ...]) -> None:
-    assert words.recompute(text) == found
+    assert cells.recompute(text) == found
 
 
 @pytest.mark.parametrize(("text", "exchange"), [("a2a", "all_to_all"), ("allgather", "all_gather"), ("", "ring")])
 def test_context_ranks_meet_as_megatron_and_torch_call_it(text: str, exchange: str) -> None:
-    assert words.context_exchange(text).label == exchange
+    assert cells.context_exchange(text).label == exchange
