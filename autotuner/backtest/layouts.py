@@ -80,9 +80,7 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
         recompute_every=_interval(recomputation, model, degrees.pipeline * stages.virtual),
         attention_kernel=cells.kernel_on(attention, cluster.accelerator.attention_kernels, precision),
         precision=precision,
-        fp8_recipe=cells.fp8_recipe(scaling, source.fp8_recipe)
-        if precision in FP8_PRECISIONS
-        else Fp8Recipe.TENSORWISE,
+        fp8_recipe=scaled if precision in FP8_PRECISIONS else Fp8Recipe.TENSORWISE,
         fused_norm="rms" in text(row, "attention").lower() or not source.names_fused_norm,
         context_exchange=_context_exchange(row, source, degrees),
         offload_activations=cells.offloads(recompute_word),
