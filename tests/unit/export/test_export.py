@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.catalog.software import stacks
+from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.layout import Layout
 from autotuner.export.command import flags_of, launched
-from autotuner.export.formats import export, read, recognised
-from autotuner.export.target import Imported, NoteKind
+from autotuner.export.formats import export, read, recognised, target_of
+from autotuner.export.target import Imported, NoteKind, stack_of
 from tests.builders import big_job
 from tests.properties.strategies import layouts
 
@@ -51,12 +53,6 @@ def test_ranks_that_no_degree_names_are_replicas_and_said_to_be_assumed() -> Non
 def test_arguments_that_are_no_layout_are_refused(text: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         read(text, "arguments", 8)
-
-
-@given(st.lists(st.sampled_from([f"--{name.replace('_', '-')}" for name in OPTIONS]) | st.text(max_size=8), max_size=9))
-def test_any_text_becomes_a_layout_or_is_refused(words: list[str]) -> None:
-    with suppress(InvalidInput):
-        assert read(" ".join(words), "arguments").num_ranks
 
 
 def test_arguments_are_recognised_by_fields_that_no_trainer_s_are_called_like() -> None:
@@ -198,3 +194,24 @@ def test_arguments_of_the_trainer_count_whatever_starts_it() -> None:
         told = "\n".join(_told(found))
         assert "changed optim: adamw_bnb_8bit: another optimizer than AdamW" in told
         assert "ignored --use-liger-kernel: Liger's fused kernels" in told
+
+
+# ---------------------------------------------------------------- formats
+def test_a_format_that_nobody_knows_or_recognises_is_asked_for_among_all_that_there_are() -> None:
+    with pytest.raises(InvalidInput, match="torchrun"):
+        target_of("fortran")
+    with pytest.raises(InvalidInput, match="say its format: "):
+        recognised("once upon a time")
+
+
+def test_every_format_has_a_stack_of_the_catalog() -> None:
+    assert {stack_of(one) for one in ExportFormat} <= set(stacks())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [("deepspeed", '{"\\ud800": 1, "zero_optimization": {"stage": 3}}'), ("megatron-bridge", "model.x='\\ud800'")],
+)
+def test_names_that_are_no_unicode_are_told_so_that_they_can_be_shown(wanted: str, text: str) -> None:
+    assert str(read(text, wanted).notes).encode()
+    assert all(f"{note.setting}{note.detail}".encode() for note in read(text, wanted).notes)

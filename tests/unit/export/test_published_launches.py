@@ -1,6 +1,6 @@
 """Launch settings that trainers publish, written as scripts of their shape: what is read of them, and what is told.
 
-Scripts lie in ``launches``, each with its source; torchtitan's job files in ``torchtitan/test_published.py``.
+Scripts lie in ``launches``, each with its source; torchtitan's job files in ``torchtitan/test_torchtitan.py``.
 """
 
 from __future__ import annotations

@@ -1,28 +1,19 @@
-"""Layouts are written as Megatron-LM's arguments and read back."""
+"""Megatron-LM's arguments and the recipes of Megatron-Bridge and NeMo; round trips and golden outputs hold more."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.catalog.software import load_stack
 from autotuner.core.choices import Fp8Recipe, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.stack import Stack
-from autotuner.core.stages import stage_sizes
 from autotuner.export.formats import export, read
-from autotuner.export.megatron.command_line import MEGATRON_LM
+from autotuner.export.megatron.recipes import read_recipe
 from autotuner.export.target import Imported, NoteKind
-from tests.builders import big_job, present
-from tests.unit.export.drawn import launches
-
-_STACK = load_stack("megatron-core")
+from tests.builders import big_job
 
 
 def _written(layout: Layout, job: Job | None = None) -> str:
@@ -31,37 +22,6 @@ def _written(layout: Layout, job: Job | None = None) -> str:
 
 def _read(text: str, num_ranks: int | None = None) -> Imported:
     return read(text, "megatron-lm", num_ranks)
-
-
-def _sizes(job: Job, layout: Layout) -> tuple[int, ...]:
-    ends = layout.first_stage_less_layers, layout.last_stage_less_layers
-    return stage_sizes(job.model.num_layers, layout.num_stages, *ends)
-
-
-def _as_summed(job: Job, layout: Layout) -> Layout:
-    """What the stack sums in fp32 by itself is told so by its arguments."""
-    several = layout.data_parallel_degree * layout.context_parallel_degree > 1 and layout.precision != Precision.FP32
-    return replace(
-        layout, fp32_gradient_reduce=several and (layout.fp32_gradient_reduce or job.stack.sums_gradients_in_fp32)
-    )
-
-
-def _without_ends(layout: Layout) -> Layout:
-    """Several pairs of ends may give stages the same layers; these are compared apart."""
-    return replace(layout, first_stage_less_layers=0, last_stage_less_layers=0)
-
-
-@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
-@given(launches(MEGATRON_LM.rules, _STACK) | launches(MEGATRON_LM.rules, Stack()))
-def test_what_keeps_the_rules_is_read_back_as_it_was(launch: tuple[Job, Layout]) -> None:
-    job, layout = launch
-    exported = export(job, layout, "megatron-lm")
-    found = _read(exported.text, job.cluster.world_size)
-    assert exported.unsaid == ()
-    assert _without_ends(found.layout) == _without_ends(_as_summed(job, layout))
-    assert _sizes(job, found.layout) == _sizes(job, layout)
-    assert replace(present(found.model), name=job.model.name) == job.model
-    assert (found.seq_len, found.global_batch_size) == (job.workload.seq_len, job.workload.global_batch_size)
 
 
 # ---------------------------------------------------------------- written
@@ -169,32 +129,61 @@ def test_a_setting_that_makes_no_sense_is_refused(text: str) -> None:
         _read(text)
 
 
-_NAMES = (
-    *("num-layers", "hidden-size", "num-attention-heads", "tensor-model-parallel-size", "pipeline-model-parallel-size"),
-    *("context-parallel-size", "cp-comm-type", "num-experts", "moe-layer-freq", "expert-model-parallel-size"),
-    *("pipeline-model-parallel-layout", "decoder-first-pipeline-num-layers", "use-distributed-optimizer", "bf16"),
-    *("num-distributed-optimizer-instances", "ddp-bucket-size", "recompute-granularity", "recompute-method"),
-    *("recompute-num-layers", "window-size", "window-attn-skip-freq", "multi-latent-attention", "kv-lora-rank"),
-    *("num-query-groups", "group-query-attention", "num-virtual-stages-per-pipeline-rank", "use-megatron-fsdp"),
-    *("moe-shared-expert-intermediate-size", "moe-expert-capacity-factor", "micro-batch-size"),
-    *("max-position-embeddings", "num-layers-per-virtual-pipeline-stage", "decoder-last-pipeline-num-layers"),
+# ---------------------------------------------------------------- recipes
+def test_assignments_arguments_and_overrides_are_found_and_else_the_text_is_refused() -> None:
+    text = "cfg.model.a = 4\ncfg.model.b: int = 5\ncfg.c = Config(d=False, e=['x', 'y'])\ncfg.f = None\ncfg.g = h(1)\n"
+    values = read_recipe(text).values
+    assert values["cfg.model.a"] == ("4",)
+    assert values["cfg.model.b"] == ("5",)
+    assert (values["d"], values["e"], values["cfg.f"]) == (("False",), ("x", "y"), ())
+    assert values["cfg.g"] == ("h", "1")
+    text = "def recipe(tp: int = 2, *, cp: int = 4, pp=None):\n    return Strategy(tensor=tp, context=cp, pipeline=pp)"
+    values = read_recipe(text).values
+    assert (values["tensor"], values["context"], values["pipeline"]) == (("2",), ("4",), ())
+    text = "nemo llm pretrain --factory llama3_8b a.b.c=2 'd.e=[x,y]' f.g=\"h\" \\\n +i.j=null"
+    values = {"a.b.c": ("2",), "d.e": ("x", "y"), "f.g": ("h",), "i.j": ("null",)}
+    assert read_recipe(text).values == values
+    with pytest.raises(InvalidInput, match="assigns no field"):
+        read("hello", "megatron-bridge")
+
+
+def test_of_several_functions_that_which_pretrains_counts_with_what_it_calls() -> None:
+    text = (
+        "def helper():\n    x.a = 1\n    x.b = 1\n"
+        "def sft():\n    x.a = 2\n    x.c = 2\n    x.d = 2\n    x.e = 2\n"
+        "def pretrain():\n    helper()\n    x.a = 3\n"
+    )
+    found = read_recipe(text)
+    assert found.values == {"x.a": ("3",), "x.b": ("1",)}
+    assert (found.function, found.others) == ("pretrain", ("sft",))
+
+
+@given(st.text(max_size=80) | st.text(alphabet="ab.=()[]'\"\n :,1", max_size=60))
+def test_any_text_has_assignments_or_none(text: str) -> None:
+    assert all(isinstance(words, tuple) for words in read_recipe(text).values.values())
+
+
+@pytest.mark.parametrize(
+    ("word", "precision", "recipe"),
+    [
+        ("bf16_mixed", Precision.BF16, Fp8Recipe.TENSORWISE),
+        ("fp16_mixed", Precision.BF16, Fp8Recipe.TENSORWISE),
+        ("bf16_with_fp8_delayed_scaling_mixed", Precision.FP8, Fp8Recipe.DELAYED),
+        ("bf16_with_fp8_mixed", Precision.FP8, Fp8Recipe.DELAYED),
+        ("bf16_with_fp8_subchannel_scaling_mixed", Precision.FP8, Fp8Recipe.BLOCKWISE),
+        ("bf16_with_mxfp8_mixed", Precision.FP8, Fp8Recipe.MXFP8),
+        ("bf16_with_nvfp4_mixed", Precision.NVFP4, Fp8Recipe.TENSORWISE),
+        ("null", Precision.FP32, Fp8Recipe.TENSORWISE),
+    ],
 )
-_VALUES = (
-    *("0", "1", "2", "3", "8", "-1", "64", "4096", "x", "full", "block", "", "1e3", "a2a", "E|tt|L", "[0]*3+[1]*5"),
-    *("([1]", "127,0", "Et|tL", "None", "flash", "optim_grads", "$X", "1.5", "10000"),
-)
-_PAIRS = st.tuples(st.sampled_from(_NAMES), st.sampled_from(_VALUES) | st.text(max_size=6))
+def test_a_registered_precision_has_its_recipe(word: str, precision: Precision, recipe: Fp8Recipe) -> None:
+    layout = read(f"model.tensor_model_parallel_size=2 mixed_precision={word}", "megatron-bridge").layout
+    assert (layout.precision, layout.fp8_recipe) == (precision, recipe)
 
 
-@given(st.lists(_PAIRS, max_size=12), st.none() | st.integers(-1, 64))
-def test_any_settings_are_a_layout_or_refused(pairs: list[tuple[str, str]], num_ranks: int | None) -> None:
-    text = "\0".join(f"--{name}={value}".replace("\0", "") for name, value in pairs) + "\0--x"
-    with suppress(InvalidInput):
-        assert isinstance(_read(text, num_ranks).layout, Layout)
-
-
-@given(st.lists(_PAIRS, min_size=10, max_size=16), st.sampled_from(["", "0: ", "[rank0]:"]))
-def test_any_printed_namespace_is_a_layout_or_refused(pairs: list[tuple[str, str]], before: str) -> None:
-    lines = [f"{before}  {name.replace('-', '_')} {'.' * 20} {value}" for name, value in pairs]
-    with suppress(InvalidInput):
-        assert isinstance(_read("\n".join(lines)).layout, Layout)
+def test_a_recipe_shards_its_optimizer_unless_it_says_otherwise() -> None:
+    text = "trainer.strategy.tensor_model_parallel_size=2"
+    assert read(text, "nemo", 8).layout.shard_level == ShardLevel.OPTIMIZER
+    assert read(f"{text} ddp.use_distributed_optimizer=false", "nemo", 8).layout.shard_level == ShardLevel.NONE
+    written = export(big_job(1), Layout(data_parallel_replicate_degree=8), "nemo").arguments
+    assert "trainer.strategy.ddp.use_distributed_optimizer=false" in written

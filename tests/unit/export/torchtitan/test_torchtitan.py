@@ -1,9 +1,8 @@
-"""torchtitan 0.2's job file: written, read back, and parsed by torchtitan itself."""
+"""torchtitan's configurations, parsed by torchtitan itself where it is 0.2."""
 
 from __future__ import annotations
 
 import tomllib
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
 from autotuner.export.formats import export, read, recognised
-from autotuner.export.torchtitan.catalog import flavors
+from autotuner.export.torchtitan.catalog import base_of, flavors, presets
 from autotuner.export.torchtitan.read import TORCHTITAN
-from tests.builders import big_job
-from tests.unit.export.sayable import in_its_words, sayable
+from tests.builders import big_job, present
+from tests.unit.export.sayable import sayable
 from tests.unit.export.torchtitan.installed import converter_names, dealt_layers, parsed, registered
 
 JOB = big_job()
@@ -46,16 +45,6 @@ def text_of(layout: Layout) -> str:
 
 def notes_of(text: str, num_ranks: int | None = None) -> dict[str, str]:
     return {note.setting: note.kind.value for note in read(text, "torchtitan", num_ranks).notes}
-
-
-@given(sayable(TORCHTITAN, JOB))
-def test_what_torchtitan_can_say_is_read_back_as_it_was(layout: Layout) -> None:
-    exported = export(JOB, layout, "torchtitan")
-    assert exported.unsaid == ()
-    back = read(exported.files[0].text, "torchtitan", layout.world_size)
-    assert in_its_words(TORCHTITAN, back.layout) == in_its_words(TORCHTITAN, layout)
-    assert (back.seq_len, back.global_batch_size) == (8192, 1024)
-    assert back.model == replace(JOB.model, name="llama-3.1-70b")
 
 
 @pytest.mark.oracle  # imports torchtitan
@@ -206,24 +195,6 @@ def test_experts_in_fp8_are_scaled_by_rows_and_lie_in_no_pipeline() -> None:
     assert rules == {"torchtitan-scales-experts-by-rows", "torchtitan-rounds-experts-of-whole-models"}
 
 
-LINES = st.sampled_from(
-    [
-        *("[parallelism]", "[training]", "[model]", "[activation_checkpoint]", "[compile]", "x = [1, {}]"),
-        *("tensor_parallel_degree = 2", "pipeline_parallel_degree = 2", "module_fqns_per_model_part = [[]]"),
-        *("pipeline_parallel_layers_per_stage = 3", "local_batch_size = -1", 'mode = "full"', "enable = 3"),
-        *("--training.local_batch_size 2", "--compile.enable", "--a.b=$X", "./run_train.sh --model.flavor 70B"),
-        *('{"job": {', '"parallelism": {"tensor_parallel_degree": []}}}', "date = 9999-99-99", "n = 0x"),
-        *('flavor = "8B"', "a.b.c = 1", "inf = inf", "[", "=", '"', "\\", "{"),
-    ]
-)
-
-
-@given(st.lists(LINES | st.text(max_size=20), max_size=12), st.none() | st.integers(-1, 16))
-def test_any_text_becomes_a_layout_or_is_refused(lines: list[str], num_ranks: int | None) -> None:
-    with suppress(InvalidInput):
-        assert read("\n".join(lines), "torchtitan", num_ranks).layout.world_size >= 1
-
-
 def test_files_and_commands_are_recognised_and_plain_llama_has_the_shapes_of_flavors() -> None:
     assert recognised(text_of(PIPELINE)).format == "torchtitan"
     assert recognised("./run_train.sh --parallelism.tensor_parallel_degree 2").format == "torchtitan"
@@ -235,3 +206,114 @@ def test_files_and_commands_are_recognised_and_plain_llama_has_the_shapes_of_fla
 def test_a_key_of_very_many_parts_is_refused_before_it_is_parsed(key: str) -> None:
     with pytest.raises(InvalidInput, match="keys of at most 32 parts"):
         read(f"[training]\nsteps = 1\n{key}\n", "torchtitan", 8)
+
+
+# ---------------------------------------------------------------- 0.3, in Python
+def test_every_flavor_has_a_function_to_start_from() -> None:
+    for flavor, _ in flavors("0.3.0"):
+        assert base_of(flavor.family, flavor.name) in presets(), flavor
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("from torchtitan import x\ndef f(:\n  Trainer.Config(", "must be Python"),
+        ("from torchtitan import x\nx = 1\n", "has no function"),
+        ("from torchtitan import x\ndef f():\n    return 3\n", "returns nothing that could be followed"),
+        ("from torchtitan import x\ndef f():\n    return g()\ndef g():\n    return f()\n", "without end"),
+        ("--module llama3 --config llama3_8b activation-checkpoint:some", "must be one of none, selective, full"),
+        ("from torchtitan import x\n" + " " * 200_000, "are read at most"),
+    ],
+)
+def test_texts_that_are_no_module_are_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        read(text, "torchtitan-config", 8)
+
+
+# ---------------------------------------------------------------- values of models/llama3/train_configs of v0.2.2
+LLAMA3_8B = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 1
+pipeline_parallel_degree = 1
+context_parallel_degree = 1
+[compile]
+enable = false
+components = ["model", "loss"]
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+"""
+
+LLAMA3_70B = """
+[model]
+name = "llama3"
+flavor = "70B"
+[training]
+local_batch_size = 8
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+[compile]
+enable = false
+[activation_checkpoint]
+mode = "full"
+"""
+
+LLAMA3_405B = """
+[model]
+name = "llama3"
+flavor = "405B"
+converters = ["quantize.linear.float8"]
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+enable_async_tensor_parallel = true
+[compile]
+enable = true
+[activation_checkpoint]
+mode = "full"
+[quantize.linear.float8]
+enable_fsdp_float8_all_gather = true
+precompute_float8_dynamic_scale_for_fsdp = true
+filter_fqns = ["output"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "num_ranks", "words", "model", "batch"),
+    [
+        (LLAMA3_8B, 64, "fsdp64 mb1 reshard fp32-reduce recompute-selective", "llama-3.1-8b", 64),
+        (LLAMA3_70B, 64, "fsdp8 tp8 mb8 sp reshard fp32-reduce recompute-full", "llama-3.1-70b", 64),
+        (
+            LLAMA3_405B,
+            128,
+            "fsdp16 tp8 mb2 sp async-tp reshard fp32-reduce recompute-full compiled flash fp8",
+            "llama-3.1-405b",
+            32,
+        ),
+    ],
+)
+def test_published_job_files_are_the_layouts_that_they_run_as(
+    text: str, num_ranks: int, words: str, model: str, batch: int
+) -> None:
+    back = read(text, num_ranks=num_ranks)
+    assert (back.format, back.layout, back.global_batch_size) == ("torchtitan", Layout.parse(words), batch)
+    assert present(back.model).name == model
+
+
+def test_the_largest_model_s_recipe_is_said_to_be_assumed_since_its_file_names_none() -> None:
+    notes = {note.setting: note.kind for note in read(LLAMA3_405B, num_ranks=128).notes}
+    assert notes["quantize.linear.float8.recipe_name"] == "assumed"
+    assert notes["quantize.linear.float8.enable_fsdp_float8_all_gather = true"] == "ignored"
