@@ -113,7 +113,7 @@ def _first(patterns: Iterable[tuple[str, _T]], text: str) -> _T | None:
 
 # ---------------------------------------------------------------- sharding
 class Sharding(NamedTuple):
-    """What the data-parallel ranks split, and among how many of them."""
+    """The part that data-parallel ranks split, and among how many of them."""
 
     level: ShardLevel
     in_node: bool = False
@@ -145,7 +145,7 @@ _NUM_SHARDS = re.compile(r"[fh]sdp(?:[12]\D+|(?![12]$)\D*)(\d+)$")
 
 
 def shard_level(text: str) -> Sharding:
-    """What the data-parallel ranks split, and among how many of them."""
+    """Return what the data-parallel ranks split, and among how many of them."""
     word = text.lower().strip()
     if word in ("", "0", "no", "false"):
         return Sharding(ShardLevel.NONE)
@@ -180,7 +180,7 @@ _SCHEDULES = {
 
 
 def is_interleaved(text: str) -> bool:
-    """Whether the word names a schedule that needs several stages per rank, and does not say how many."""
+    """Return whether the word names a schedule that needs several stages per rank, and does not say how many."""
     return _scheduled(text) == PipelineSchedule.INTERLEAVED_1F1B
 
 
@@ -203,13 +203,13 @@ def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
 
 
 def _scheduled(text: str) -> PipelineSchedule | None:
-    """What the word names; what a table adds in parentheses is about other things."""
+    """Return what the word names; what a table adds in parentheses is about other things."""
     return _SCHEDULES.get(_plain(re.sub(r"\(.*", "", text)).removesuffix("schedule"))
 
 
 # ---------------------------------------------------------------- activations
 class Recomputation(NamedTuple):
-    """Which activations are computed again."""
+    """The activations that are computed again."""
 
     level: Recompute
     every: int = 1
@@ -268,12 +268,12 @@ _OFFLOAD = re.compile(r"[ +,&]*(?:with |and |cpu |activation )*\boff-?load(?:ing
 
 
 def offloads(text: str) -> bool:
-    """Whether activations wait in the host's memory."""
+    """Return whether activations wait in the host's memory."""
     return bool(_OFFLOAD.search(text.lower()))
 
 
 def recompute(text: str) -> Recomputation:
-    """Which activations are computed again; what it says of offloading is left to ``offloads``."""
+    """Return which activations are computed again; what it says of offloading is left to ``offloads``."""
     word = _OFFLOAD.sub("", text.lower()).strip()
     head, _, inside = word.partition("(")
     plain = _plain(head) or _plain(word)
@@ -399,6 +399,6 @@ _EXCHANGES = (
 
 
 def context_exchange(text: str, usual: str = "ring") -> ContextExchange:
-    """How ranks that split the sequence meet in attention; the label ``usual`` where the text does not say."""
+    """Return how ranks that split the sequence meet in attention; the label ``usual`` where the text does not say."""
     found = _first(_EXCHANGES, text.lower())
     return ContextExchange.from_label(usual) if found is None else found

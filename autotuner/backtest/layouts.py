@@ -28,7 +28,7 @@ from autotuner.core.stages import V_SCHEDULES
 
 
 class _Degrees(NamedTuple):
-    """How many ways each axis splits; ``data`` times ``context`` times ``tensor`` times ``pipeline`` is all ranks."""
+    """The ways that each axis splits; ``data`` times ``context`` times ``tensor`` times ``pipeline`` is all ranks."""
 
     data: int
     context: int
@@ -104,7 +104,7 @@ def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec)
 
 
 def _may_split_experts(row: Row, source: Source, cluster: Cluster) -> bool:
-    """Whether tensor ranks can split the experts: not where the row's ``etp`` is 1, or the expert ranks need them."""
+    """Return whether tensor ranks can split experts: not where ``etp`` is 1, or the expert ranks need them."""
     degrees, stated = _degrees(row, source, cluster.world_size), maybe_count(row, "etp")
     return stated == degrees.tensor if stated else degrees.data * degrees.context % degrees.expert == 0
 
@@ -133,7 +133,7 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
 
 
 def _is_data_parallel_alone(row: Row, source: Source, world_size: int) -> bool:
-    """Whether a row without tensor and pipeline degrees needs none."""
+    """Return whether a row without tensor and pipeline degrees needs none."""
     has_no_such_column = "tp" not in row and "pp" not in row
     fully_sharded = cells.shard_level(text(row, "zero_or_fsdp") or source.sharding).level == ShardLevel.PARAMETERS
     return has_no_such_column or fully_sharded or maybe_count(row, "dp") == world_size
@@ -220,7 +220,7 @@ def _interval(recomputation: cells.Recomputation, model: TransformerSpec, num_st
 
 # ---------------------------------------------------------------- other choices
 def _attention(row: Row, source: Source) -> AttentionKernel | None:
-    """What the row names; a word that nobody knows is the software's own kernel, for which there is no word either."""
+    """Return the kernel that the row names; a word that nobody knows is the software's own."""
     try:
         return cells.attention_kernel(text(row, "attention") or source.attention, source.flash)
     except UnusableRow:

@@ -185,11 +185,11 @@ class Replay:
         return int(self.open[np.nanargmin(self.step_time_s[self.open])])
 
     def ran_out(self, layout: int) -> bool:
-        """Whether a trial of the layout ends for lack of memory."""
+        """Return whether a trial of the layout ends for lack of memory."""
         return bool(np.isnan(self.step_time_s[layout]))
 
     def is_near_best(self, layout: int) -> bool:
-        """Whether a search that tried this layout has arrived."""
+        """Return whether a search that tried this layout has arrived."""
         return bool(self.step_time_s[layout] <= _NEAR_BEST * self.step_time_s[self.best])
 
     def walk(self, proposals: Iterable[int]) -> list[int]:

@@ -123,7 +123,7 @@ class Rows:
 
     @property
     def covered(self) -> Booleans:
-        """Whether, of every run that ended, the step time lies in the 80 % interval."""
+        """True for each run that ended with a step time in the 80 % interval."""
         ratio = self.measured_s[self.ran] / self.predicted_s[self.ran]
         reach = 1 + self.relative_error[self.ran]
         inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)
@@ -152,7 +152,7 @@ class Search:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Judgement:
-    """What one sheet says."""
+    """The figures that one sheet gives."""
 
     name: str
     num_rows: int

@@ -32,7 +32,7 @@ _MOST_PASSES = 20_000
 
 
 class Method(StrEnum):
-    """What a pipeline did about slow links."""
+    """A way to deal with slow links."""
 
     ONE_F_ONE_B = "1f1b"
     ZERO_BUBBLE = "zb"
@@ -41,7 +41,7 @@ class Method(StrEnum):
 
     @property
     def is_inline(self) -> bool:
-        """Whether a rank sends what it computes itself."""
+        """True if a rank sends what it computes itself."""
         return self in (Method.ONE_F_ONE_B, Method.ZERO_BUBBLE)
 
 
@@ -56,7 +56,7 @@ _METHODS = {
 
 
 class Pipeline(NamedTuple):
-    """What rows of one calibration have in common."""
+    """The facts that rows of one calibration share."""
 
     testbed: str
     model: str
@@ -270,7 +270,7 @@ def _fixed(method: Method, num_ranks: int, num_micro_batches: int) -> Schedule:
 
 
 def _transport(iteration: Iteration) -> Transport:
-    """Who carries what is sent.
+    """Return who carries what is sent.
 
     Megatron's 1F1B posts a send and the receive that comes back as one batch, and waits for it. How its zero-bubble
     schedules wait is not known here: of some two dozen combinations (held senders, shared streams, batches in the order
@@ -444,7 +444,7 @@ def _is_right(pair: _Pair) -> bool:
 
 
 def _orders(rows: Iterable[Judged]) -> Iterator[bool]:
-    """Whether adapted, delegated and inline sends come in the order measured, wherever there are all three."""
+    """Yield whether adapted, delegated and inline sends come in the order measured, wherever there are all three."""
     for same in _scenarios(rows):
         by_method = {row.iteration.method: row for row in same}
         inline = [row for row in same if row.iteration.method.is_inline]

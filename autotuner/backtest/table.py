@@ -100,7 +100,7 @@ def read_row(row: Row) -> Run:
 
 
 def _refuse_other_runs(row: Row) -> None:
-    """What the row measured is no step of training, or not to be trusted."""
+    """Raise ``UnusableRow`` where the row measured no step of training, or is not to be trusted."""
     if "lora" in text(row, "task").lower():
         raise UnusableRow("fine-tuning by LoRA: most weights have no gradients, which no prediction knows")
     if text(row, "suspect"):
@@ -165,7 +165,7 @@ class Sheet:
 
     @property
     def out_of_memory(self) -> Booleans:
-        """Which runs did."""
+        """The runs that did, as a mask."""
         return np.isnan(self.step_time_s)
 
 

@@ -58,7 +58,7 @@ from autotuner.export.texts import json_document, split_document, split_yaml, ya
 
 
 class Backend(Enum):
-    """What accelerate starts."""
+    """A backend that accelerate starts."""
 
     DDP = "MULTI_GPU"
     FSDP = "FSDP"
@@ -70,19 +70,19 @@ _BETWEEN = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)
 
 
 def exchanges_heads(x: Layout) -> bool:
-    """Whether parts of a sequence are exchanged for heads: Ulysses, by DeepSpeed; also of a column of layouts."""
+    """Return whether parts of a sequence are exchanged for heads (DeepSpeed's Ulysses); also of a column of layouts."""
     return (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL)
 
 
 def backend_of(layout: Layout) -> Backend:
-    """What runs a layout."""
+    """Return what runs a layout."""
     if layout.shard_level in _BETWEEN or exchanges_heads(layout):
         return Backend.DEEPSPEED
     return Backend.FSDP if layout.shard_level == ShardLevel.PARAMETERS else Backend.DDP
 
 
 def is_by_torch(layout: Layout) -> bool:
-    """Whether torch's own wrappers run a layout, and not DeepSpeed."""
+    """Return whether torch's own wrappers run a layout, and not DeepSpeed."""
     return backend_of(layout) != Backend.DEEPSPEED
 
 
@@ -112,7 +112,7 @@ SIZES: tuple[Key, ...] = (
 
 
 def says_sizes(layout: Layout) -> bool:
-    """Whether accelerate cannot tell the sizes from the number of processes."""
+    """Return whether accelerate cannot tell the sizes from the number of processes."""
     several = layout.tensor_parallel_degree > 1 or layout.context_parallel_degree > 1
     return several or (backend_of(layout) == Backend.FSDP and layout.data_parallel_replicate_degree > 1)
 
@@ -525,7 +525,7 @@ def _read(text: str, num_ranks: int | None) -> Imported:
 
 
 def _of_launcher(flags: Flags) -> dict[str, object]:
-    """What stands on the command line of ``accelerate launch``, as its configuration has it."""
+    """Return what stands on the command line of ``accelerate launch``, as its configuration has it."""
     config: dict[str, object] = {}
     for name, values in flags.values.items():
         value: object = values[0] if values else True
@@ -566,7 +566,7 @@ def _zero_config(config: Mapping[str, object], script: Script, document: str) ->
 
 
 def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks: int | None) -> Imported:
-    """What DistributedDataParallel, FSDP or Megatron-LM run."""
+    """Return what DistributedDataParallel, FSDP or Megatron-LM run."""
     notes = Notes()
     keys = (*_KEYS[:1], *_MEGATRON_KEYS) if kind == "MEGATRON_LM" else _KEYS
     level, settings = _settings(kind, config, notes)
@@ -601,7 +601,7 @@ def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks
 
 
 def _settings(kind: str, config: Mapping[str, object], notes: Notes) -> tuple[ShardLevel, Mapping[str, object]]:
-    """What is sharded, and the settings that count beside it."""
+    """Return what is sharded, and the settings that count beside it."""
     if kind != "FSDP":
         return ShardLevel.NONE, {path: raw for path, raw in config.items() if not path.startswith("fsdp_config.")}
     if read_integer("fsdp_version", config.get("fsdp_config.fsdp_version", 1)) == 2:

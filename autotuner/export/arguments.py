@@ -43,7 +43,7 @@ def _write(job: Job, layout: Layout) -> Export:
 
 
 def _is_said(layout: Layout, name: str) -> bool:
-    """What differs from its default, and what a script's own default may well differ from."""
+    """Return what differs from its default, and what a script's own default may well differ from."""
     return OPTIONS[name].always_shown or getattr(layout, name) != OPTIONS[name].default
 
 

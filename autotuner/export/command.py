@@ -296,7 +296,7 @@ def _asks(text: str, name: str) -> bool:
 
 
 def _program_at(words: Sequence[str]) -> int | None:
-    """Where the program stands: the first Python file, or a module that is no launcher."""
+    """Return where the program stands: the first Python file, or a module that is no launcher."""
     for at, word in enumerate(words):
         if word in ("-m", "--module") and at + 1 < len(words) and words[at + 1] not in _LAUNCHERS:
             return at + 1

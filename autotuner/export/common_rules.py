@@ -19,7 +19,7 @@ from autotuner.core.rules.rule import Rule, held, named
 
 
 def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
-    """What is not written since code decides it, with the values of the layout."""
+    """Return what is not written since code decides it, with the values of the layout."""
     values = [f"{name} ({_word(name, layout)})" for name in OPTIONS if name in frozenset(fields)]
     return f"{whose} decides {', '.join(values)}"
 
@@ -80,7 +80,7 @@ def numbers_ranks(trainer: str, prefix: str) -> Rule:
 
 
 def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:
-    """How a launch rotates the stages, as a sentence without a full stop; none where nothing is rotated."""
+    """Return how a launch rotates the stages, as a sentence without a full stop; none where nothing is rotated."""
     if not layout.stage_rotation:
         return ()
     nodes = layout.world_size // layout.pipeline_parallel_degree // job.cluster.accelerators_per_node
@@ -92,7 +92,7 @@ def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:
 
 
 def _shares_nodes(x: Layout, job: Job) -> bool:
-    """Whether a stage is no whole number of nodes, or its ranks do not follow one another."""
+    """Return whether a stage is no whole number of nodes, or its ranks do not follow one another."""
     per_stage = (
         x.data_parallel_replicate_degree
         * x.data_parallel_shard_degree

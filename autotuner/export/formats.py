@@ -130,7 +130,7 @@ def recognised(text: str) -> Target:
 
 
 def _sendable(found: Imported) -> Imported:
-    """With names that can be shown: JSON and Python can spell text that is no Unicode."""
+    """Return it with names that can be shown: JSON and Python can spell text that is no Unicode."""
     notes = (replace(note, setting=sendable(note.setting), detail=sendable(note.detail)) for note in found.notes)
     return replace(found, notes=tuple(notes), model_name=sendable(found.model_name))
 
@@ -176,7 +176,7 @@ _MOST_DIGITS = 3
 
 
 def with_collectives(imported: Imported, text: str) -> Imported:
-    """What was read of a text, with what its variables tell NCCL; one rank has nobody to communicate with."""
+    """Return what was read of a text, with what its variables tell NCCL; one rank has nobody to communicate with."""
     said = dict(_SET.findall(text))
     if not said or imported.layout.world_size == 1:
         return imported

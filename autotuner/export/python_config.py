@@ -25,7 +25,7 @@ _MOST_CALLS = 200
 
 
 class _Unknown:
-    """What only a run would tell."""
+    """A value that only a run would tell."""
 
     def __repr__(self) -> str:
         return "computed"
@@ -36,7 +36,7 @@ UNKNOWN = _Unknown()
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """What a call makes: its name, its arguments, and what was set on it."""
+    """The result of a call: its name, its arguments, and what was set on it."""
 
     name: str = ""
     """Of the function or class, with the dots before it; empty for what was only set into."""
@@ -60,7 +60,7 @@ class Module:
     _num_calls: int = 0
 
     def result(self, name: str) -> object:
-        """What a function returns.
+        """Return what a function returns.
 
         Raises:
             InvalidInput: The module has none of that name, or its functions call each other without end.

@@ -548,7 +548,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """Where an expansion stands."""
+    """The surroundings of an expansion."""
 
     quoted: bool = False
     unset_is_empty: bool = False

@@ -75,7 +75,7 @@ class Export:
     @property
     @derived
     def text(self) -> str:
-        """All of it, to be pasted: variables, arguments one to a line, then the files."""
+        """The whole, to be pasted: variables, arguments one to a line, then the files."""
         return self.command_line + "\n".join(file.text for file in self.files)
 
 
@@ -90,7 +90,7 @@ def _lines(arguments: tuple[str, ...]) -> list[str]:
 
 
 class NoteKind(StrEnum):
-    """What a reader of an imported configuration should know of a setting."""
+    """The outcome of a setting that a reader of an imported configuration should know."""
 
     ASSUMED = "assumed"  # it was not said; this is the trainer's default, or follows from the rest
     CHANGED = "changed"  # a layout cannot say it exactly; this is the nearest
@@ -110,7 +110,7 @@ class Note:
 
 
 class Notes(list[Note]):
-    """What became of the settings of a configuration while it was read."""
+    """Notes of the settings of a configuration while it is read."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
         """Note what became of one setting."""
@@ -168,7 +168,7 @@ class Imported:
     @property
     @derived
     def model_size(self) -> ModelSize | None:
-        """How large the model is."""
+        """The size of the model."""
         return ModelSize.of(self.model) if self.model else None
 
 
@@ -184,7 +184,7 @@ class FormatLimit:
 
 @value
 class Format:
-    """What is known of a trainer's words."""
+    """A trainer's words as they are described to people."""
 
     format: ExportFormat
     version: str
@@ -228,7 +228,7 @@ class Target:
 
     @property
     def described(self) -> Format:
-        """What people are told of its words."""
+        """Its words as they are described to people."""
         return Format(
             format=self.format,
             version=self.version,

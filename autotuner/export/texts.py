@@ -60,7 +60,7 @@ def yaml_document(text: str) -> dict[str, Any]:
 
 
 def split_document(text: str) -> tuple[str, str]:
-    """What stands around the first JSON object that begins a line, and that object; empty where there is none."""
+    """Return the text around the first JSON object that begins a line, and that object; empty where there is none."""
     start = re.search(r"^[ \t]*\{", _short(text), re.MULTILINE)
     if start is None:
         return text, ""

@@ -47,7 +47,7 @@ _PREFIX = "PARALLELISM_CONFIG_"
 
 
 def _recomputes_by_fsdp(x: Layout) -> bool:
-    """Whether FSDP's own recomputation says it, which gathers parameters once less."""
+    """Return whether FSDP's own recomputation says it, which gathers parameters once less."""
     every_layer = x.recompute == Recompute.FULL and x.recompute_every == 1 and not x.offload_activations
     return every_layer and backend_of(x) == Backend.FSDP
 
@@ -213,7 +213,7 @@ _STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arguments:
-    """What was said to the Trainer."""
+    """Arguments of the Trainer, by what reads them."""
 
     values: Mapping[str, object]
     """By name of the argument."""

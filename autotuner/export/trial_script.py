@@ -133,7 +133,7 @@ def _export(format_: ExportFormat, layout: Layout, file: ExportedFile, usage: st
 
 
 def _read(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
-    """What a script was made of.
+    """Return what a script was made of.
 
     Raises:
         InvalidInput: It holds no spec, or one that cannot be read, or is for another number of ranks.

@@ -61,7 +61,7 @@ def write_degrees(job: Job, layout: Layout) -> Written:
 
 
 def _dispatch(job: Job, layout: Layout) -> Written:
-    """How tokens reach experts, as the stack does it; DeepEP wants several ranks (moe/token_dispatcher.py)."""
+    """Return how tokens reach experts, as the stack does it; DeepEP wants several ranks (moe/token_dispatcher.py)."""
     if job.stack.dispatch == "all_gather":
         return {"moe_token_dispatcher_type": "allgather"}
     if job.stack.dispatch == "all_to_all" or layout.tensor_parallel_degree * layout.expert_parallel_degree == 1:
@@ -70,7 +70,7 @@ def _dispatch(job: Job, layout: Layout) -> Written:
 
 
 def read_degrees(reading: Reading) -> Layout:
-    """The same back, with all data-parallel ranks that are left as replicas.
+    """Return the degrees of settings, with all data-parallel ranks that are left as replicas.
 
     Raises:
         InvalidInput: A degree is no whole number above 0, or the caller's number of ranks does not fit them.
@@ -154,7 +154,7 @@ def gradient_element_bytes(x: Layout, job: Job) -> int:
 
 
 def _sums_wide(x: Layout, job: Job) -> bool:
-    """Whether gradients are summed in fp32: the layout asks for it, or the stack does so by itself."""
+    """Return whether gradients are summed in fp32: the layout asks for it, or the stack does so by itself."""
     return (x.fp32_gradient_reduce != 0) | job.stack.sums_gradients_in_fp32
 
 
@@ -187,7 +187,7 @@ def write_sharding(job: Job, layout: Layout) -> Written:
 
 
 def read_sharding(reading: Reading, layout: Layout) -> Layout:
-    """The same back; without a second rank to share with, everything is whole."""
+    """Return the sharding of settings; without a second rank to share with, everything is whole."""
     level, reshards = _level(reading)
     data = layout.data_parallel_degree
     if data * layout.context_parallel_degree == 1:
@@ -207,7 +207,7 @@ def read_sharding(reading: Reading, layout: Layout) -> Layout:
 
 
 def _level(reading: Reading) -> tuple[ShardLevel, bool]:
-    """What is sharded, and whether parameters are given away between the passes."""
+    """Return what is sharded, and whether parameters are given away between the passes."""
     if reading.on("use_torch_fsdp2"):
         return ShardLevel.PARAMETERS, reading.on("torch_fsdp2_reshard_after_forward", True)
     if reading.on("use_megatron_fsdp") or reading.on("use_custom_fsdp"):
@@ -286,7 +286,7 @@ def environment(layout: Layout) -> dict[str, str]:
 
 
 def left_at_default(layout: Layout) -> Iterator[str]:
-    """What the layout does not say and Megatron decides; sentences without full stops."""
+    """Yield what the layout does not say and Megatron decides; sentences without full stops."""
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     if several and layout.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES:
         yield "gradient buckets have Megatron's own size, 40,000,000 elements or 1,000,000 for each data-parallel rank"

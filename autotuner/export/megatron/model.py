@@ -104,7 +104,7 @@ def write_shapes(job: Job) -> Written:
 
 
 def _switches(model: TransformerSpec) -> Iterator[tuple[str, bool]]:
-    """What is on or off; only what differs from Megatron's plain model."""
+    """Yield what is on or off; only what differs from Megatron's plain model."""
     if model.gated_mlp:
         yield "swiglu", True
     if not model.tied_embeddings:
@@ -179,7 +179,7 @@ def _experts(job: Job) -> Written:
 
 
 def unsaid_shapes(model: TransformerSpec) -> Iterator[str]:
-    """What of the model Megatron has no argument for; sentences without full stops."""
+    """Yield what of the model Megatron has no argument for; sentences without full stops."""
     if model.norm not in ("rmsnorm", "layernorm"):
         yield f"{model.norm} has no argument; its LayerNorm carries weights and biases"
     if model.attention_bias == "all" and not (model.mlp_bias or _expert_biased(model)):
@@ -250,7 +250,7 @@ def _head_dim(reading: Reading, hidden: int, heads: int, latent: LatentAttention
 
 
 def _ffn_size(reading: Reading, hidden: int, gated: bool) -> int:
-    """By default 4 times the width, or as many elements in three matrices, by 64s."""
+    """Return the inner width: by default 4 times the width, or as many elements in three matrices, by 64s."""
     return reading.integer("ffn_hidden_size", max(1, int(4 * hidden * 2 / 3) // 64 * 64) if gated else 4 * hidden)
 
 

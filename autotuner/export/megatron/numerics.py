@@ -48,7 +48,7 @@ def write_numerics(layout: Layout) -> Written:
 
 
 def read_numerics(reading: Reading, layout: Layout) -> Layout:
-    """The same back."""
+    """Return the layout with what settings say of it."""
     precision, kernel = _precision(reading), _attention(reading)
     if precision != Precision.FP8:
         return replace(layout, precision=precision, attention_kernel=kernel)
@@ -94,7 +94,7 @@ _DEFAULT_MODULES = ("core_attn",)
 
 
 def write_recompute(job: Job, layout: Layout) -> Written:
-    """What is computed again, and what is offloaded."""
+    """Return what is computed again, and what is offloaded."""
     written: Written = {}
     if layout.recompute == Recompute.SELECTIVE:
         modules = tuple(policy.value for policy in job.stack.selective_recompute if policy.value in MODULES)
@@ -110,7 +110,7 @@ def write_recompute(job: Job, layout: Layout) -> Written:
 
 
 def read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | None) -> Layout:
-    """The same back.
+    """Return the layout with what settings say of it.
 
     Args:
         reading: The settings.

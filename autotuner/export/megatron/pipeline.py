@@ -1,4 +1,4 @@
-"""Which layers a pipeline stage holds, and in which order stages run.
+"""Megatron's arguments of pipeline stages: the layers of each, and the order in which they run.
 
 Names: megatron-core 0.16.1, transformer/transformer_config.py. Where layers go: transformer/transformer_block.py,
 get_num_layers_to_build; a layout's letters: transformer/pipeline_parallel_layer_layout.py. Megatron-LM runs 1F1B, and
@@ -57,7 +57,7 @@ def _letters(sizes: tuple[int, ...]) -> str:
 
 
 def read_pipeline(reading: Reading, layout: Layout, num_layers: int | None) -> Layout:
-    """The same back, but for the ranks that hold the stages.
+    """Return the stages of settings, but for the ranks that hold them.
 
     Raises:
         InvalidInput: Layers do not split as it says, or its letters are none of Megatron's.

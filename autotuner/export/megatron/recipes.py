@@ -35,7 +35,7 @@ _OVERRIDE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """What a text assigns."""
+    """The assignments of a text."""
 
     values: Mapping[str, tuple[str, ...]]
     """By the path that is assigned to (``cfg.model.num_layers``), as words; a list has several."""
@@ -147,7 +147,7 @@ _SCALED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dialect:
-    """Where a recipe has its fields."""
+    """The places where a recipe has its fields."""
 
     format: ExportFormat
     version: str
@@ -309,7 +309,7 @@ _RECIPE_DEFAULTS = {"use_distributed_optimizer": ("true",), "overlap_grad_reduce
 
 
 def _settings(assigned: Assigned) -> dict[str, tuple[str, ...]]:
-    """By the names of the namespace; the last part of a path says the field."""
+    """Return settings by the names of the namespace; the last part of a path says the field."""
     found: dict[str, tuple[str, ...]] = {}
     for path, words in assigned.values.items():
         name = path.rpartition(".")[2]

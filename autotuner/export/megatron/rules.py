@@ -33,7 +33,7 @@ def _schedule(layout: Layout) -> PipelineSchedule:
 
 
 def keeps_parameters(x: Layout) -> bool:
-    """Whether sharded parameters stay whole between the passes."""
+    """Return whether sharded parameters stay whole between the passes."""
     return (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0)
 
 

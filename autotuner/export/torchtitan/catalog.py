@@ -116,7 +116,7 @@ KEYS_0_3: tuple[Key, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One release."""
+    """One release of torchtitan."""
 
     format: ExportFormat
     version: str
@@ -167,7 +167,7 @@ def presets() -> Mapping[str, Mapping[str, object]]:
 
 
 def preset(function: str) -> Mapping[str, object] | None:
-    """What a function sets; None: it is not known."""
+    """Return what a function sets; None: it is not known."""
     return presets().get(function)
 
 
@@ -281,7 +281,7 @@ def spec_of(family: str, name: str, version: str) -> tuple[TransformerSpec | Non
 
 
 def shapes(model: TransformerSpec) -> str:
-    """What a flavor of this model has to say, in one line."""
+    """Return what a flavor of this model has to say, in one line."""
     experts = model.experts
     sparse = f", {experts.num_experts} experts, {experts.experts_per_token} per token" if experts else ""
     return (

@@ -92,7 +92,7 @@ def precision_0_3(reading: Settings, layout: Layout) -> Layout:
 
 
 def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layout:
-    """What parameters are cast to before any product.
+    """Return what parameters are cast to before any product.
 
     0.2 casts by FSDP, or by autocast where no other parallelism is (``maybe_enable_amp`` of its distributed/utils.py);
     0.3 always has FSDP's policy.

@@ -37,7 +37,7 @@ _SHARED_WITH_TRIALS = (
 
 
 def shards(x: Layout) -> bool:
-    """Whether FSDP is at work: over shard ranks, context ranks, or both (``ParallelDims.fsdp_enabled``)."""
+    """Return whether FSDP is at work: over shard ranks, context ranks, or both (``ParallelDims.fsdp_enabled``)."""
     return (x.data_parallel_shard_degree > 1) | (x.context_parallel_degree > 1)
 
 
@@ -50,7 +50,7 @@ def _has_experts(job: Job) -> bool:
 
 
 def _has_stages(job: Job) -> bool:
-    """Whether 0.2.2 can cut this model into stages; one that it does not register is the user's own."""
+    """Return whether 0.2.2 can cut this model into stages; one that it does not register is the user's own."""
     flavor = flavor_of(job.model, RELEASE_0_2.version)
     return flavor is None or flavor.family in PIPELINED_0_2
 

@@ -153,12 +153,12 @@ _OF_SHELL = re.compile(
 
 
 def is_job_file(text: str) -> bool:
-    """Whether it has a table, a flag or a printed configuration of torchtitan 0.2's."""
+    """Return whether it has a table, a flag or a printed configuration of torchtitan 0.2's."""
     return any(pattern.search(text) for pattern in (_OWN_TABLE, _OWN_FLAG, _PRINTED))
 
 
 def job_file_settings(text: str) -> Settings:
-    """What a text of 0.2 says, flags above tables.
+    """Return what a text of 0.2 says, flags above tables.
 
     Raises:
         InvalidInput: It is neither TOML, nor JSON, nor a command with flags.
@@ -270,13 +270,13 @@ _MODULE_SECTIONS = ("training", "parallelism", "compile", "optimizer")
 
 
 def is_configuration(text: str) -> bool:
-    """Whether it is Python that makes a configuration, or flags that only 0.3 has."""
+    """Return whether it is Python that makes a configuration, or flags that only 0.3 has."""
     names_function = _MODULE_FLAG.search(text) and _CONFIG_FLAG.search(text)
     return bool((_PYTHON.search(text) and _CALLS.search(text)) or names_function or _NEW_FLAG.search(text))
 
 
 def module_settings(text: str) -> Settings:
-    """What a text of 0.3 says, flags above the function.
+    """Return what a text of 0.3 says, flags above the function.
 
     Raises:
         InvalidInput: It is neither Python nor a command with flags.
@@ -339,7 +339,7 @@ def _of_module(module: Module, function: str, notes: Notes) -> dict[str, object]
 
 
 def _family(module: Module, function: str) -> str:
-    """Of the registry that is imported, or the one that the function's name begins with."""
+    """Return the family of the registry that is imported, or the one that the function's name begins with."""
     imported = module.imports.get("model_registry", "").rpartition(".")[2]
     return imported or next((family for family in _FAMILIES if function.startswith(f"{family}_")), "")
 

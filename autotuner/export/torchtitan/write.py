@@ -234,7 +234,7 @@ def _module(
 
 
 def _literal(value: object) -> str:
-    """As Python writes it, with the quotes that formatters choose."""
+    """Return a value as Python writes it, with the quotes that formatters choose."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_literal, value))}]"
     return json.dumps(value) if isinstance(value, str) and value.isascii() else repr(value)
