@@ -25,12 +25,12 @@ from autotuner.core.choices import (
 )
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
 from autotuner.export import deepspeed
 from autotuner.export.command import Flags, Launched, launched
-from autotuner.export.common_rules import decided_in_code, exchanges_and_batches
+from autotuner.export.common_rules import decided_in_code, exchanges_and_batches, keeps
 from autotuner.export.deepspeed import (
     NEAREST_TO_FP16,
     RECOMPUTE_FLAG,
@@ -174,17 +174,13 @@ _HELD: Mapping[str, tuple[str, str]] = {
     "cuts-no-last-stage": ("last_stage_less_layers", "there is no pipeline with a last stage"),
     "has-no-expert-ranks": ("expert_parallel_degree", "the script splits experts where it loads the model"),
     "splits-no-norms": ("sequence_parallel", "the model's plan for tensor ranks decides; no setting splits norms"),
-    "cuts-no-products": (
-        "async_tensor_parallel",
-        "only code says it (TorchTensorParallelConfig.enable_async_tp)",
-    ),
+    "cuts-no-products": ("async_tensor_parallel", "only code says it (TorchTensorParallelConfig.enable_async_tp)"),
 }
 """Fields that stay at their defaults, and why, by the names of rules."""
 
 _SHARED_LIMITS: Mapping[str, Limit] = {
-    "accelerate-replicates-no-zero-shards": held(
+    "accelerate-replicates-no-zero-shards": keeps(
         "data_parallel_replicate_degree",
-        1,
         "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
         lambda x, j: any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)),
     ),
@@ -234,9 +230,8 @@ _SHARED_LIMITS: Mapping[str, Limit] = {
         "activation checkpointing recomputes whole layers or none",
         Recompute.FULL,
     ),
-    "accelerate-offloads-what-layers-start-from": held(
+    "accelerate-offloads-what-layers-start-from": keeps(
         "offload_activations",
-        False,
         "only the inputs of layers that are recomputed wait in the host's memory",
         lambda x, j: x.recompute != Recompute.FULL,
     ),
@@ -244,7 +239,7 @@ _SHARED_LIMITS: Mapping[str, Limit] = {
 
 RULES: tuple[Rule, ...] = (
     *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
-    *exchanges_and_batches("accelerate", "accelerate"),
+    *exchanges_and_batches("accelerate"),
     *named({f"accelerate-{name}": held(field, OPTIONS[field].default, why) for name, (field, why) in _HELD.items()}),
     *named(_SHARED_LIMITS),
 )
@@ -337,18 +332,16 @@ _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "f
 is that of the gradients; and the optimizer."""
 
 _LIMITS: Mapping[str, Limit] = {
-    "accelerate-sizes-no-bucket": held(
+    "accelerate-sizes-no-bucket": keeps(
         "gradient_bucket_bytes",
-        DEFAULT_BUCKET_BYTES,
         "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
         lambda x, j: x.shard_level == ShardLevel.NONE,
     ),
-    "accelerate-recomputes-every-layer": held(
-        "recompute_every", 1, "fsdp_activation_checkpointing recomputes every layer"
+    "accelerate-recomputes-every-layer": keeps(
+        "recompute_every", "fsdp_activation_checkpointing recomputes every layer"
     ),
-    "accelerate-offloads-with-fsdp": held(
+    "accelerate-offloads-with-fsdp": keeps(
         "offload_activations",
-        False,
         "fsdp_activation_checkpointing_offload is FSDP2's",
         lambda x, j: (x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x),
     ),
@@ -375,10 +368,7 @@ _LIMITS: Mapping[str, Limit] = {
     ),
 }
 
-_RULES: tuple[Rule, ...] = (
-    *RULES,
-    *named(_LIMITS),
-)
+_RULES: tuple[Rule, ...] = (*RULES, *named(_LIMITS))
 
 
 # ---------------------------------------------------------------- write

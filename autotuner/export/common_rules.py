@@ -10,12 +10,17 @@ which number is the launcher's choice, so that stages are rotated by the order o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from autotuner.core.choices import P2PTransport, RankOrder
+from autotuner.core.choices import RankOrder
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.rules.rule import Rule, held, named
+from autotuner.core.rules.rule import Limit, Rule, held, named
+
+
+def keeps(field: str, message: str, when: Callable[[Layout, Job], bool] = lambda x, j: True) -> Limit:
+    """Return the limit of a field that has its default where ``when`` holds: a trainer has nothing else."""
+    return held(field, OPTIONS[field].default, message, when)
 
 
 def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
@@ -41,42 +46,35 @@ _WHY = {
 }
 
 
-def exchanges_and_batches(trainer: str, prefix: str) -> tuple[Rule, ...]:
-    """Rules of a trainer that exchanges gradients, clips and batches in its own way, over ranks numbered for it.
+def exchanges_and_batches(trainer: str) -> tuple[Rule, ...]:
+    """Return rules of a trainer that exchanges gradients, clips and batches in its own way, over ranks numbered for it.
 
-    Args:
-        trainer: As sentences name it.
-        prefix: Of the names of its rules.
+    Its name begins the names of rules, and is in their sentences.
     """
-    limits = {field: held(field, OPTIONS[field].default, why.format(trainer)) for field, why in _WHY.items()}
-    return named({f"{prefix}-keeps-{field.replace('_', '-')}": limit for field, limit in limits.items()})
+    limits = {field: keeps(field, why.format(trainer)) for field, why in _WHY.items()}
+    return named({f"{trainer.lower()}-keeps-{field.replace('_', '-')}": limit for field, limit in limits.items()})
 
 
 LAUNCHED = frozenset({"stage_rotation"})
 """What a launch decides, and no configuration."""
 
 
-def sends_and_places(trainer: str, prefix: str) -> tuple[Rule, ...]:
-    """Rules of a trainer whose pipeline ranks send themselves, and stand on nodes as a launcher numbers these.
+def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, ...]:
+    """Return rules of a trainer whose pipeline ranks send themselves, and stand on nodes as a launcher numbers these.
 
-    Args:
-        trainer: As sentences name it.
-        prefix: Of the names of its rules.
+    ``has_orders``: it has several orders of axes.
     """
     sends = f"pipeline ranks of {trainer} send and receive themselves; it has no delegates"
     places = "stages are rotated by the order of nodes in a hostfile, and stages here share nodes"
-    return named(
-        {
-            f"{prefix}-sends-inline": held("p2p_transport", P2PTransport.INLINE, sends),
-            f"{prefix}-rotates-whole-nodes": held("stage_rotation", 0, places, _shares_nodes),
-        }
-    )
-
-
-def numbers_ranks(trainer: str, prefix: str) -> Rule:
-    """The rule of a trainer with one order of axes."""
-    why = f"{trainer} numbers its ranks with the stages outermost"
-    return held("rank_order", RankOrder.STAGES_OUTERMOST, why)(f"{prefix}-keeps-rank-order")
+    order = f"{trainer} numbers its ranks with the stages outermost"
+    limits = {
+        "sends-inline": keeps("p2p_transport", sends),
+        "rotates-whole-nodes": keeps("stage_rotation", places, _shares_nodes),
+        "keeps-rank-order": keeps("rank_order", order),
+    }
+    if has_orders:
+        del limits["keeps-rank-order"]
+    return named({f"{trainer.lower()}-{name}": limit for name, limit in limits.items()})
 
 
 def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:
@@ -93,10 +91,5 @@ def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:
 
 def _shares_nodes(x: Layout, job: Job) -> bool:
     """Return whether a stage is no whole number of nodes, or its ranks do not follow one another."""
-    per_stage = (
-        x.data_parallel_replicate_degree
-        * x.data_parallel_shard_degree
-        * x.context_parallel_degree
-        * x.tensor_parallel_degree
-    )
+    per_stage = x.data_parallel_degree * x.context_parallel_degree * x.tensor_parallel_degree
     return (per_stage % job.cluster.accelerators_per_node != 0) | (x.rank_order != RankOrder.STAGES_OUTERMOST)

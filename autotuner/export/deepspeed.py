@@ -18,28 +18,14 @@ from difflib import get_close_matches
 from math import ceil
 from string import Template
 
-from autotuner.core.choices import (
-    AttentionKernel,
-    ContextExchange,
-    ExportFormat,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
+from autotuner.core.choices import AttentionKernel, ContextExchange, ExportFormat, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Limit, any_of, held, named, refuse
 from autotuner.export.command import Launched, launched, unread
-from autotuner.export.common_rules import (
-    LAUNCHED,
-    decided_in_code,
-    exchanges_and_batches,
-    numbers_ranks,
-    sends_and_places,
-)
+from autotuner.export.common_rules import LAUNCHED, decided_in_code, exchanges_and_batches, keeps, sends_and_places
 from autotuner.export.table import Key, flat, nested, number, read_flag, read_integer, read_table, words, write_table
 from autotuner.export.target import Export, ExportedFile, Imported, Note, Notes, Target
 from autotuner.export.texts import json_document, split_document
@@ -114,9 +100,7 @@ KEYS: tuple[Key, ...] = (
         when=_splits_whole_model,
     ),
     number(
-        "pipeline.stages",
-        "pipeline_parallel_degree",
-        flags=("pipeline_parallel_size", "pipeline_model_parallel_size"),
+        "pipeline.stages", "pipeline_parallel_degree", flags=("pipeline_parallel_size", "pipeline_model_parallel_size")
     ),
     Key(
         path="pipeline.activation_checkpoint_interval",  # layers per checkpoint; 0 keeps what they save
@@ -197,17 +181,15 @@ KNOWN_SECTIONS = frozenset(path.split(".")[0] for path in (*_READ, *CHANGED)) | 
 ZERO_RULES = named(
     {
         # runtime/engine.py: seq_data_parallel_group
-        "deepspeed-shards-over-all-replicas": held(
+        "deepspeed-shards-over-all-replicas": keeps(
             "data_parallel_replicate_degree",
-            1,
             "ZeRO shards over all data-parallel ranks, here {x.data_parallel_degree}; it keeps no "
             "{x.data_parallel_replicate_degree} replicas of the shards",
             lambda x, j: x.shard_level != ShardLevel.NONE,
         ),
         # runtime/engine.py: MEMORY_OPT_ALLREDUCE_SIZE
-        "deepspeed-sizes-no-bucket-at-stage-0": held(
+        "deepspeed-sizes-no-bucket-at-stage-0": keeps(
             "gradient_bucket_bytes",
-            DEFAULT_BUCKET_BYTES,
             f"ZeRO stage 0 has no key for its buckets: it reduces {BUCKET_ELEMENTS:,} elements at once, after the last "
             "micro-batch",
             lambda x, j: x.shard_level == ShardLevel.NONE,
@@ -238,36 +220,31 @@ _LIMITS: Mapping[str, Limit] = {
         ShardLevel.OPTIMIZER,
     ),
     # runtime/pipe/schedule.py
-    "deepspeed-pipelines-run-1f1b": held(
-        "pipeline_schedule",
-        PipelineSchedule.ONE_F_ONE_B,
-        "DeepSpeed's pipeline engine runs 1f1b (TrainSchedule) instead of {x.pipeline_schedule}",
+    "deepspeed-pipelines-run-1f1b": keeps(
+        "pipeline_schedule", "DeepSpeed's pipeline engine runs 1f1b (TrainSchedule) instead of {x.pipeline_schedule}"
     ),
     # runtime/pipe/module.py, as the next two
-    "deepspeed-has-one-stage-per-rank": held(
-        "virtual_stages_per_rank", 1, "PipelineModule gives each rank one stage, not {x.virtual_stages_per_rank}"
+    "deepspeed-has-one-stage-per-rank": keeps(
+        "virtual_stages_per_rank", "PipelineModule gives each rank one stage, not {x.virtual_stages_per_rank}"
     ),
-    "deepspeed-cuts-no-first-stage": held("first_stage_less_layers", 0, _BALANCED),
-    "deepspeed-cuts-no-last-stage": held("last_stage_less_layers", 0, _BALANCED),
+    "deepspeed-cuts-no-first-stage": keeps("first_stage_less_layers", _BALANCED),
+    "deepspeed-cuts-no-last-stage": keeps("last_stage_less_layers", _BALANCED),
     # AutoTP has its own groups; pipe/engine.py asserts the grid's
-    "deepspeed-splits-no-stage-over-tensor-ranks": held(
+    "deepspeed-splits-no-stage-over-tensor-ranks": keeps(
         "tensor_parallel_degree",
-        1,
         "AutoTP splits whole models, no stages of a PipelineModule; a model whose layers are tensor-parallel by "
         "themselves can be laid out by PipeModelDataParallelTopology in code",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     # __init__.py: no mesh beside a PipelineModule
-    "deepspeed-splits-no-sequence-in-stages": held(
+    "deepspeed-splits-no-sequence-in-stages": keeps(
         "context_parallel_degree",
-        1,
         "a pipeline's grid has axes for stages, data and tensor ranks, and none for parts of a sequence",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     # __init__.py, utils/groups.py: _init_tp_mesh_device
-    "deepspeed-splits-sequence-or-tensors": held(
+    "deepspeed-splits-sequence-or-tensors": keeps(
         "context_parallel_degree",
-        1,
         "Ulysses and AutoTP each lay a mesh of data ranks and their own, and cannot meet in one",
         lambda x, j: x.tensor_parallel_degree > 1,
     ),
@@ -279,19 +256,17 @@ _LIMITS: Mapping[str, Limit] = {
         lambda x, j: x.context_parallel_degree > 1,
     ),
     # module_inject/auto_tp.py
-    "deepspeed-splits-no-norms": held(
-        "sequence_parallel", False, "AutoTP leaves norms and their activations whole on every tensor rank"
+    "deepspeed-splits-no-norms": keeps(
+        "sequence_parallel", "AutoTP leaves norms and their activations whole on every tensor rank"
     ),
     # runtime/tensor_parallel/config.py
-    "deepspeed-cuts-no-products": held(
+    "deepspeed-cuts-no-products": keeps(
         "async_tensor_parallel",
-        False,
         "AutoTP cuts up no matrix products; tp_overlap_comm overlaps all-reduces of the backward pass",
     ),
     # module_inject/auto_ep_folding.py
-    "deepspeed-splits-experts-outside-pipelines": held(
+    "deepspeed-splits-experts-outside-pipelines": keeps(
         "expert_parallel_degree",
-        1,
         "AutoEP finds experts in whole models, not in stages of a PipelineModule",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
@@ -311,35 +286,26 @@ _LIMITS: Mapping[str, Limit] = {
         Recompute.FULL,
     ),
     # runtime/pipe/module.py
-    "deepspeed-recomputes-every-layer": held(
+    "deepspeed-recomputes-every-layer": keeps(
         "recompute_every",
-        1,
         "scripts for DeepSpeed recompute every layer or none; a pipeline's activation_checkpoint_interval says how "
         "many layers are recomputed together",
     ),
     # runtime/config.py
-    "deepspeed-multiplies-in-16-bits-or-more": held(
+    "deepspeed-multiplies-in-16-bits-or-more": keeps(
         "precision",
-        Precision.BF16,
         "ds_config.json has no key for {x.precision}; bf16 runs instead",
         lambda x, j: x.precision != Precision.FP32,
     ),
     # runtime/activation_checkpointing/config.py, compile/config.py
-    "deepspeed-keeps-activations": held(
+    "deepspeed-keeps-activations": keeps(
         "offload_activations",
-        False,
         "activations stay on the device: cpu_checkpointing moves only what a recomputation starts from, "
         "compile.offload_activation only what a memory budget asks for",
     ),
 }
 
-RULES = (
-    *ZERO_RULES,
-    *exchanges_and_batches("DeepSpeed", "deepspeed"),
-    *sends_and_places("DeepSpeed", "deepspeed"),
-    numbers_ranks("DeepSpeed", "deepspeed"),
-    *named(_LIMITS),
-)
+RULES = (*ZERO_RULES, *exchanges_and_batches("DeepSpeed"), *sends_and_places("DeepSpeed"), *named(_LIMITS))
 
 
 # ---------------------------------------------------------------- write

@@ -17,7 +17,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.core.rules.rule import Limit, Rule, held, named, refuse
+from autotuner.core.rules.rule import Limit, Rule, named, refuse
 from autotuner.core.units import MIB
 from autotuner.export import deepspeed
 from autotuner.export.accelerate import (
@@ -32,7 +32,7 @@ from autotuner.export.accelerate import (
     says_sizes,
 )
 from autotuner.export.command import Launched, launched, unread
-from autotuner.export.common_rules import decided_in_code
+from autotuner.export.common_rules import decided_in_code, keeps
 from autotuner.export.table import Key, flat, number, read_flag, read_integer, read_table, switch, words, write_table
 from autotuner.export.target import Export, ExportedFile, Imported, Notes, Target
 from autotuner.export.texts import json_document, split_document
@@ -83,10 +83,7 @@ _KEYS: tuple[Key, ...] = (
 _FSDP_KEYS: tuple[Key, ...] = (
     switch("reshard_after_forward", "reshard_after_forward"),
     words(
-        "activation_checkpointing",
-        "recompute",
-        {True: Recompute.FULL, False: Recompute.NONE},
-        when=_recomputes_by_fsdp,
+        "activation_checkpointing", "recompute", {True: Recompute.FULL, False: Recompute.NONE}, when=_recomputes_by_fsdp
     ),
 )
 """What ``fsdp_config`` says."""
@@ -95,9 +92,8 @@ _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"
 """What the script decides where it loads its model: attention, norms, and the format of weights and gradients."""
 
 _LIMITS: Mapping[str, Limit] = {
-    "transformers-splits-no-tensors": held(
+    "transformers-splits-no-tensors": keeps(
         "tensor_parallel_degree",
-        1,
         "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)",
     ),
     "transformers-sizes-whole-mebibytes": refuse(
@@ -106,15 +102,13 @@ _LIMITS: Mapping[str, Limit] = {
         "ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are no whole number of them",
         lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % MIB,
     ),
-    "transformers-sizes-no-bucket-beside-ulysses": held(
+    "transformers-sizes-no-bucket-beside-ulysses": keeps(
         "gradient_bucket_bytes",
-        DEFAULT_BUCKET_BYTES,
         "DeepSpeed runs it, and stage 0 has no key for its buckets",
         lambda x, j: (x.shard_level == ShardLevel.NONE) & exchanges_heads(x),
     ),
-    "transformers-multiplies-in-16-bits-or-more": held(
+    "transformers-multiplies-in-16-bits-or-more": keeps(
         "precision",
-        Precision.BF16,
         "the Trainer has no argument for {x.precision}; bf16 runs instead",
         lambda x, j: x.precision != Precision.FP32,
     ),
@@ -127,10 +121,7 @@ _LIMITS: Mapping[str, Limit] = {
     ),
 }
 
-_RULES: tuple[Rule, ...] = (
-    *RULES,
-    *named(_LIMITS),
-)
+_RULES: tuple[Rule, ...] = (*RULES, *named(_LIMITS))
 
 
 # ---------------------------------------------------------------- write

@@ -54,10 +54,7 @@ def write_degrees(job: Job, layout: Layout) -> Written:
     if layout.context_parallel_degree > 1:
         word = next(word for word, exchange in _EXCHANGES.items() if exchange == layout.context_exchange)
         written["cp_comm_type"] = (word,)
-    return written | {
-        "micro_batch_size": layout.micro_batch_size,
-        "global_batch_size": job.workload.global_batch_size,
-    }
+    return written | {"micro_batch_size": layout.micro_batch_size, "global_batch_size": job.workload.global_batch_size}
 
 
 def _dispatch(job: Job, layout: Layout) -> Written:

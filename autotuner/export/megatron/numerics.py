@@ -22,11 +22,7 @@ RECIPES = {
     "mxfp8": Fp8Recipe.MXFP8,
 }
 
-BACKENDS = {
-    "flash": AttentionKernel.FLASH,
-    "fused": AttentionKernel.CUDNN,
-    "unfused": AttentionKernel.MATH,
-}
+BACKENDS = {"flash": AttentionKernel.FLASH, "fused": AttentionKernel.CUDNN, "unfused": AttentionKernel.MATH}
 """``auto`` is Transformer Engine's choice, ``local`` Megatron's own module around its fused softmax.
 
 Which FlashAttention ``flash`` is decided by what is installed until 0.19, whose ``flash_attention_version`` says it.

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from autotuner.core.choices import (
     AttentionKernel,
     Fp8Recipe,
-    OptimizerKernel,
     PipelineSchedule,
     Precision,
     RankOrder,
@@ -20,7 +19,7 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
-from autotuner.export.common_rules import exchanges_and_batches, sends_and_places
+from autotuner.export.common_rules import exchanges_and_batches, keeps, sends_and_places
 from autotuner.export.megatron.layout import gradient_element_bytes
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 
@@ -55,9 +54,8 @@ _LIMITS: Mapping[str, Limit] = {
         "Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
         lambda x, j: _schedule(x).label,
     ),
-    "megatron-recomputes-blocks": held(
+    "megatron-recomputes-blocks": keeps(
         "recompute_every",
-        1,
         "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and others",
     ),
     "megatron-precisions": refuse(
@@ -116,33 +114,31 @@ _LIMITS: Mapping[str, Limit] = {
         "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
         lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1),
     ),
-    "megatron-keeps-logits-split": held(
-        "loss_parallel", True, "each of Megatron's tensor ranks keeps its part of the logits"
+    "megatron-keeps-logits-split": keeps(
+        "loss_parallel", "each of Megatron's tensor ranks keeps its part of the logits"
     ),
-    "megatron-norms-are-fused": held("fused_norm", True, "norms are Transformer Engine's kernels"),
-    "megatron-compiles-no-layers": held(
-        "compiled", False, "Megatron compiles no layers; its fusions are modules of Transformer Engine"
+    "megatron-norms-are-fused": keeps("fused_norm", "norms are Transformer Engine's kernels"),
+    "megatron-compiles-no-layers": keeps(
+        "compiled", "Megatron compiles no layers; its fusions are modules of Transformer Engine"
     ),
-    "megatron-optimizer-is-fused": held(
-        "optimizer_kernel", OptimizerKernel.FUSED, "Megatron's Adam is the fused kernel of Transformer Engine or Apex"
+    "megatron-optimizer-is-fused": keeps(
+        "optimizer_kernel", "Megatron's Adam is the fused kernel of Transformer Engine or Apex"
     ),
-    "megatron-offloads-one-stage": held(
+    "megatron-offloads-one-stage": keeps(
         "offload_activations",
-        False,
         "Megatron offloads activations of all layers but one, and of no pipeline",
         lambda x, j: (x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1),
     ),
-    "megatron-offloads-or-recomputes": held(
+    "megatron-offloads-or-recomputes": keeps(
         "offload_activations",
-        False,
         "Megatron refuses to offload activations beside recomputing them",
         lambda x, j: x.recompute != Recompute.NONE,
     ),
 }
 
 MEGATRON_RULES: tuple[Rule, ...] = (
-    *exchanges_and_batches("Megatron", "megatron"),
-    *sends_and_places("Megatron", "megatron"),
+    *exchanges_and_batches("Megatron"),
+    *sends_and_places("Megatron", has_orders=True),
     *named(_LIMITS),
 )
 """What ``TransformerConfig`` refuses and what has no name; Megatron-Bridge and NeMo hand their fields to it."""

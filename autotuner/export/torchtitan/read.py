@@ -30,11 +30,7 @@ _DTYPE = "training.dtype"
 _FLOAT8 = "quantize.linear.float8"
 _MX = "quantize.linear.mx"
 
-_RECIPES = {
-    "tensorwise": Fp8Recipe.TENSORWISE,
-    "rowwise": Fp8Recipe.ROWWISE,
-    "rowwise_with_gw_hp": Fp8Recipe.ROWWISE,
-}
+_RECIPES = {"tensorwise": Fp8Recipe.TENSORWISE, "rowwise": Fp8Recipe.ROWWISE, "rowwise_with_gw_hp": Fp8Recipe.ROWWISE}
 """Recipes of torchao's float8 training; the last keeps the product of a weight's gradient in 16 bits."""
 
 _FACTS = {

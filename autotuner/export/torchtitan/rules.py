@@ -10,7 +10,6 @@ from autotuner.core.choices import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
-    OptimizerKernel,
     PipelineSchedule,
     Precision,
     Recompute,
@@ -21,7 +20,7 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, job_limit, named, refuse
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, sends_and_places
+from autotuner.export.common_rules import exchanges_and_batches, keeps, sends_and_places
 from autotuner.export.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
@@ -91,15 +90,13 @@ _COMMON_LIMITS: Mapping[str, Limit] = {
         "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
         2,
     ),
-    "torchtitan-keeps-activations-on-the-device": held(
+    "torchtitan-keeps-activations-on-the-device": keeps(
         "offload_activations",
-        False,
         "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
     ),
-    "torchtitan-fuses-norms": held("fused_norm", True, "its norms are torch.nn.RMSNorm, one kernel each"),
-    "torchtitan-emulates-tensorwise": held(
+    "torchtitan-fuses-norms": keeps("fused_norm", "its norms are torch.nn.RMSNorm, one kernel each"),
+    "torchtitan-emulates-tensorwise": keeps(
         "fp8_recipe",
-        Fp8Recipe.TENSORWISE,
         "its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
@@ -109,21 +106,14 @@ _COMMON_LIMITS: Mapping[str, Limit] = {
         "its converters of grouped products emulate nothing, so that experts would stay in bf16",
         Precision.BF16,
     ),
-    "torchtitan-emulates-uncompiled": held(
+    "torchtitan-emulates-uncompiled": keeps(
         "compiled",
-        False,
         "its float8 converter refuses to emulate in a compiled model",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
 }
 
-_COMMON = (
-    *_of_torch(),
-    *exchanges_and_batches("torchtitan", "torchtitan"),
-    *sends_and_places("torchtitan", "torchtitan"),
-    numbers_ranks("torchtitan", "torchtitan"),
-    *named(_COMMON_LIMITS),
-)
+_COMMON = (*_of_torch(), *exchanges_and_batches("torchtitan"), *sends_and_places("torchtitan"), *named(_COMMON_LIMITS))
 
 _LIMITS_0_2: Mapping[str, Limit] = {
     "torchtitan-scales-experts-by-rows": refuse(
@@ -163,9 +153,8 @@ _LIMITS_0_2: Mapping[str, Limit] = {
         "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence",
         ContextExchange.ALL_GATHER,
     ),
-    "torchtitan-replicates-alone": held(
+    "torchtitan-replicates-alone": keeps(
         "data_parallel_replicate_degree",
-        1,
         "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
         lambda x, j: (shards(x) == 0) & (x.data_parallel_replicate_degree != x.world_size),
     ),
@@ -181,9 +170,8 @@ _LIMITS_0_2: Mapping[str, Limit] = {
         f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
         lambda x, j: (x.data_parallel_replicate_degree > 1) & (shards(x) == 0),
     ),
-    "torchtitan-recomputes-operations-of-every-layer": held(
+    "torchtitan-recomputes-operations-of-every-layer": keeps(
         "recompute_every",
-        1,
         'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both',
         lambda x, j: x.recompute == Recompute.SELECTIVE,
     ),
@@ -201,15 +189,13 @@ _LIMITS_0_2: Mapping[str, Limit] = {
         "torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
     ),
-    "torchtitan-overlaps-or-recomputes": held(
+    "torchtitan-overlaps-or-recomputes": keeps(
         "recompute",
-        Recompute.NONE,
         "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.DUALPIPEV) & (x.expert_parallel_degree > 1),
     ),
-    "torchtitan-cuts-this-model": held(
+    "torchtitan-cuts-this-model": keeps(
         "pipeline_parallel_degree",
-        1,
         "torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
         lambda x, j: not _has_stages(j),
     ),
@@ -263,18 +249,14 @@ _LIMITS_0_3: Mapping[str, Limit] = {
         "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
         AttentionKernel.FLEX,
     ),
-    "torchtitan-keeps-logits-apart": held(
-        "loss_parallel",
-        True,
-        "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
+    "torchtitan-keeps-logits-apart": keeps(
+        "loss_parallel", "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone"
     ),
-    "torchtitan-reduces-layer-by-layer": held(
-        "gradient_bucket_bytes",
-        DEFAULT_BUCKET_BYTES,
-        "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
+    "torchtitan-reduces-layer-by-layer": keeps(
+        "gradient_bucket_bytes", "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets"
     ),
-    "torchtitan-recomputes-every-layer": held(
-        "recompute_every", 1, "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2"
+    "torchtitan-recomputes-every-layer": keeps(
+        "recompute_every", "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2"
     ),
     "torchtitan-scales-fp8": refuse(
         "fp8_recipe",
@@ -282,18 +264,14 @@ _LIMITS_0_3: Mapping[str, Limit] = {
         "torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.ROWWISE,
     ),
-    "torchtitan-fuses-updates-of-bf16-moments": held(
+    "torchtitan-fuses-updates-of-bf16-moments": keeps(
         "optimizer_kernel",
-        OptimizerKernel.FUSED,
         "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
         lambda x, j: j.workload.optimizer_state_precision == "bf16",
     ),
 }
 
-RULES_0_3: tuple[Rule, ...] = (
-    *_COMMON,
-    *named(_LIMITS_0_3),
-)
+RULES_0_3: tuple[Rule, ...] = (*_COMMON, *named(_LIMITS_0_3))
 
 _SEARCHED: Mapping[str, tuple[int, ...]] = {
     "shard_level": (ShardLevel.NONE, ShardLevel.PARAMETERS),

@@ -5,14 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from autotuner.core.choices import (
-    FP8_PRECISIONS,
-    NARROW_PRECISIONS,
-    AttentionKernel,
-    Fp8Recipe,
-    Precision,
-    Recompute,
-)
+from autotuner.core.choices import FP8_PRECISIONS, NARROW_PRECISIONS, AttentionKernel, Fp8Recipe, Precision, Recompute
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
