@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check format serve migrate revision container bench clean
+.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check format serve migrate revision container research clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -100,9 +100,9 @@ revision: setup  ## Draft a schema revision: make revision m="what changes".
 container: setup  ## Replay the Dockerfile's steps in a plain shell and serve from PostgreSQL.
 	@BIN=$(BIN) sh scripts/container.sh
 
-bench: setup  ## Print the benchmarks' figures; TABLE=sweep.csv adds the cost model against measured runs.
+research: setup  ## Print how fast predictions are; TABLE=sweep.csv adds the cost model against measured runs.
 	$(UV) -c constraints.txt --no-deps llm-analysis fire  # it asks for years-old transformers
-	OMP_NUM_THREADS=1 $(BIN)/python -m bench.predict_speed
+	OMP_NUM_THREADS=1 $(BIN)/python -m research.predict_speed
 	@test -z "$(TABLE)" || $(BIN)/autotuner backtest "$(TABLE)"
 
 clean:  ## Remove .venv, caches and local data.

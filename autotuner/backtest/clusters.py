@@ -156,7 +156,7 @@ def descriptions() -> Mapping[str, Any]:
 def calibration_of(row: Row, accelerator: str) -> Calibration | None:
     """Return the speed of the row's cluster beside a typical one; None: the fit saw no run of its source and device.
 
-    Constants are in ``clusters.toml``, which ``bench/fit_stacks.py`` writes.
+    Constants are in ``clusters.toml``, which ``research/fit_stacks.py`` writes.
     """
     source = text(row, "source")
     fitting = (known for begins, known in _clusters().items() if source.startswith(begins))

@@ -132,7 +132,7 @@ def link_names() -> tuple[str, ...]:
 
 
 def load_link(name: str) -> Link:
-    """Return the link of that name, with the constants that ``bench/fit_links.py`` fitted.
+    """Return the link of that name, with the constants that ``research/fit_links.py`` fitted.
 
     Raises:
         NotFound: With the nearest name.

@@ -214,7 +214,7 @@ def _layer_visits(x: LayoutColumns, job: Job) -> Floats:
 
 IDLE_SHARE = 0.22
 """Of what it draws at most, what a device draws that holds a job and waits, where its description does not say. An
-assumption: 155 W of 700 on an H100, 100 of 400 on an A100, 260 of 1,000 on a B200 (``bench/clocks.py``)."""
+assumption: 155 W of 700 on an H100, 100 of 400 on an A100, 260 of 1,000 on a B200 (``research/clocks.py``)."""
 
 _COMPUTING = ("matrix_s", "attention_s", "pointwise_s", "recompute_s", "optimizer_s")
 """Parts of a step in which an accelerator computes; in all others it waits."""

@@ -98,7 +98,7 @@ COMMON = 0.15
 It saves trials in replays (docs/sampler.md)."""
 
 CLUSTER = 0.15
-"""Standard deviation of the cluster factor among clusters of one kind, their software known (bench.intervals)."""
+"""Standard deviation of the cluster factor among clusters of one kind, their software known (research.intervals)."""
 
 _UNKNOWN_DEVICE = 2.0
 """Factor on residual and cluster factor for a device on which no run was compared: an assumption."""

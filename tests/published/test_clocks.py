@@ -1,4 +1,4 @@
-"""The clocks of the catalog that no published run could fit, beside the law of ``bench.clocks``."""
+"""The clocks of the catalog that no published run could fit, beside the law of ``research.clocks``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.hardware import accelerator_facts, load_accelerator
-from bench.clocks import CHIPS, sustained_share
+from research.clocks import CHIPS, sustained_share
 
 H100 = load_accelerator("h100")
 

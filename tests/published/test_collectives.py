@@ -1,4 +1,4 @@
-"""The catalog's links against published benchmarks of collectives; ``bench/fit_links.py`` prints the errors in full.
+"""The catalog's links against published benchmarks of collectives; ``research/fit_links.py`` prints the errors in full.
 
 ``nccl_bandwidth.csv`` holds facts only, one row per measured collective: payload in bytes as NCCL counts it (all that a
 rank has in the end, or sends), time in microseconds, derived from the bus bandwidth where the source prints that alone.
@@ -32,7 +32,7 @@ import pytest
 from autotuner.catalog.hardware import load_cluster, load_link
 from autotuner.core.columns import Floats
 from autotuner.costmodel.communication.nccl import NcclAlgorithm, NcclProtocol, Wires, bands, chosen, wires_of
-from bench.fit_links import FITS, Fit, Rows, fitted, load_rows, predicted_on
+from research.fit_links import FITS, Fit, Rows, fitted, load_rows, predicted_on
 
 # ---------------------------------------------------------------- collectives
 

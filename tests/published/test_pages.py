@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from autotuner.export.formats import TARGETS
-from bench.described_fields import PAGE as DESCRIPTIONS
-from bench.described_fields import page
-from bench.exports import PAGE, limits
+from research.described_fields import PAGE as DESCRIPTIONS
+from research.described_fields import page
+from research.exports import PAGE, limits
 
 
 def test_every_format_has_its_place_on_the_page() -> None:
@@ -20,4 +20,4 @@ def test_a_rule_is_shown_by_a_layout_that_breaks_it() -> None:
 
 def test_the_tables_of_described_fields_are_those_of_the_code() -> None:
     text = DESCRIPTIONS.read_text(encoding="utf-8")
-    assert page(text) == text, "python -m bench.described_fields writes them"
+    assert page(text) == text, "python -m research.described_fields writes them"

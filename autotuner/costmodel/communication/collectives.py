@@ -4,9 +4,9 @@ The alpha-beta model with one more term: a message is cut into chunks that follo
 pipeline empty for long, many pay the overhead of a chunk often; at the best number both cost the same, and together
 ``2 sqrt(ramp * transfer)``, with a ramp that belongs to the link.
 
-Like NCCL, an all-reduce takes the faster of its algorithms at each size. ``bench/fit_links.py`` fits the constants and
-prints the error of these laws on published benchmarks, in sample and left out. All times are what the wire needs; what
-computation hides is in ``overlap``.
+Like NCCL, an all-reduce takes the faster of its algorithms at each size. ``research/fit_links.py`` fits the constants
+and prints the error of these laws on published benchmarks, in sample and left out. All times are what the wire needs;
+what computation hides is in ``overlap``.
 
 A layout may name the algorithm, protocol or channels instead. A named protocol changes these laws by what NCCL's own
 model says that it costs beside the best one (src/graph/tuning.cc, 2.8): the fitted latencies are those of LL, which

@@ -2,7 +2,7 @@
 
 Ring volumes after Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005);
 how latency splits between links inside and between nodes after NCCL's tuning model (src/graph/tuning.cc). The constants
-of the links are in catalog/links.toml, those of the algorithms here; ``bench/fit_links.py`` prints their error.
+of the links are in catalog/links.toml, those of the algorithms here; ``research/fit_links.py`` prints their error.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ these numbers. What leaves it depends on how much of a block it cuts off at eith
 few divisions, and the fullest is found among all that differ.
 
 Ranks are dealt to nodes in blocks, or one to each node in turn. Both lie evenly, so that a few divisions answer for
-columns of groups; ``bench/flows`` enumerates the ranks instead, and tests compare both.
+columns of groups; tests/unit/costmodel/communication/flows.py enumerates the ranks instead, and tests compare both.
 """
 
 from __future__ import annotations

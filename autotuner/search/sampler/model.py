@@ -57,7 +57,7 @@ class Transfer:
 TIME_TRANSFER = Transfer(factor=0.95, residual=0.7, elsewhere=0.5)
 """Makes published large runs likeliest after small ones, each source weighing as much; with any source left out, the
 others choose 0.95, and 0.6 to 0.8, whatever the ranks, width, depth or length of sequences between the two (``python -m
-bench.small_for_large --learn``, docs/proxy-trials.md). ``elsewhere`` is an assumption."""
+research.small_for_large --learn``, docs/proxy-trials.md). ``elsewhere`` is an assumption."""
 
 MEMORY_TRANSFER = Transfer(factor=1.0, residual=0.7, elsewhere=0.5)
 """An assumption: replays of the one table that reports out-of-memory runs do not tell 0 from 1."""

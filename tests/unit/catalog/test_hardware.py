@@ -142,7 +142,7 @@ def test_a_catalog_device_is_still_the_catalogs_after_a_way_through_json_and_wit
     assert is_as_catalogued(profiled)
 
 
-KEPT = Path("bench/data/cpu_profile_4.json")
+KEPT = Path("research/data/cpu_profile_4.json")
 
 
 def numbers(value: object) -> list[float]:

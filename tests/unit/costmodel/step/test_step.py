@@ -77,7 +77,7 @@ def test_a_plan_is_off_by_few_percent_keeps_what_is_counted_and_warms_up_as_its_
     for _ in range(60):
         times, m = drawn_pipeline(source)
         best_s = plan(times, m).makespan_s
-        # 250 of the bench are off by 0.4 % in the mean and 5.4 % at most; above where delays are too short to plan for
+        # 250 were off by 0.4 % in the mean and 5.4 % at most; above where delays are too short to plan for
         assert best_s * 0.94 <= step_s(times, m) <= best_s * 1.03
     source = random.Random(1)
     for _ in range(20):

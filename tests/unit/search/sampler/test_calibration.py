@@ -189,7 +189,7 @@ PLAYED = [
     *[run(NARROW, 7.71, 0.18, 0.0104), run(NARROW_SHARDED, 7.93, 0.09, 0.0093)] * 5,
 ]
 """Four trials in fp32 and ten runs of a retune in bf16 on two cores that emulate it. Chosen, not recorded: fp32 steps
-near those in ``bench/data/cpu_sweep_2.json``, bf16 steps from disturbed runs scaled to what others had left them."""
+near those in ``research/data/cpu_sweep_2.json``, bf16 steps from disturbed runs scaled to what others had left them."""
 
 
 def test_trials_already_measured_lie_in_the_intervals_that_they_teach() -> None:

@@ -1,9 +1,9 @@
 """Fits what belongs to a software stack, a device or a cluster's network to whole training steps.
 
-``python -m bench.fit_stacks`` prints the constants for ``catalog/stacks.toml``, ``catalog/accelerators.toml`` and
+``python -m research.fit_stacks`` prints the constants for ``catalog/stacks.toml``, ``catalog/accelerators.toml`` and
 ``backtest/sources.toml``. Tables that share a stack or a device are fitted together: a stack's constants to all runs on
 it, a device's clock to all runs on it, and each cluster gets a factor of its own, near 1, so that what a cluster does
-is not taken for what the software does. ``fitted`` can leave sheets out; bench/accuracy.py does, and prints how far
+is not taken for what the software does. ``fitted`` can leave sheets out; research/accuracy.py does, and prints how far
 their predictions are off.
 """
 
@@ -22,8 +22,8 @@ from autotuner.backtest.table import Sheet, read_table
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import Precision
-from bench.robust_fit import Constant, Owner, Values, fit, log_errors
-from bench.write_constants import as_lines, write_clusters, write_devices, write_stacks
+from research.robust_fit import Constant, Owner, Values, fit, log_errors
+from research.write_constants import as_lines, write_clusters, write_devices, write_stacks
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 

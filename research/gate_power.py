@@ -1,8 +1,8 @@
 """False alarms and power of the test behind MFU gates and retunes, by simulation over noises.
 
-``python -m bench.gate_power`` draws pairs of layouts that are equal, and pairs of which the second is slower by just
+``python -m research.gate_power`` draws pairs of layouts that are equal, and pairs of which the second is slower by just
 the loss that must be found, looks after every run as the product does, and prints how each ended. A pair is judged by
-the product's own code. ``make bench`` does not run it: it takes minutes.
+the product's own code. It takes minutes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _SCENARIOS: dict[str, tuple[Scenario, ...]] = {
 
 def main() -> None:
     """Print a table for each question."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gate_power", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m research.gate_power", description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=1000, help="pairs of each kind in each scenario")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", default="", help="print the tables whose title holds this")

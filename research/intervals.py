@@ -1,12 +1,12 @@
 """Fits how far predictions may be off to runs that were left out, and counts how many lie in their intervals.
 
-``scatter`` and ``cluster_deviation`` take sheets whose constants were fitted without them, as ``bench.accuracy`` makes
-them. The first wants jobs whose cluster is known from other sheets (``Job.calibration``), the second those of sources
-that were left out whole. Both choose the deviation with which 80 % of the runs lie in their intervals, so that tails
-that are heavier than a normal distribution's (faults of the network) widen them no further than they must.
+``scatter`` and ``cluster_deviation`` take sheets whose constants were fitted without them, as ``research.accuracy``
+makes them. The first wants jobs whose cluster is known from other sheets (``Job.calibration``), the second those of
+sources that were left out whole. Both choose the deviation with which 80 % of the runs lie in their intervals, so that
+tails that are heavier than a normal distribution's (faults of the network) widen them no further than they must.
 
-``python -m bench.intervals`` writes the scatter into ``autotuner/catalog/compared.toml``, prints how many runs of each
-group lie in their intervals, and the deviation of the cluster factor for ``costmodel/uncertainty.py``. ``--quick``
+``python -m research.intervals`` writes the scatter into ``autotuner/catalog/compared.toml``, prints how many runs of
+each group lie in their intervals, and the deviation of the cluster factor for ``costmodel/uncertainty.py``. ``--quick``
 takes the constants of the catalog, which saw all runs and scatter less, leaves nothing out and writes nothing.
 """
 
@@ -25,10 +25,10 @@ from autotuner.core.choices import NARROW_PRECISIONS
 from autotuner.core.columns import Floats, is_one_of
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
-from bench import compared
-from bench.compared import Key
-from bench.fit_stacks import FITS, cluster_of, sheets_of
-from bench.held_out import held_out
+from research import compared
+from research.compared import Key
+from research.fit_stacks import FITS, cluster_of, sheets_of
+from research.held_out import held_out
 
 ASKED = 0.8
 """Share of the runs that shall lie in their intervals."""

@@ -1,7 +1,7 @@
 """What each export cannot express, from the rules of the formats.
 
-``python -m bench.exports`` writes ``docs/exports.md``: for each rule of each format a layout that breaks it, found by
-changing one field of a few plain layouts, and what the rule says of it.
+``python -m research.exports`` writes ``docs/exports.md``: for each rule of each format a layout that breaks it, found
+by changing one field of a few plain layouts, and what the rule says of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAGE = Path(__file__).parents[1] / "docs/exports.md"
 
 _HEAD = """# What each export cannot express
 
-Written by `python -m bench.exports` from the rules of the formats. An export names each rule that its layout breaks,
+Written by `python -m research.exports` from the rules of the formats. An export names each rule that its layout breaks,
 with what the trainer does instead and the nearest value that it can say; a sweep of such a trainer leaves out every
 layout that breaks one. A row is a rule, with the first layout that was found to break it.
 
@@ -101,7 +101,7 @@ class Limit:
 
 def main() -> None:
     """Write the page, or print it."""
-    parser = argparse.ArgumentParser(prog="python -m bench.exports", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.exports", description=__doc__)
     parser.add_argument("--print", action="store_true", help="print the page, and write nothing")
     if parser.parse_args().print:
         sys.stdout.write(page())

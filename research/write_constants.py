@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotuner.backtest.table import Sheet
 from autotuner.costmodel.uncertainty import CLUSTER, RESIDUAL
-from bench.robust_fit import Constant, Values
+from research.robust_fit import Constant, Values
 
 _ROOT = Path(__file__).resolve().parent.parent / "autotuner"
 STACKS = _ROOT / "catalog" / "stacks.toml"
@@ -18,7 +18,7 @@ CLUSTERS = _ROOT / "backtest" / "clusters.toml"
 
 _CLUSTERS_HEAD = """\
 # Step times on the clusters of published tables over those of a typical one, by source and accelerator. Written by
-# `python -m bench.fit_stacks --write`; do not edit.
+# `python -m research.fit_stacks --write`; do not edit.
 """
 
 

@@ -1,8 +1,8 @@
 """Counts which predictions were compared with measured runs, for ``autotuner/catalog/compared.toml``.
 
-``python -m bench.compared`` writes that table anew from the runs that ``bench.fit_stacks`` fits to and
-``bench.accuracy`` leaves out in turn, and from those on cores that ``bench.cpu_sweep`` keeps, whose constants come from
-a profile. How far runs scatter stays as ``bench.intervals`` wrote it.
+``python -m research.compared`` writes that table anew from the runs that ``research.fit_stacks`` fits to and
+``research.accuracy`` leaves out in turn, and from those on cores that ``research.cpu_sweep`` keeps, whose constants
+come from a profile. How far runs scatter stays as ``research.intervals`` wrote it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from autotuner.backtest.table import Sheet
 from autotuner.catalog.software import DENSE, EXPERTS, Compared, comparisons, model_kind, pooled_scatter
 from autotuner.costmodel.evidence import LATENT, SUBJECTS
-from bench.cpu_sweep import KEPT_CORES, kept_layouts
-from bench.fit_stacks import FITS, sheets_of
+from research.cpu_sweep import KEPT_CORES, kept_layouts
+from research.fit_stacks import FITS, sheets_of
 
 TABLE = Path(__file__).resolve().parent.parent / "autotuner" / "catalog" / "compared.toml"
 
@@ -25,7 +25,7 @@ Key = tuple[str, str, str]
 
 _HEAD = """\
 # Measured runs that predictions were compared with: by software, accelerator and kind of model, and how many of them
-# had what the word of a layout's name stands for. Written by `python -m bench.compared`; do not edit.
+# had what the word of a layout's name stands for. Written by `python -m research.compared`; do not edit.
 """
 
 
@@ -48,7 +48,7 @@ def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
 
 
 def of_cores() -> Compared:
-    """The runs on cores that ``bench.cpu_sweep`` keeps, with the software that measured them."""
+    """The runs on cores that ``research.cpu_sweep`` keeps, with the software that measured them."""
     table = {f"cpu_sweep_{num_cores}": kept_layouts(num_cores) for num_cores in KEPT_CORES}
     job = next(job for job, _ in table.values())
     return Compared(

@@ -1,10 +1,10 @@
 """What a team's own trials teach: replays published tables as histories of teams, leaving out one sheet at a time.
 
-``python -m bench.learning`` takes each source for a team. Every sheet of it is predicted by constants that saw nothing
-of the source, once as it is and once after the source's other sheets, of whatever model and size, were stored as past
-trials; and it is searched in replay. It prints how far step times are off, how many lie in their intervals, how wide
-these are, and how many trials a search takes to within 2 % of the best, without and with the history, and what of the
-difference a bootstrap over sheets takes for noise. ``--quick`` takes the constants of the catalog, which saw all.
+``python -m research.learning`` takes each source for a team. Every sheet of it is predicted by constants that saw
+nothing of the source, once as it is and once after the source's other sheets, of whatever model and size, were stored
+as past trials; and it is searched in replay. It prints how far step times are off, how many lie in their intervals, how
+wide these are, and how many trials a search takes to within 2 % of the best, without and with the history, and what of
+the difference a bootstrap over sheets takes for noise. ``--quick`` takes the constants of the catalog, which saw all.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.sampler.calibration import Learnt, Platform
-from bench.fit_stacks import source_name
-from bench.small_for_large import tables
+from research.fit_stacks import source_name
+from research.small_for_large import tables
 
 NUM_SHOWN = (4, 16, 48)
 """Trials of a history that are shown where it is cut short."""

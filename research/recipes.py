@@ -1,7 +1,7 @@
 """What vendors publish, what we predict for it, and what we would have proposed in its place.
 
-``python -m bench.recipes`` writes docs/recipes.md. Our proposal is the first choice of the default space for the same
-model, cluster, workload and software, in the number formats of the published run; nobody ran it. The constants are
+``python -m research.recipes`` writes docs/recipes.md. Our proposal is the first choice of the default space for the
+same model, cluster, workload and software, in the number formats of the published run; nobody ran it. The constants are
 the catalog's, whose fits saw some of these rows: errors of constants that did not are in docs/accuracy.md.
 """
 
@@ -135,7 +135,7 @@ def page(found: Iterable[Recipe]) -> str:
     )
     return f"""# What vendors publish, and what we would have proposed
 
-Written by `python -m bench.recipes`. Of each software's published runs of a model on an accelerator in one number
+Written by `python -m research.recipes`. Of each software's published runs of a model on an accelerator in one number
 format the fastest per accelerator; tokens per second of one accelerator. *Predicted* is for the published layout, with
 its error and how likely it is predicted to fit. *Ours* is the first choice of the default space for the same model,
 cluster, batch, software and number format, with what it is predicted to gain over what is predicted for theirs; nobody

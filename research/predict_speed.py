@@ -1,7 +1,7 @@
 """Layouts per second on one core, memory beyond the result, and how many times faster than a public predictor.
 
-``python -m bench.predict_speed`` asks about a dense 70B model on 1,024 H100s; ``make bench`` installs the peer first.
-Rates are per second of processor time, of all threads together, and the best of five runs.
+``python -m research.predict_speed`` asks about a dense 70B model on 1,024 H100s; ``make research`` installs the peer
+first. Rates are per second of processor time, of all threads together, and the best of five runs.
 
 The peer, llm-analysis 0.2.2, answers one layout per call: a step time, which is FLOP at one assumed efficiency, and
 memory. Its step has no bubble or schedule, no communication (that of tensor groups only in the latency of a forward
@@ -127,7 +127,7 @@ def _peer_per_s(job: Job) -> float | None:
     try:
         ask = _peer(job)
     except ImportError as error:
-        _say(f"no peer  ({error}): make bench installs it")
+        _say(f"no peer  ({error}): make research installs it")
         return None
     space = legal_layouts(job)
     layouts = [space.row(index) for index in np.linspace(0, len(space) - 1, NUM_PEER_LAYOUTS).astype(int)]

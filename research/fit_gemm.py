@@ -1,8 +1,9 @@
 """Fits the constants of catalog/kernels.toml's matrix products to tests/published/gemm_throughput.csv.
 
-``python -m bench.fit_gemm`` prints, for each device and precision, the constants and the relative error on the shapes
-they were fitted to, on left-out shapes (five times a fifth of the widths ``n``, whole) and by size of the product; then
-the rates of unaligned products, and the catalog's laws against sources that nothing was fitted to. Needs SciPy.
+``python -m research.fit_gemm`` prints, for each device and precision, the constants and the relative error on the
+shapes they were fitted to, on left-out shapes (five times a fifth of the widths ``n``, whole) and by size of the
+product; then the rates of unaligned products, and the catalog's laws against sources that nothing was fitted to. Needs
+SciPy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy.optimize import least_squares
 from autotuner.core.columns import Booleans, Floats
 from autotuner.core.kernels import GemmLaw
 from autotuner.costmodel.layer.matrix_products import gemm_s
-from bench.kernel_tables import Conversion, Products, load_gemm_law, load_products, product_error
+from research.kernel_tables import Conversion, Products, load_gemm_law, load_products, product_error
 
 MEASURED = (("a100-80gb", "bf16"), ("h100-sxm", "bf16"), ("h200", "bf16"), ("h100-sxm", "fp8"), ("h200", "fp8"))
 FOLDS = 5

@@ -1,7 +1,7 @@
 """Whether Megatron-LM's own parser takes what is exported for it, and means the same.
 
-``python -m bench.megatron_parser CHECKOUT`` writes arguments for layouts of several jobs, and has a process that finds
-a checkout of Megatron-LM (core_v0.16.1 or core_v0.19.0) first on its path parse and validate each and build the
+``python -m research.megatron_parser CHECKOUT`` writes arguments for layouts of several jobs, and has a process that
+finds a checkout of Megatron-LM (core_v0.16.1 or core_v0.19.0) first on its path parse and validate each and build the
 model's configuration of it. It prints how many are taken, in how many the namespace that Megatron prints is read back
 as the same layout, and what it says of published launch scripts. That process needs ``six``, ``regex`` and ``triton``.
 What only a GPU would tell is answered for it: a Hopper, with Transformer Engine 2.8; rotary embeddings are not fused.
@@ -98,7 +98,7 @@ class _Case:
 
 def main() -> None:
     """Print what is taken and what means the same."""
-    parser = argparse.ArgumentParser(prog="python -m bench.megatron_parser", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.megatron_parser", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of NVIDIA/Megatron-LM")
     checkout = parser.parse_args().checkout
     launches = [launch for names in _JOBS for launch in _launches(*names)]

@@ -1,9 +1,9 @@
 """How soon searches find the front of published sheets: ours beside NSGA-II, TPE and chance.
 
-``python -m bench.front_replay [--seeds N]`` replays sheets of more than 10 layouts, 8 of them measured, whose front has
-two or more. It prints the part of the front's hypervolume that is reached after ten trials, and the trials until
-95 % of it (40 where that takes longer). Step times are those of the tables; power and complexity are modelled, since
-no table tells them. The reference lies a tenth of the front's range below its worst.
+``python -m research.front_replay [--seeds N]`` replays sheets of more than 10 layouts, 8 of them measured, whose front
+has two or more. It prints the part of the front's hypervolume that is reached after ten trials, and the trials until 95
+% of it (40 where that takes longer). Step times are those of the tables; power and complexity are modelled, since no
+table tells them. The reference lies a tenth of the front's range below its worst.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, pa
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.propose import FrontWorths
 from autotuner.service.observing import silence_optuna
-from bench.fit_stacks import FITS, sheets_of
+from research.fit_stacks import FITS, sheets_of
 
 METRICS = (Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)
 

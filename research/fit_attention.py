@@ -1,7 +1,7 @@
 """Fits the constants of catalog/kernels.toml's fused attention kernels to tests/published/attention_throughput.csv.
 
-``python -m bench.fit_attention`` prints, for each device and kernel, the constants and the relative error on the rows
-they were fitted to and on left-out panels of the papers' figures. Needs SciPy.
+``python -m research.fit_attention`` prints, for each device and kernel, the constants and the relative error on the
+rows they were fitted to and on left-out panels of the papers' figures. Needs SciPy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from autotuner.core.choices import AttentionKernel
 from autotuner.core.columns import Floats
 from autotuner.core.kernels import AttentionLaw, FusedPass
-from bench.kernel_tables import Speed, attention_error, load_attention_law, load_speeds
+from research.kernel_tables import Speed, attention_error, load_attention_law, load_speeds
 
 TRUSTED_ERROR = 0.05  # relative errors count squared below it and linearly above: bars were read by eye
 

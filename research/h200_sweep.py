@@ -1,6 +1,6 @@
 """A real sweep of one accelerator, with its profile, in a single call of less than ten minutes.
 
-``python -m bench.h200_sweep --output DIRECTORY`` takes the device profile (products, attention and memory, fp8 where
+``python -m research.h200_sweep --output DIRECTORY`` takes the device profile (products, attention and memory, fp8 where
 the hardware has it), sweeps models of 1 to 4 billion parameters at sequences of 2k to 8k over micro-batch size,
 recomputation, attention kernel, precision and compilation, and writes into the directory
 
@@ -126,7 +126,7 @@ CPU = Plan(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Take the profile, run the sweeps, write the files and print the tables."""
-    parser = argparse.ArgumentParser(prog="python -m bench.h200_sweep", description="Profile and sweep one device.")
+    parser = argparse.ArgumentParser(prog="python -m research.h200_sweep", description="Profile and sweep one device.")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--output", type=Path, required=True, help="directory for own_h200.csv and profile.json")
     given = parser.parse_args(arguments)
@@ -163,7 +163,9 @@ def _run(application: App, request: SweepRequest) -> list[Trial]:
     sweep, _ = application.start(request)
     store = application.store
     kinds, lease_s = {"sweep": sweep_kind(store, application.launcher)}, application.settings.lease_s
-    Worker(store.runs, kinds, application.clock, owner="bench", lease_s=lease_s, shutdown=threading.Event()).run_once()
+    Worker(
+        store.runs, kinds, application.clock, owner="research", lease_s=lease_s, shutdown=threading.Event()
+    ).run_once()
     trials, _ = store.list_trials(sweep.id, page=Page(limit=_LARGEST_PAGE))
     return list(trials)
 
@@ -178,7 +180,7 @@ def _row(job: Job, trial: Trial) -> dict[str, Any]:
     model, layout, found = job.model, trial.layout, trial.measurement
     environment = found.environment if found else {}
     return {
-        "source": "own measurement, bench/h200_sweep.py",
+        "source": "own measurement, research/h200_sweep.py",
         "model": model.name,
         "params_b": round(model.num_parameters / 1e9, 6),
         "layers": model.num_layers,

@@ -1,11 +1,11 @@
 """Whether proxy trials teach about large clusters: replays published tables that have one family at several sizes.
 
-``python -m bench.small_for_large`` predicts every large run by constants that saw nothing of its source, once as it is
-and once after proxy trials were shown: runs of smaller sheets of the same source, accelerator and software. It prints
-how far the full-size step times are off without and with them, how many lie in their intervals, and how right verdicts
-on memory are. ``--model`` leaves out the sheets of one model at a time, so that others tell of the cluster; ``--quick``
-takes the constants of the catalog, which saw everything. ``--learn`` prints what the runs say of the correlations of
-``search/sampler/model.py``.
+``python -m research.small_for_large`` predicts every large run by constants that saw nothing of its source, once as it
+is and once after proxy trials were shown: runs of smaller sheets of the same source, accelerator and software. It
+prints how far the full-size step times are off without and with them, how many lie in their intervals, and how right
+verdicts on memory are. ``--model`` leaves out the sheets of one model at a time, so that others tell of the cluster;
+``--quick`` takes the constants of the catalog, which saw everything. ``--learn`` prints what the runs say of the
+correlations of ``search/sampler/model.py``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from autotuner.search.sampler.full_size import FullSize, ProxyTrial, times_in_in
 from autotuner.search.sampler.model import Estimate, TaskSimilarity, Transfer
 from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
 from autotuner.search.sampler.transfer import StandIn, StandIns
-from bench.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
-from bench.held_out import held_out
+from research.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
+from research.held_out import held_out
 
 NUM_SHOWN = (1, 2, 4, 8)
 """Small runs that are shown of a family."""

@@ -1,6 +1,6 @@
 """How many rows of published tables of runs the reader leaves out, and why.
 
-``python -m bench.unread_rows [TABLE.csv ...]`` prints them table by table, those of tests/published by default.
+``python -m research.unread_rows [TABLE.csv ...]`` prints them table by table, those of tests/published by default.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Every legal layout of the demonstration's job on this machine's cores: measured again and again, and predicted.
 
-``python -m bench.cpu_sweep --cores 4 --seconds 240`` goes on measuring where an earlier call stopped, the layouts with
-the fewest undisturbed runs first, in an order that is shuffled once, those that recompute two rounds later. Each run is
-kept in ``bench/data/cpu_sweep_4.json`` with device, versions and date. ``--profile`` takes the profile first and keeps
-it in ``bench/data/cpu_profile_4.json``. Without either it prints what the kept profile and the catalog predict of what
-was kept: laws can be changed and judged without measuring.
+``python -m research.cpu_sweep --cores 4 --seconds 240`` goes on measuring where an earlier call stopped, the layouts
+with the fewest undisturbed runs first, in an order that is shuffled once, those that recompute two rounds later. Each
+run is kept in ``research/data/cpu_sweep_4.json`` with device, versions and date. ``--profile`` takes the profile first
+and keeps it in ``research/data/cpu_profile_4.json``. Without either it prints what the kept profile and the catalog
+predict of what was kept: laws can be changed and judged without measuring.
 
 What disturbs a run only adds to it, so a layout counts as its fastest run, of those in which others used little of the
 machine, or only what was left to them. The noise floor is the same figure from two halves of its runs.
@@ -46,7 +46,7 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.this_machine import profile_of
 from autotuner.search.space.legal import legal_layouts
-from bench.patient import Patient
+from research.patient import Patient
 
 _DATA = Path(__file__).parent / "data"
 _WORKLOAD = Workload(seq_len=128, global_batch_size=16)
@@ -64,7 +64,7 @@ _SETTINGS = TrialSettings(
 )
 
 KEPT_CORES = (2, 4)
-"""Numbers of cores whose runs are kept in ``bench/data``."""
+"""Numbers of cores whose runs are kept in ``research/data``."""
 
 Runs = Mapping[str, Sequence[float]]
 """Step times of each layout's undisturbed runs, by its text."""
@@ -72,7 +72,9 @@ Runs = Mapping[str, Sequence[float]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Take the profile, measure for a while, and print predictions beside what was measured."""
-    parser = argparse.ArgumentParser(prog="python -m bench.cpu_sweep", description="Measure every layout of the demo.")
+    parser = argparse.ArgumentParser(
+        prog="python -m research.cpu_sweep", description="Measure every layout of the demo."
+    )
     parser.add_argument("--cores", type=int, default=4, help="ranks, each on a core of its own")
     parser.add_argument("--seconds", type=float, default=0.0, help="when no further run starts")
     parser.add_argument("--profile", action="store_true", help="take the profile of these cores first")

@@ -1,6 +1,6 @@
 """Whether torchtitan 0.3's own parser takes what is exported for it, and means the same.
 
-``python -m bench.torchtitan_parser INTERPRETER`` writes modules for layouts of several jobs and has the interpreter,
+``python -m research.torchtitan_parser INTERPRETER`` writes modules for layouts of several jobs and has the interpreter,
 one that has torchtitan 0.3 and triton, parse each by torchtitan's ``ConfigManager``; that imports them, builds the
 model's configuration and checks it. It prints how many agree in degrees, batch, stages, schedule, recomputation,
 compilation, attention and converters, and whether the presets that imports know are what torchtitan's functions set.
@@ -103,7 +103,7 @@ json.dump(answers, sys.stdout)
 
 def main() -> None:
     """Print what agrees and what does not."""
-    parser = argparse.ArgumentParser(prog="python -m bench.torchtitan_parser", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.torchtitan_parser", description=__doc__)
     parser.add_argument("interpreter", help="a Python that has torchtitan 0.3 and triton")
     interpreter = parser.parse_args().interpreter
     cases = [case for model, cluster in _JOBS for case in _cases(model, cluster)]

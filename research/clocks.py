@@ -6,8 +6,8 @@ not. What depends on the clock, the power above that of an idle but warm device 
 and GB200 (1,200 W) agree, with 260 W for the
 latter: (940 / 740) ^ (1 / 2.2) = 1.11, as 2,500 over 2,250 TFLOP/s.
 
-``python -m bench.clocks`` prints the shares of the benchmark's rate for ``catalog/accelerators.toml``, each beside what
-stands there; ``bench/fit_stacks.py`` replaces them where runs were published.
+``python -m research.clocks`` prints the shares of the benchmark's rate for ``catalog/accelerators.toml``, each beside
+what stands there; ``research/fit_stacks.py`` replaces them where runs were published.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Tables of every field that a model or a cluster is described by, from the docstrings of the code.
 
-``python -m bench.described_fields`` writes them into docs/descriptions.md, behind its last heading of the first order.
+``python -m research.described_fields`` writes them into docs/descriptions.md, behind its last heading of the first
+order.
 """
 
 from __future__ import annotations

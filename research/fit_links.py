@@ -1,4 +1,4 @@
-"""Fits the constants of links to published collective benchmarks: ``python -m bench.fit_links``.
+"""Fits the constants of links to published collective benchmarks: ``python -m research.fit_links``.
 
 Prints what goes into ``autotuner/catalog/links.toml`` and how far the laws of ``costmodel.collectives`` miss the rows:
 median and 90th percentile of |predicted / measured - 1|, in sample, by source, collective and decade of sizes, and with

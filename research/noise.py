@@ -1,8 +1,8 @@
 """The noise floor (A/A): the same trial on fresh ranks, several times, and how far its medians lie apart.
 
-``python -m bench.noise`` runs a small Llama on two cores, in three layouts. A difference between two layouts that is
-smaller than what equal trials differ by says nothing. ``make bench`` does not run it: it takes minutes, and its answer
-holds for the machine and the hour.
+``python -m research.noise`` runs a small Llama on two cores, in three layouts. A difference between two layouts that is
+smaller than what equal trials differ by says nothing. It takes minutes, and its answer holds for the machine and the
+hour.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.report.trial_facts import certainty
 from autotuner.report.words import percent
-from bench.patient import Patient
+from research.patient import Patient
 
 _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=8)
 _LAYOUTS = (
@@ -37,7 +37,7 @@ _LAYOUTS = (
 
 def main() -> None:
     """Print a line per trial, and one per layout with the spread of its medians."""
-    parser = argparse.ArgumentParser(prog="python -m bench.noise", description="Measure equal trials.")
+    parser = argparse.ArgumentParser(prog="python -m research.noise", description="Measure equal trials.")
     parser.add_argument("--runs", type=int, default=6, help="trials of each layout")
     num_runs = parser.parse_args().runs
     settings = TrialSettings(profiled_steps=0)

@@ -12,9 +12,9 @@ from typing import Literal
 
 from autotuner.backtest.table import Sheet
 from autotuner.core.job import Calibration
-from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
-from bench.robust_fit import Values, cluster_factor, fit, with_values
-from bench.write_constants import cluster_deviation_left
+from research.fit_stacks import Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
+from research.robust_fit import Values, cluster_factor, fit, with_values
+from research.write_constants import cluster_deviation_left
 
 LeftOut = Literal["sheet", "model", "source"]
 """What is left out together: of a source all sheets, so that neither its cluster nor its habits are known."""

@@ -1,6 +1,6 @@
 """Fits what a stack holds beyond the arithmetic to the runs of a layout sweep that ran out of memory, or did not.
 
-``python -m bench.fit_memory`` prints the constants of aleph-alpha for ``catalog/stacks.toml``. The likelihood of an
+``python -m research.fit_memory`` prints the constants of aleph-alpha for ``catalog/stacks.toml``. The likelihood of an
 outcome is logistic in log(predicted peak / memory); a refused layout weighs as much as eight let through, since the
 best layouts lie at the edge of memory.
 """
@@ -19,7 +19,7 @@ from autotuner.core.columns import Floats
 from autotuner.core.job import Job
 from autotuner.core.stack import Stack
 from autotuner.costmodel.memory.peak import memory
-from bench.fit_stacks import sheets_of
+from research.fit_stacks import sheets_of
 
 _FIELDS = ("unfused_norm_bytes", "scores_alive", "logits_copies", "activation_overhead", "allowance_bytes")
 _START = np.array([5.0, 2.0, 2.5, 0.2, 1.5e9])

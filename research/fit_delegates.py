@@ -1,6 +1,6 @@
 """Fits what a delegated send costs when nothing is wrong, from healthy iterations alone.
 
-``python -m bench.fit_delegates`` compares four ways in which delegates and copies may share what carries them (each
+``python -m research.fit_delegates`` compares four ways in which delegates and copies may share what carries them (each
 rank its own, or all ranks of a stage one) over a grid of rates, by the squared errors of the four iterations without
 slow links whose sends arXiv 2504.19232 delegates all the same. ``autotuner.backtest.slow_links`` uses the
 best; no iteration under slow links has a say.

@@ -1,6 +1,6 @@
 """How far predictions of published runs are off, by kind of hardware, number format, software and model.
 
-``python -m bench.groups`` fits each table's constants without a model, and without a source, predicts what was left
+``python -m research.groups`` fits each table's constants without a model, and without a source, predicts what was left
 out, and prints for every group the median error, the share of measured runs refused for memory, and how many lie in
 their 80 % interval. ``--fitted`` leaves nothing out, ``--catalog`` uses the constants of the catalog, ``--rows`` prints
 every run; a name of ``FITS`` keeps to its tables.
@@ -18,8 +18,8 @@ from autotuner.backtest.table import Sheet
 from autotuner.core.choices import Precision
 from autotuner.core.columns import Booleans, Floats
 from autotuner.costmodel.predict import predict
-from bench.fit_stacks import FITS, sheets_of
-from bench.held_out import held_out, in_sample
+from research.fit_stacks import FITS, sheets_of
+from research.held_out import held_out, in_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """What fp8 gains at one layout: published pairs of runs that differ in nothing else, against predictions.
 
-``python -m bench.fp8_pairs`` prints, for each model, cluster and recipe, how many pairs there are, the measured and the
-predicted ratio of step times, fp8 over bf16, and how far the predicted is off; then the medians over all pairs of dense
-models and over those with experts. Of a pair all that is common cancels out: clocks, network, what was not described.
+``python -m research.fp8_pairs`` prints, for each model, cluster and recipe, how many pairs there are, the measured and
+the predicted ratio of step times, fp8 over bf16, and how far the predicted is off; then the medians over all pairs of
+dense models and over those with experts. Of a pair all that is common cancels out: clocks, network, what was not
+described.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Predicts every published sheet by constants fitted without it, judges that, and writes docs/accuracy.md.
 
-``python -m bench.accuracy`` takes about ten minutes on a core; ``--quick`` uses the constants of the catalog, which saw
-the sheets, prints the same tables and writes nothing.
+``python -m research.accuracy`` takes about ten minutes on a core; ``--quick`` uses the constants of the catalog, which
+saw the sheets, prints the same tables and writes nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import optuna
 
 from autotuner.backtest.report import Report, Score, backtest
 from autotuner.backtest.table import Sheet, Table
-from bench.fit_memory import fitted_memory, with_memory
-from bench.fit_stacks import FITS, sheets_of
-from bench.groups import group_table, grouped, rows_of
-from bench.held_out import LeftOut, held_out
-from bench.write_constants import write_left_out_errors
+from research.fit_memory import fitted_memory, with_memory
+from research.fit_stacks import FITS, sheets_of
+from research.groups import group_table, grouped, rows_of
+from research.held_out import LeftOut, held_out
+from research.write_constants import write_left_out_errors
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 NOTES = Path(__file__).resolve().parent / "accuracy_notes.md"

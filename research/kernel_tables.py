@@ -66,7 +66,7 @@ CONVERSIONS = {
     ("h100-sxm", "fp8"): Conversion(start_s=6.3e-6, s_per_element=2.39e-12),
     ("h200", "fp8"): Conversion(start_s=7.7e-6, s_per_element=2.46e-12),
 }
-"""Conversions of aiconfigurator's benchmark, as ``python -m bench.fit_gemm`` prints them; a training step rounds
+"""Conversions of aiconfigurator's benchmark, as ``python -m research.fit_gemm`` prints them; a training step rounds
 otherwise (costmodel/layer/quantization.py)."""
 
 
