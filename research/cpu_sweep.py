@@ -46,7 +46,7 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.this_machine import profile_of
 from autotuner.search.space.legal import legal_layouts
-from research.patient import Patient
+from research.noise import Patient
 
 _DATA = Path(__file__).parent / "data"
 _WORKLOAD = Workload(seq_len=128, global_batch_size=16)

@@ -5,6 +5,10 @@
 it, a device's clock to all runs on it, and each cluster gets a factor of its own, near 1, so that what a cluster does
 is not taken for what the software does. ``fitted`` can leave sheets out; research/accuracy.py does, and prints how far
 their predictions are off.
+
+``--memory`` prints the constants of memory of aleph-alpha for ``catalog/stacks.toml`` instead, from runs of a layout
+sweep that ran out of memory, or did not. The likelihood of an outcome is logistic in log(predicted peak / memory); a
+refused layout weighs as much as eight let through, since the best layouts lie at the edge of memory.
 """
 
 from __future__ import annotations
@@ -17,13 +21,28 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import minimize
 
 from autotuner.backtest.table import Sheet, read_table
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import Precision
-from research.robust_fit import Constant, Owner, Values, fit, log_errors
-from research.write_constants import as_lines, write_clusters, write_devices, write_stacks
+from autotuner.core.codec import from_plain, to_plain
+from autotuner.core.columns import Floats
+from autotuner.core.job import Job
+from autotuner.core.stack import Stack
+from autotuner.costmodel.memory.peak import memory
+from research.constants import (
+    Constant,
+    Owner,
+    Values,
+    as_lines,
+    fit,
+    log_errors,
+    write_clusters,
+    write_devices,
+    write_stacks,
+)
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
@@ -195,6 +214,8 @@ def on_typical_cluster(one: Fit, sheet: Sheet) -> Sheet:
 
 def main() -> None:
     """Print every stack's constants and how well they predict what they were fitted to; write them if asked."""
+    if "--memory" in sys.argv:
+        return _print_memory()
     names = [word for word in sys.argv[1:] if not word.startswith("--")]
     for one in FITS:
         if names and one.name not in names:
@@ -207,6 +228,7 @@ def main() -> None:
         print(*as_lines(values), sep="\n", flush=True)  # noqa: T201
         if "--write" in sys.argv:
             _write(one, values)
+    return None
 
 
 def _write(one: Fit, values: Values) -> None:
@@ -221,6 +243,56 @@ def _write(one: Fit, values: Values) -> None:
 def sheets_in(one: Fit) -> list[Sheet]:
     """The sheets of all of its tables."""
     return [sheet for table in one.tables for sheet in sheets_of(table)]
+
+
+_MEMORY_FIELDS = ("unfused_norm_bytes", "scores_alive", "logits_copies", "activation_overhead", "allowance_bytes")
+_MEMORY_START = np.array([5.0, 2.0, 2.5, 0.2, 1.5e9])
+_MEMORY_WIDTH = 0.03
+_REFUSED_WEIGHT = 8.0
+
+
+def with_memory(job: Job, values: Floats) -> Job:
+    """The job with the stack's memory constants replaced."""
+    named: dict[str, float] = dict(zip(_MEMORY_FIELDS, map(float, values), strict=True))
+    named["allowance_bytes"] = int(named["allowance_bytes"])
+    return replace(job, stack=from_plain(Stack, to_plain(job.stack) | named))
+
+
+def excess(sheet: Sheet, values: Floats) -> Floats:
+    """log(predicted peak / memory) of every row."""
+    job = with_memory(sheet.job, values)
+    ratio: Floats = np.log(memory(sheet.layouts, job).total_bytes / job.cluster.accelerator.memory_bytes)
+    return ratio
+
+
+def fitted_memory(sheets: Sequence[Sheet]) -> Floats:
+    """The constants under which the outcomes are most likely, near where they start."""
+    ran_out = np.concatenate([sheet.out_of_memory for sheet in sheets])
+    weight = np.where(ran_out, 1.0, _REFUSED_WEIGHT)
+
+    def loss(change: Floats) -> float:
+        above = np.concatenate([excess(sheet, _MEMORY_START * np.exp(change)) for sheet in sheets]) / _MEMORY_WIDTH
+        return float(np.mean(weight * np.logaddexp(0, np.where(ran_out, -above, above))) + 0.002 * (change**2).sum())
+
+    corners = np.vstack([np.zeros(len(_MEMORY_START)), 0.4 * np.eye(len(_MEMORY_START))])
+    found = minimize(
+        loss,
+        corners[0],
+        method="Nelder-Mead",
+        options={"initial_simplex": corners, "maxiter": 300, "xatol": 1e-2, "fatol": 1e-4},
+    )
+    return np.asarray(_MEMORY_START * np.exp(found.x))
+
+
+def _print_memory() -> None:
+    """Print the constants and the shares of wrong verdicts."""
+    sheets = sheets_of("aleph_alpha_layouts_sweep")
+    values = fitted_memory(sheets)
+    above = np.concatenate([excess(sheet, values) for sheet in sheets]) > 0
+    ran_out = np.concatenate([sheet.out_of_memory for sheet in sheets])
+    for name, value in zip(_MEMORY_FIELDS, values, strict=True):
+        print(f"{name} = {value:.3g}")  # noqa: T201
+    print(f"# let through {np.mean(~above[ran_out]):.3f}, refused {np.mean(above[~ran_out]):.3f}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -1,20 +1,31 @@
-"""Sheets of measured runs with the constants that a fit gives without them."""
+"""Sheets of measured runs with the constants that a fit gives without them, and how far their predictions are off.
+
+``python -m research.held_out`` fits each table's constants without a model, and without a source, predicts what was
+left out, and prints for every group of hardware, number format, software and model the median error, the share of
+measured runs refused for memory, and how many lie in their 80 % interval. ``--fitted`` leaves nothing out,
+``--catalog`` uses the constants of the catalog, ``--rows`` prints every run; a name of ``FITS`` keeps to its tables.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from typing import Literal
 
+import numpy as np
+
 from autotuner.backtest.table import Sheet
+from autotuner.core.choices import Precision
+from autotuner.core.columns import Booleans, Floats
 from autotuner.core.job import Calibration
-from research.fit_stacks import Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
-from research.robust_fit import Values, cluster_factor, fit, with_values
-from research.write_constants import cluster_deviation_left
+from autotuner.costmodel.predict import predict
+from research.constants import Values, cluster_deviation_left, cluster_factor, fit, with_values
+from research.fit_stacks import FITS, Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
 
 LeftOut = Literal["sheet", "model", "source"]
 """What is left out together: of a source all sheets, so that neither its cluster nor its habits are known."""
@@ -96,3 +107,174 @@ def _calibrated(one: Fit, sheet: Sheet, values: Values, others: Sequence[Sheet])
         factor=one.cluster_factor * cluster_factor(sheet, values), deviation=deviation, num_runs=num_runs
     )
     return replace(known, job=replace(known.job, calibration=calibration))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A measured run and its prediction."""
+
+    table: str
+    sheet: Sheet
+    layout: str
+    precision: Precision
+    measured_s: float
+    predicted_s: float
+    relative_error: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rows of one kind, and the median error and share of refusals that they must reach."""
+
+    name: str
+    keep: Callable[[Row], bool]
+    at_least: tuple[float, float] | None = None
+
+
+_NVIDIA = ("dgxc_benchmarking", "nemo_megatron_bridge_perf", "repo_reports_misc")
+_BLACKWELL = ("b200", "gb200", "b300", "gb300")
+
+
+def _device(row: Row) -> str:
+    return row.sheet.job.cluster.accelerator.name
+
+
+def _is_sparse(row: Row) -> bool:
+    return row.sheet.job.model.experts is not None
+
+
+def _is_h100(row: Row) -> bool:
+    return _device(row).startswith("h100") and not _is_sparse(row)
+
+
+GROUPS = (
+    Group(
+        name="H100 dense, NVIDIA stacks",
+        keep=lambda row: _is_h100(row) and row.table in _NVIDIA,
+        at_least=(0.05, 0.03),
+    ),
+    Group(name="H100 dense bf16", keep=lambda row: _is_h100(row) and row.precision == Precision.BF16),
+    Group(name="H100 dense fp8", keep=lambda row: _is_h100(row) and row.precision == Precision.FP8),
+    Group(
+        name="Megatron-Bridge recipes, dense",
+        keep=lambda row: row.table == "nemo_megatron_bridge_perf" and not _is_sparse(row),
+        at_least=(0.08, 0.05),
+    ),
+    Group(name="torchtitan", keep=lambda row: row.table == "torchtitan" and _is_h100(row), at_least=(0.08, 0.05)),
+    Group(
+        name="B200, SimuMax's rows",
+        keep=lambda row: row.table == "simumax_b200",
+        at_least=(0.06, 0.03),
+    ),
+    Group(name="Blackwell", keep=lambda row: _device(row).startswith(_BLACKWELL)),
+    Group(name="GH200", keep=lambda row: _device(row).startswith("gh200")),
+    Group(name="experts", keep=_is_sparse, at_least=(0.15, 1.0)),
+    Group(name="A100", keep=lambda row: _device(row).startswith("a100"), at_least=(0.08, 1.0)),
+)
+
+
+def rows_of(table: str, sheets: Sequence[Sheet]) -> Iterator[Row]:
+    """Every run that ended, predicted."""
+    for sheet in sheets:
+        ran = ~sheet.out_of_memory
+        layouts = sheet.layouts.take(ran)
+        predicted = predict(layouts, sheet.job)
+        for number, measured_s in enumerate(sheet.step_time_s[ran]):
+            layout = layouts.row(number)
+            yield Row(
+                table=table,
+                sheet=sheet,
+                layout=str(layout),
+                precision=layout.precision,
+                measured_s=float(measured_s),
+                predicted_s=float(predicted.step_time.total_s[number]),
+                relative_error=float(predicted.relative_error[number]),
+                fits=bool(predicted.fits[number]),
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a group of rows shows."""
+
+    num_rows: int
+    median_error: float
+    bias: float
+    p90_error: float
+    refused: float
+    covered: float
+
+
+def figures(rows: Sequence[Row]) -> Figures:
+    """The figures of some rows, at least one."""
+    ratio: Floats = np.array([row.predicted_s / row.measured_s for row in rows])
+    reach: Floats = np.array([1 + row.relative_error for row in rows])
+    inside: Booleans = (ratio <= reach) & (ratio >= 1 / reach)
+    return Figures(
+        num_rows=len(rows),
+        median_error=float(np.median(np.abs(ratio - 1))),
+        bias=float(np.median(ratio) - 1),
+        p90_error=float(np.quantile(np.abs(ratio - 1), 0.9)),
+        refused=float(np.mean([not row.fits for row in rows])),
+        covered=float(inside.mean()),
+    )
+
+
+def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each group, by its name and what it must reach."""
+    return {_title(group): [row for row in rows if group.keep(row)] for group in GROUPS}
+
+
+def _title(group: Group) -> str:
+    if group.at_least is None:
+        return group.name
+    error, refused = group.at_least
+    return f"{group.name} (at least {error:.0%}" + (f", refused {refused:.0%})" if refused < 1 else ")")
+
+
+def group_table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """The figures of named groups as a table of Markdown."""
+    yield "| rows | number | median error | bias | p90 | refused | in 80 % interval |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for name, rows in groups.items():
+        if rows:
+            f = figures(rows)
+            shares = (f.median_error, f.bias, f.p90_error, f.refused, f.covered)
+            yield f"| {name} | {f.num_rows} | " + " | ".join(f"{share:.1%}" for share in shares) + " |"
+
+
+def main() -> None:
+    """Print the groups: by the catalog's constants, fitted, left out by model and by source."""
+    wanted = [one for one in FITS if not _names() or one.name in _names()]
+    if "--catalog" in sys.argv:
+        return _print("constants of the catalog", [{t: list(sheets_of(t)) for t in one.tables} for one in wanted])
+    if "--fitted" in sys.argv:
+        return _print("nothing left out", [in_sample(one) for one in wanted])
+    for by in ("model", "source"):
+        _print(f"left out: a {by}", [held_out(one, by, processes=2) for one in wanted])
+    return None
+
+
+def _names() -> list[str]:
+    return [word for word in sys.argv[1:] if not word.startswith("--")]
+
+
+def _print(title: str, found: Sequence[Mapping[str, Sequence[Sheet]]]) -> None:
+    rows = [row for tables in found for name, sheets in tables.items() for row in rows_of(name, sheets)]
+    groups = grouped(rows)
+    tables = {f"`{name}`": [row for row in rows if row.table == name] for name in sorted({row.table for row in rows})}
+    print(f"## {title}", *group_table(groups | tables), "", sep="\n", flush=True)  # noqa: T201
+    if "--rows" in sys.argv:
+        print(*map(_line, rows), sep="\n")  # noqa: T201
+
+
+def _line(row: Row) -> str:
+    job = row.sheet.job
+    words = f"{job.model.name[:20]} {job.cluster.world_size} x {_device(row)} s{job.workload.seq_len}"
+    batch = f"B{job.workload.global_batch_size} {row.layout} {job.stack.name}"
+    return f"{row.predicted_s / row.measured_s:.3f} {'fits' if row.fits else 'OOM'} {words} {batch} {row.table[:12]}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,34 +1,136 @@
-"""Fits how far predictions may be off to runs that were left out, and counts how many lie in their intervals.
+"""Counts which predictions were compared with measured runs, and fits how far they may be off: catalog/compared.toml.
 
-``scatter`` and ``cluster_deviation`` take sheets whose constants were fitted without them, as ``research.accuracy``
-makes them. The first wants jobs whose cluster is known from other sheets (``Job.calibration``), the second those of
-sources that were left out whole. Both choose the deviation with which 80 % of the runs lie in their intervals, so that
-tails that are heavier than a normal distribution's (faults of the network) widen them no further than they must.
+The runs are those that ``research.fit_stacks`` fits to and ``research.accuracy`` leaves out in turn, and those on cores
+that ``research.cpu_sweep`` keeps, whose constants come from a profile. ``scatter`` and ``cluster_deviation`` take
+sheets whose constants were fitted without them. The first wants jobs whose cluster is known from other sheets
+(``Job.calibration``), the second those of sources that were left out whole. Both choose the deviation with which 80 %
+of the runs lie in their intervals, so that tails that are heavier than a normal distribution's (faults of the network)
+widen them no further than they must.
 
-``python -m research.intervals`` writes the scatter into ``autotuner/catalog/compared.toml``, prints how many runs of
-each group lie in their intervals, and the deviation of the cluster factor for ``costmodel/uncertainty.py``. ``--quick``
-takes the constants of the catalog, which saw all runs and scatter less, leaves nothing out and writes nothing.
+``python -m research.intervals`` writes counts and scatter into ``autotuner/catalog/compared.toml``, prints how many
+runs of each group lie in their intervals, and the deviation of the cluster factor for ``costmodel/uncertainty.py``.
+``--quick`` takes the constants of the catalog, which saw all runs and scatter less, leaves nothing out and writes
+nothing. ``--counts`` only counts the runs anew.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from autotuner.backtest.table import Sheet
-from autotuner.catalog.software import BITS_8, BITS_16, DENSE, EXPERTS, model_kind
+from autotuner.catalog.software import (
+    BITS_8,
+    BITS_16,
+    DENSE,
+    EXPERTS,
+    Compared,
+    comparisons,
+    model_kind,
+    pooled_scatter,
+)
 from autotuner.core.choices import NARROW_PRECISIONS
 from autotuner.core.columns import Floats, is_one_of
+from autotuner.costmodel.evidence import LATENT, SUBJECTS
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
-from research import compared
-from research.compared import Key
+from research.cpu_sweep import KEPT_CORES, kept_layouts
 from research.fit_stacks import FITS, cluster_of, sheets_of
 from research.held_out import held_out
+
+TABLE = Path(__file__).resolve().parent.parent / "autotuner" / "catalog" / "compared.toml"
+
+Key = tuple[str, str, str]
+"""Stack, accelerator and kind of model."""
+
+_HEAD = """\
+# Measured runs that predictions were compared with: by software, accelerator and kind of model, and how many of them
+# had what the word of a layout's name stands for. Written by `python -m research.intervals`; do not edit.
+"""
+
+
+def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
+    """One entry for each stack, accelerator and kind of model, in the order of the sheets, which name their table."""
+    tables: dict[Key, dict[str, None]] = defaultdict(dict)
+    runs: Counter[Key] = Counter()
+    options: dict[Key, Counter[str]] = defaultdict(Counter)
+    for table, sheet in sheets:
+        key = sheet.job.stack.name, sheet.job.cluster.accelerator.name, model_kind(sheet.job.model)
+        measured = sheet.layouts.take(~sheet.out_of_memory)
+        tables[key][table] = None
+        runs[key] += len(measured)
+        options[key].update({subject.word: int(subject.of(measured).sum()) for subject in SUBJECTS})
+        options[key][LATENT] += len(measured) * (sheet.job.model.latent_attention is not None)
+    for (stack, device, model), num_runs in runs.items():
+        had = {name: count for name, count in options[stack, device, model].items() if count}
+        names = tuple(tables[stack, device, model])
+        yield Compared(stack=stack, device=device, model=model, runs=num_runs, tables=names, options=had)
+
+
+def of_cores() -> Compared:
+    """The runs on cores that ``research.cpu_sweep`` keeps, with the software that measured them."""
+    table = {f"cpu_sweep_{num_cores}": kept_layouts(num_cores) for num_cores in KEPT_CORES}
+    job = next(job for job, _ in table.values())
+    return Compared(
+        stack=job.stack.name,
+        device=job.cluster.accelerator.name,
+        model=model_kind(job.model),
+        runs=sum(len(layouts) for _, layouts in table.values()),
+        tables=tuple(table),
+        options={
+            subject.word: count
+            for subject in SUBJECTS
+            if (count := sum(int(subject.of(layouts).sum()) for _, layouts in table.values()))
+        },
+    )
+
+
+def as_toml(entries: Iterable[Compared], pooled: Mapping[str, Mapping[str, float]]) -> str:
+    """The table as text."""
+    return "\n".join(
+        [_HEAD, *map(_compared, entries), *(_pooled(model, found) for model, found in pooled.items() if found)]
+    )
+
+
+def _write_compared(scatter: Mapping[Key, Mapping[str, float]], pooled: Mapping[str, Mapping[str, float]]) -> None:
+    """Write the table, with how far the runs of stacks, accelerators and kinds of models scatter."""
+    sheets = [(table, sheet) for one in FITS for table in one.tables for sheet in sheets_of(table)]
+    entries = [
+        replace(entry, scatter=dict(scatter.get((entry.stack, entry.device, entry.model), {})))
+        for entry in (*counted(sheets), of_cores())
+    ]
+    TABLE.write_text(as_toml(entries, pooled), encoding="utf-8")
+
+
+def _compared(entry: Compared) -> str:
+    lines = ["[[compared]]", *(f'{name} = "{getattr(entry, name)}"' for name in ("stack", "device", "model"))]
+    tables = ", ".join(f'"{table}"' for table in entry.tables)
+    lines += [f"runs = {entry.runs}", f"tables = [{tables}]"]
+    options = ", ".join(f'"{name}" = {count}' for name, count in entry.options.items())
+    lines += [f"scatter = {_inline(entry.scatter)}", f"options = {{ {options} }}"]
+    return "\n".join(lines) + "\n"
+
+
+def _pooled(model: str, scatter: Mapping[str, float]) -> str:
+    return f'[[pooled]]\nmodel = "{model}"\nscatter = {_inline(scatter)}\n'
+
+
+def _inline(scatter: Mapping[str, float]) -> str:
+    return "{ " + ", ".join(f'"{bits}" = {deviation:.3f}' for bits, deviation in sorted(scatter.items())) + " }"
+
+
+def _write_counts() -> None:
+    """Write the table with the runs counted anew."""
+    _write_compared(
+        {key: entry.scatter for key, entry in comparisons().items()},
+        {kind: pooled_scatter(kind) for kind in (DENSE, EXPERTS)},
+    )
+
 
 ASKED = 0.8
 """Share of the runs that shall lie in their intervals."""
@@ -197,6 +299,8 @@ def _told(some: Sequence[Miss]) -> Floats:
 
 def main() -> None:
     """Write how far runs scatter that were left out, and print how many lie in the intervals that this gives."""
+    if "--counts" in sys.argv:
+        return _write_counts()
     print("| runs, median width ± | " + " | ".join(GROUPS) + " |", "| --- |" + " --- |" * len(GROUPS), sep="\n")  # noqa: T201
     if "--quick" in sys.argv:
         unknown = _misses([{table: sheets_of(table) for table in one.tables} for one in FITS])
@@ -205,11 +309,12 @@ def main() -> None:
         known, unknown = (_misses([held_out(one, by, PROCESSES) for one in FITS]) for by in ("model", "source"))
     own, others = scatter(known), pooled(known)
     if "--quick" not in sys.argv:
-        compared.write(own, others)
+        _write_compared(own, others)
     unknown = [with_scatter(miss, own) for miss in unknown]
     print(group_line("cluster known", [with_scatter(miss, own) for miss in known]))  # noqa: T201
     print(group_line("cluster unknown", unknown))  # noqa: T201
     print(f"CLUSTER = {cluster_deviation(unknown):.3f}")  # noqa: T201
+    return None
 
 
 def _misses(found: Iterable[Mapping[str, Sequence[Sheet]]]) -> list[Miss]:

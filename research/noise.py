@@ -17,7 +17,8 @@ from pathlib import Path
 from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Precision, ShardLevel
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Measurement
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.trial import EngineJob, Stopped
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.units import format_seconds
 from autotuner.core.workload import Workload
@@ -25,7 +26,33 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.report.trial_facts import certainty
 from autotuner.report.words import percent
-from research.patient import Patient
+
+
+class Patient:
+    """Lets every trial run to its end, and listens to nothing."""
+
+    def on_step(self, step: StepReport) -> None:
+        """Nothing to do."""
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        """Nothing to do."""
+
+    def on_note(self, note: str) -> None:
+        """Nothing to do."""
+
+    def on_wait(self, reason: str | None) -> None:
+        """Nothing to do."""
+
+    def on_run(self, run: FinishedRun) -> None:
+        """Nothing to do."""
+
+    def on_job(self, job: EngineJob) -> None:
+        """Nothing to do."""
+
+    def stop_requested(self) -> Stopped | None:
+        """Never."""
+        return None
+
 
 _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=8)
 _LAYOUTS = (

@@ -206,8 +206,8 @@ _COPY_BYTES_PER_S = 150e9
 
 This and the rate of a delegate are fitted to iterations of arXiv 2504.19232 without slow links whose sends are
 delegated all the same: 435, 787, 1104 and 1165 ms where plain ones take 394, 767, 933 and 962 (7B, 14B, 30B, 60B). Of
-four ways to share them it is the best by these four figures alone (``python -m research.fit_delegates``), and they do
-not say much: it leaves errors of -5.3, +2.7, -2.0 and +1.4 %.
+four ways to share them it is the best by these four figures alone (``python -m research.fit_links --delegates``), and
+they do not say much: it leaves errors of -5.3, +2.7, -2.0 and +1.4 %.
 """
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from autotuner.core.choices import AttentionKernel
 from autotuner.costmodel.layer.attention import AttentionShape, attention_s
-from research.kernel_tables import attention_error, load_attention_law, load_speeds
+from research.fit_kernels import attention_error, load_attention_law, load_speeds
 from tests.published.tables import rows
 
 
 @pytest.mark.parametrize(
     ("accelerator", "kernel", "median", "p90"),
     [
-        # what research.fit_attention prints for left-out panels, rounded up to the next percent
+        # what research.fit_kernels prints for left-out panels, rounded up to the next percent
         ("a100-80gb", AttentionKernel.EFFICIENT, 0.06, 0.14),
         ("a100-80gb", AttentionKernel.FLASH_1, 0.07, 0.16),
         ("a100-80gb", AttentionKernel.FLASH, 0.03, 0.07),

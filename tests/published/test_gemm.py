@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.layer.matrix_products import gemm_s
-from research.kernel_tables import CONVERSIONS, load_gemm_law, load_products, product_error
+from research.fit_kernels import CONVERSIONS, load_gemm_law, load_products, product_error
 
 
 @pytest.mark.parametrize(
     ("accelerator", "precision", "median", "p90"),
     [
-        # what research.fit_gemm prints for left-out shapes, rounded up to the next percent; what is left comes from
+        # what research.fit_kernels prints for left-out shapes, rounded up to the next percent; what is left comes from
         # libraries that choose among hundreds of kernels by rules of their own
         ("a100-80gb", "bf16", 0.02, 0.10),
         ("h100-sxm", "bf16", 0.05, 0.12),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from autotuner.export.formats import TARGETS
-from research.described_fields import PAGE as DESCRIPTIONS
-from research.described_fields import page
-from research.exports import PAGE, limits
+from research.pages import DESCRIPTIONS, EXPORTS, descriptions_page, limits
 
 
 def test_every_format_has_its_place_on_the_page() -> None:
-    written = PAGE.read_text(encoding="utf-8")
+    written = EXPORTS.read_text(encoding="utf-8")
     assert [str(name) for name in TARGETS if f"* {name}: words of release" not in written] == []
 
 
@@ -20,4 +18,4 @@ def test_a_rule_is_shown_by_a_layout_that_breaks_it() -> None:
 
 def test_the_tables_of_described_fields_are_those_of_the_code() -> None:
     text = DESCRIPTIONS.read_text(encoding="utf-8")
-    assert page(text) == text, "python -m research.described_fields writes them"
+    assert descriptions_page(text) == text, "python -m research.pages descriptions writes them"

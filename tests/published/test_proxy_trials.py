@@ -24,8 +24,8 @@ from autotuner.backtest.table import Sheet
 from autotuner.core.choices import Fp8Recipe, GradientSync
 from autotuner.core.layout import Layout
 from autotuner.core.stages import payload_elements
+from research.clocks import Pair, all_pairs, errors
 from research.fit_stacks import sheets_of
-from research.fp8_pairs import Pair, all_pairs, errors
 from research.small_for_large import Figures, figures, twins
 
 # ---------------------------------------------------------------- proxy trials
@@ -85,7 +85,7 @@ def dense(pairs: list[Pair]) -> list[Pair]:
 @pytest.mark.parametrize(
     ("table", "num_pairs", "median"),
     [
-        # half as much again as python -m research.fp8_pairs prints, 1.6 and 5.2 %
+        # half as much again as python -m research.clocks prints, 1.6 and 5.2 %
         ("dgxc_benchmarking", 39, 0.03),
         # of one model with 0.8 billion parameters, whose runs in bf16 at this layout differ by 3 %
         ("gh200_alps_megatron", 5, 0.08),

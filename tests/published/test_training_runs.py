@@ -45,7 +45,7 @@ from autotuner.search.planning.layouts import Outcome, job_on, outcome_of, searc
 from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.pairs import PairEffect, pair_effects
-from research.unread_rows import OTHER_RUNS, left_out, tables_of_runs
+from research.accuracy import OTHER_RUNS, left_out, tables_of_runs
 from tests.builders import present
 from tests.published.tables import judged, rows, sheets
 

@@ -4,7 +4,7 @@ Fused kernels (xformers, FlashAttention) keep the scores on chip: a product term
 other units compute, and what each block of queries loses at its ends. Unfused ones are batched products with the
 scores in memory and passes over them in between.
 
-Constants: catalog/kernels.toml, from the figures of arXiv 2307.08691 and 2407.08608 by research/fit_attention.py.
+Constants: catalog/kernels.toml, from the figures of arXiv 2307.08691 and 2407.08608 by research/fit_kernels.py.
 """
 
 from __future__ import annotations
