@@ -17,16 +17,15 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
 from autotuner.export.accelerate import ACCELERATE
-from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.command import COLLECTIVES
 from autotuner.export.common_rules import rotation_said
 from autotuner.export.deepspeed import DEEPSPEED
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO
+from autotuner.export.own_formats import ARGUMENTS, SBATCH, TORCHRUN
 from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 from autotuner.export.torchtitan.read import TORCHTITAN, TORCHTITAN_CONFIG
 from autotuner.export.transformers import TRANSFORMERS
-from autotuner.export.trial_script import SBATCH, TORCHRUN
 
 TARGETS: Mapping[ExportFormat, Target] = {
     target.format: target

@@ -1,9 +1,18 @@
-"""Configuration files as nested mappings; whatever text is given, the end is a mapping or ``InvalidInput``."""
+"""Configurations as values: JSON with comments, YAML, and Python, which is parsed and never run.
+
+Whatever text is given, the end is a value or ``InvalidInput``. ``read_module`` follows assignments, keyword arguments
+and calls of functions of the same module, as torchtitan's configurations need; ``assignments`` takes what is assigned
+anywhere in a recipe, in the order of the text. Whatever is computed is unknown.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -96,3 +105,230 @@ def _mapping(text: str, value: object) -> dict[str, Any]:
 def first_line(error: Exception) -> str:
     """The first line of what an error says, or its type."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+# ---------------------------------------------------------------- Python
+_LONGEST_MODULE = 200_000
+"""Characters of a module: the longest file of recipes of Megatron-Bridge 0.6 has 60,000."""
+
+_DEEPEST = 40
+"""Calls and values inside each other that are followed."""
+
+_MOST_CALLS = 200
+
+
+class _Unknown:
+    """A value that only a run would tell."""
+
+    def __repr__(self) -> str:
+        return "computed"
+
+
+UNKNOWN = _Unknown()
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """The result of a call: its name, its arguments, and what was set on it."""
+
+    name: str = ""
+    """Of the function or class, with the dots before it; empty for what was only set into."""
+    arguments: tuple[object, ...] = ()
+    fields: dict[str, object] = field(default_factory=dict)
+
+    def part(self, name: str) -> object:
+        """A field, made where it is not there yet: something may be set into it."""
+        return self.fields.setdefault(name, Made())
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """A module's functions and what it imports."""
+
+    functions: Mapping[str, ast.FunctionDef]
+    imports: Mapping[str, str]
+    """Modules by the names that they are imported as, ``model_registry`` to ``torchtitan.models.llama3``."""
+    skipped: list[str] = field(default_factory=list)
+    """Statements that were not followed, as they are written."""
+    _num_calls: int = 0
+
+    def result(self, name: str) -> object:
+        """Return what a function returns.
+
+        Raises:
+            InvalidInput: The module has none of that name, or its functions call each other without end.
+        """
+        if name not in self.functions:
+            raise InvalidInput("config", name, f"is no function of the module; it has {', '.join(self.functions)}")
+        return self._called(self.functions[name], 0)
+
+    def _called(self, function: ast.FunctionDef, depth: int) -> object:
+        self._num_calls += 1
+        if depth > _DEEPEST or self._num_calls > _MOST_CALLS:
+            raise InvalidInput("config", function.name, "calls functions of its module without end")
+        names: dict[str, object] = dict(_defaults(function))
+        for statement in function.body:
+            if isinstance(statement, ast.Return):
+                return UNKNOWN if statement.value is None else self._value(statement.value, names, depth)
+            self._follow(statement, names, depth)
+        return UNKNOWN
+
+    def _follow(self, statement: ast.stmt, names: dict[str, object], depth: int) -> None:
+        match statement:
+            case ast.Assign(targets=[target], value=value):
+                self._assign(target, self._value(value, names, depth), names, depth)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assign(target, self._value(value, names, depth), names, depth)
+            case ast.If() | ast.For() | ast.While() | ast.With() | ast.Try() | ast.AugAssign() | ast.Match():
+                self.skipped.append(ast.unparse(statement).splitlines()[0])
+            case _:
+                pass  # texts, imports and checks set nothing
+
+    def _assign(self, target: ast.expr, value: object, names: dict[str, object], depth: int) -> None:
+        match target:
+            case ast.Name(id=name):
+                names[name] = value
+            case ast.Attribute(value=owner, attr=name):
+                made = self._value(owner, names, depth + 1)
+                if isinstance(made, Made):
+                    made.fields[name] = value
+            case _:
+                self.skipped.append(ast.unparse(target))
+
+    def _value(self, node: ast.expr, names: Mapping[str, object], depth: int) -> object:
+        if depth > _DEEPEST:
+            return UNKNOWN
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -number
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return [self._value(element, names, depth + 1) for element in elements]
+            case ast.Name(id=name):
+                return names.get(name, UNKNOWN)
+            case ast.Attribute(value=owner, attr=name):
+                made = self._value(owner, names, depth + 1)
+                return made.part(name) if isinstance(made, Made) else UNKNOWN
+            case ast.Call():
+                return self._call(node, names, depth + 1)
+            case _:
+                return UNKNOWN
+
+    def _call(self, node: ast.Call, names: Mapping[str, object], depth: int) -> object:
+        name = _dotted(node.func)
+        arguments = tuple(self._value(argument, names, depth) for argument in node.args)
+        fields = {word.arg: self._value(word.value, names, depth) for word in node.keywords if word.arg}
+        if name in self.functions and not arguments and not fields:
+            return self._called(self.functions[name], depth)
+        if name.rpartition(".")[2] == "replace" and arguments and isinstance(arguments[0], Made):
+            made = arguments[0]
+            return Made(made.name, made.arguments, made.fields | fields)
+        return Made(name, arguments, fields)
+
+
+def parse(text: str) -> ast.Module:
+    """Return a module's tree.
+
+    Raises:
+        InvalidInput: It is no Python.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in a text that nobody runs
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise InvalidInput("config", text[:60], f"must be Python ({first_line(error)})") from error
+
+
+def require_short(text: str) -> None:
+    """Raise ``InvalidInput`` for a text that is longer than configurations are."""
+    if len(text) > _LONGEST_MODULE:
+        raise InvalidInput(
+            "config", text[:60], f"has {len(text):,} characters, and {_LONGEST_MODULE:,} are read at most"
+        )
+
+
+def read_module(text: str) -> Module:
+    """Return a module.
+
+    Raises:
+        InvalidInput: It is no Python, or too long.
+    """
+    require_short(text)
+    body = parse(text).body
+    return Module(functions_of(body), dict(_imports(body)))
+
+
+def functions_of(body: Sequence[ast.stmt]) -> dict[str, ast.FunctionDef]:
+    """Return the functions of a module by name."""
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def _imports(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                yield name.asname or name.name, node.module or ""
+
+
+def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, object]]:
+    named = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+    for argument, default in zip(named, function.args.defaults, strict=True):
+        yield argument.arg, default.value if isinstance(default, ast.Constant) else UNKNOWN
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return ``cfg.model.x`` of an attribute or a name; empty: it is neither."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+
+
+# ---------------------------------------------------------------- assignments
+Words = tuple[str, ...]
+"""A value as words; a list has several, and nothing none."""
+
+
+def assignments(function: ast.FunctionDef) -> Iterator[tuple[str, Words]]:
+    """Yield the defaults of a function's arguments, and what its statements assign."""
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    defaults = list(zip(reversed(arguments), reversed(function.args.defaults), strict=False))
+    defaults += [(name, x) for name, x in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if x]
+    names = {argument.arg: words for argument, value in defaults if (words := _words(value, {})) is not None}
+    yield from names.items()
+    yield from assigned(function.body, names)
+
+
+def assigned(body: Iterable[ast.stmt], names: Mapping[str, Words]) -> Iterator[tuple[str, Words]]:
+    """Yield assignments to names and attributes, and arguments by name of every call, by dotted names."""
+    for node in (node for statement in body for node in ast.walk(statement)):
+        match node:
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
+                path = _dotted(target)
+            case ast.keyword(arg=str(path), value=value):
+                pass
+            case _:
+                continue
+        words = _words(value, names)
+        if path and words is not None:
+            yield path, words
+
+
+def _words(value: ast.expr, names: Mapping[str, Words]) -> Words | None:
+    """Return a constant, a list of them, an argument's default, or the name of what is called, with its first word."""
+    match value:
+        case ast.Constant(value=constant) if isinstance(constant, str | int | float | bool | None):
+            return () if constant is None else (str(constant),)
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            words = [_words(element, names) for element in elements]
+            return None if None in words else tuple(word for part in words for word in part or ())
+        case ast.Name(id=name):
+            return names.get(name)
+        case ast.Call(func=function, args=arguments):
+            first = _words(arguments[0], names) if arguments else ()
+            return (_dotted(function).rpartition(".")[2], *(first or ()))
+        case _:
+            return None

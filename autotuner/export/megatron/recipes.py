@@ -23,10 +23,10 @@ from autotuner.export.command import Flags, unfollowed, unread
 from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
-from autotuner.export.python_config import assigned, assignments, functions_of, parse, require_short
 from autotuner.export.shell import read_script
 from autotuner.export.table import Reading, Value, Written
 from autotuner.export.target import Export, Imported, Target
+from autotuner.export.texts import assigned, assignments, functions_of, parse, require_short
 
 _OVERRIDE = re.compile(
     r"(?:^|[\s'\"+])([A-Za-z_]\w*(?:\.\w+)+|[a-z_]\w+)=('[^'\n]*'|\"[^\"\n]*\"|\[[^\]\n]*\]|[^\s'\"\\]+)"

@@ -20,8 +20,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
 from autotuner.export.common_rules import exchanges_and_batches, keeps, sends_and_places
-from autotuner.export.megatron.layout import gradient_element_bytes
-from autotuner.export.megatron.numerics import BACKENDS, RECIPES
+from autotuner.export.megatron.layout import BACKENDS, RECIPES, gradient_element_bytes
 
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 

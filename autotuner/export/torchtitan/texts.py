@@ -16,10 +16,9 @@ from difflib import get_close_matches
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS
 from autotuner.export.command import Flags, launched
-from autotuner.export.python_config import UNKNOWN, Made, Module, read_module
 from autotuner.export.table import Key, Reading, flat
 from autotuner.export.target import Note, NoteKind, Notes
-from autotuner.export.texts import first_line
+from autotuner.export.texts import UNKNOWN, Made, Module, first_line, read_module
 from autotuner.export.torchtitan.catalog import preset
 
 _SAYS_NOTHING = "says nothing of a layout"

@@ -19,7 +19,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.export.formats import export, read, refusals, target_of
-from autotuner.export.trial_script import SBATCH, TORCHRUN, trial_spec
+from autotuner.export.own_formats import SBATCH, TORCHRUN, trial_spec
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job, tiny_model
 from tests.properties.strategies import jobs, layouts
 
