@@ -19,11 +19,19 @@ from torch import Tensor, nn
 
 from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
-from autotuner.training.pipelines.pipeline import PlannedStage
-from autotuner.training.pipelines.resilient import Standby
-from autotuner.training.pipelines.steering import Powers
-from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
+from autotuner.training.pipelines import (
+    ControlGroup,
+    Controller,
+    LinkCondition,
+    LinkConditions,
+    Neighbourhood,
+    Powers,
+    RankObservation,
+    Standby,
+    TimedStage,
+    noticed_delays_s,
+    pass_times,
+)
 
 MICRO_BATCHES, ROWS, WIDTH, LAYERS = 8, 64, 512, 4
 
@@ -44,13 +52,13 @@ def main() -> None:
 
     # 1. a first plan for equal stages, and delegates before this process has threads
     schedule = plan(PassTimes.equal(num_ranks, 1.0, 1.0, 1.0), MICRO_BATCHES).schedule
-    standby = Standby.start(schedule, rank, num_delegates=2)
+    standby = Standby.start(Neighbourhood.of(schedule, rank), num_delegates=2)
     dist.init_process_group("gloo")
 
     # 2. this rank's stage
     torch.manual_seed(rank)
     module = nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())))
-    stage = PlannedStage(
+    stage = TimedStage(
         module,
         rank,
         num_ranks,
@@ -80,14 +88,13 @@ def main() -> None:
         )
         optimizer.step()
         optimizer.zero_grad()
-        events = controller.after_step(step, pipeline.timings) if controller is not None else ()
+        events = controller.after_step(step) if controller is not None else ()
         if step == 2:
-            told: list[StageTimes] = [None] * num_ranks  # type: ignore[list-item]
-            dist.all_gather_object(told, StageTimes.of(pipeline, most_in_flight=MICRO_BATCHES))
-            times, most = agreed_times(told)
-            pipeline.replan(plan(times, MICRO_BATCHES, most_in_flight=most).schedule)
-            powers = Powers(may_replan=True, may_delegate=True, num_delegates=2)
-            controller = Controller(pipeline, ControlGroup(timeout_s=60.0), rank=rank, powers=powers)
+            group = ControlGroup(timeout_s=60.0)
+            observations = group.gather(RankObservation.of(pipeline))
+            times = pass_times(observations, noticed_delays_s(observations))
+            pipeline.replan(plan(times, MICRO_BATCHES).schedule)
+            controller = Controller(pipeline, group, powers=Powers(may_replan=True, may_delegate=True, num_delegates=2))
         if rank == num_ranks - 1:
             took_ms = 1e3 * (time.perf_counter() - began_s)
             print(f"step {step:2} {took_ms:6.1f} ms  loss {torch.stack(losses).mean().item():.4f}", flush=True)

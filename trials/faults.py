@@ -19,7 +19,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.placement import Place, rank_at
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.training.pipelines.pipeline import PlannedPipeline
+from autotuner.training.pipelines.pipeline import ResilientPipeline
 from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 from trials.distributed.mesh import Grid
 
@@ -266,7 +266,7 @@ class LinkFaults:
     wait for the next step.
     """
 
-    def __init__(self, links: Links, grid: Grid, pipeline: PlannedPipeline | None, device: torch.device) -> None:
+    def __init__(self, links: Links, grid: Grid, pipeline: ResilientPipeline | None, device: torch.device) -> None:
         self._links = links
         self._layout, self._place = grid.layout, place_on(grid)
         self._pipeline = pipeline
@@ -275,7 +275,7 @@ class LinkFaults:
 
     @classmethod
     def of(
-        cls, spec: TrialSpec, grid: Grid, pipeline: PlannedPipeline | None, device: torch.device
+        cls, spec: TrialSpec, grid: Grid, pipeline: ResilientPipeline | None, device: torch.device
     ) -> LinkFaults | None:
         """Those of a trial; None where all its links are as they really are, all the time."""
         if not spec.has_slow_links:

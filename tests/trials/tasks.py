@@ -21,13 +21,14 @@ from torch.distributed.tensor import DTensor
 from autotuner.core import codec
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.training.pipelines.standby import Standby
 from tests.builders import minds_nodes
 from tests.patience import PATIENCE_S
 from trials.checkpoint import Checkpoints
 from trials.distributed.context import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
-from trials.distributed.pipeline import Senders
+from trials.distributed.pipeline import start_standby
 from trials.job.attempt import attempt
 from trials.measurement.measure import Stopwatch
 from trials.process.task import TaskContext
@@ -172,15 +173,15 @@ class _Rank:
         rank_info = _rank_info(rank, world_size, spec.layout).dealt(placement)
         device = device_of(spec.device, rank_info)
         store = _store(folder)
-        senders = Senders.start(spec, rank_info.rank, device, store)
+        standby = start_standby(spec, rank_info.rank, device, store)
         join_process_group(device, rank_info, timeout_s=PATIENCE_S, store=store)
-        return cls.on(Grid(spec.layout, device, rank_info.nodes(placement)), spec, device, senders)
+        return cls.on(Grid(spec.layout, device, rank_info.nodes(placement)), spec, device, standby)
 
     @classmethod
-    def on(cls, grid: Grid, spec: TrialSpec, device: torch.device, senders: Senders | None = None) -> _Rank:
+    def on(cls, grid: Grid, spec: TrialSpec, device: torch.device, standby: Standby | None = None) -> _Rank:
         """With the first values, whatever was trained on the grid before."""
         stages = parallel_stages(spec, grid, device)
-        step = build_step(spec, stages, grid, device, Stopwatch(device), senders=senders)
+        step = build_step(spec, stages, grid, device, Stopwatch(device), standby=standby)
         return cls(
             spec=spec,
             grid=grid,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,19 +35,10 @@ from autotuner.schedules.planner import named_schedule, plan
 from autotuner.schedules.schedule import Kind
 from autotuner.schedules.schedule import Schedule as Planned
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.channel import (
-    Channel,
-    Meeting,
-    Neighbourhood,
-    group_channels,
-    neighbours,
-    pair_channel,
-    pair_channels,
-)
-from autotuner.training.pipelines.delegated import DelegatedTransport, Delegates
+from autotuner.training.pipelines.channels import Neighbourhood, group_channels, neighbours
 from autotuner.training.pipelines.inline import InlineTransport
-from autotuner.training.pipelines.pipeline import PlannedPipeline, PlannedStage
-from autotuner.training.pipelines.switched import SwitchedTransport
+from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
+from autotuner.training.pipelines.standby import Standby
 from autotuner.training.pipelines.transport import Transport
 from trials.distributed.mesh import Grid
 from trials.distributed.tensor import logits_per_token
@@ -59,9 +48,6 @@ from trials.model.decoder import Loss, parameter_dtype
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import _Action, _PipelineContext, _PipelineScheduleRuntime
     from torch.distributed.pipelining.stage import _PipelineStageBase
-
-
-# Senders: what a rank's pipeline sends by, beside the process group of all ranks.
 
 
 def is_planned(spec: TrialSpec) -> bool:
@@ -75,43 +61,24 @@ def is_planned(spec: TrialSpec) -> bool:
     return (by_layout or spec.has_slow_links) and layout.pipeline_parallel_degree > 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Senders:
-    """How the ranks of one pipeline find each other, and who sends for this one."""
+def start_standby(spec: TrialSpec, rank: int, device: torch.device, store: Store | None) -> Standby | None:
+    """Begin what has to begin before this process joins the others; None where torch's own schedules run.
 
-    meeting: Meeting
-    around: Neighbourhood
-    """This rank among its neighbours."""
-    delegates: Delegates | None
-    """None: nobody but the rank itself."""
-    timeout_s: float
-    """After which a message never comes."""
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Processes that work for this rank."""
-        return self.delegates.pids if self.delegates is not None else ()
-
-    @classmethod
-    def start(cls, spec: TrialSpec, rank: int, device: torch.device, store: Store | None) -> Senders | None:
-        """Begin what has to begin before this process joins the others; None where torch's own schedules run.
-
-        Delegates are forks of a process that has no threads yet, and that may use every core still.
-        """
-        layout = spec.layout
-        if not is_planned(spec):
-            return None
-        place, num_micro_batches = place_of(layout, rank), spec.workload.num_micro_batches(layout)
-        ranks, stages_per_rank = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
-        schedule = named_schedule(layout.pipeline_schedule, ranks, stages_per_rank, num_micro_batches)
-        around = Neighbourhood.of(schedule, place.stage, f"{place.replica}.{place.shard}.{place.tensor}")
-        meeting, timeout_s = Meeting.beside(store, os.environ), spec.settings.timeout_s
-        delegates = None
-        if layout.p2p_transport == P2PTransport.DELEGATED:
-            delegates = Delegates.start(
-                meeting, around, layout.num_delegates, timeout_s=timeout_s, pinned=device.type == "cuda"
-            )
-        return cls(meeting=meeting, around=around, delegates=delegates, timeout_s=timeout_s)
+    Delegates are forks of a process that has no threads yet, and that may use every core still.
+    """
+    layout = spec.layout
+    if not is_planned(spec):
+        return None
+    place, num_micro_batches = place_of(layout, rank), spec.workload.num_micro_batches(layout)
+    ranks, stages_per_rank = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
+    schedule = named_schedule(layout.pipeline_schedule, ranks, stages_per_rank, num_micro_batches)
+    return Standby.start(
+        Neighbourhood.of(schedule, place.stage, f"{place.replica}.{place.shard}.{place.tensor}"),
+        num_delegates=layout.num_delegates if layout.p2p_transport == P2PTransport.DELEGATED else 0,
+        timeout_s=spec.settings.timeout_s,
+        store=store,
+        pinned=device.type == "cuda",
+    )
 
 
 Schedule = PipelineScheduleSingle | PipelineScheduleMulti
@@ -144,13 +111,13 @@ def pipeline_schedule(
     loss: Loss,
     start_reduction: Callable[[int], None],
     log: ActionLog,
-    senders: Senders | None = None,
+    standby: Standby | None = None,
 ) -> Schedule:
     """The layout's schedule over this rank's stages; ``loss`` gives each micro-batch's share of that of the step.
 
     ``start_reduction`` is called with the index among ``modules`` of each stage whose last backward pass is done:
     within the step where the schedule is a list of actions, between which others' passes run. ``log`` is told of every
-    pass. ``senders`` send for a planned pipeline; None: its process group does, as in torch's own.
+    pass. ``standby`` sends for a planned pipeline; None: its process group does, as in torch's own.
     """
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
 
@@ -160,10 +127,16 @@ def pipeline_schedule(
 
     if is_planned(spec):
         planned = _planned_stages(modules, spec, grid, device, log)
-        pipeline = PlannedPipeline(
+        plain = plain_schedule(layout, num_micro_batches)
+        if standby is None:
+            channels = group_channels(grid.pipeline, neighbours(plain, grid.position("pp")))
+            transport: Transport = InlineTransport(grid.position("pp"), channels, num_micro_batches, seed=spec.seed)
+        else:
+            transport = standby.transport(plain, device, is_delegated=True, seed=spec.seed)
+        pipeline = ResilientPipeline(
             planned,
-            plain_schedule(layout, num_micro_batches),
-            transport=_transport(spec, grid, device, senders),
+            plain,
+            transport=transport,
             loss_fn=micro_batch_loss,
             scale_grads=False,
         )
@@ -221,25 +194,6 @@ def plain_schedule(layout: Layout, num_micro_batches: int) -> Planned:
     return plan(times, num_micro_batches, extra_slack=layout.extra_slack).schedule
 
 
-def _transport(spec: TrialSpec, grid: Grid, device: torch.device, senders: Senders | None) -> Transport:
-    num_micro_batches, rank = spec.workload.num_micro_batches(spec.layout), grid.position("pp")
-    if senders is None:
-        peers = neighbours(plain_schedule(spec.layout, num_micro_batches), rank)
-        return InlineTransport(rank, group_channels(grid.pipeline, peers), num_micro_batches, seed=spec.seed)
-    channels = pair_channels(senders.meeting, senders.around, device, timeout_s=senders.timeout_s)
-    inline = InlineTransport(rank, channels, num_micro_batches, device=device, seed=spec.seed)
-    if senders.delegates is None:
-        return inline
-    ahead_s = {peer: channel.ahead_s for peer, channel in channels.items()}
-    delegated = DelegatedTransport(rank, senders.delegates, num_micro_batches, ahead_s=ahead_s, seed=spec.seed)
-
-    def reconnect(peer: int, attempt: int) -> Channel:
-        meeting, around = senders.meeting, senders.around
-        return pair_channel(meeting, around, peer, device, timeout_s=senders.timeout_s, attempt=attempt)
-
-    return SwitchedTransport(inline, delegated, spec.layout.num_stages, is_delegated=True, reconnect=reconnect)
-
-
 def _stages(
     modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device, log: ActionLog
 ) -> list[_PipelineStageBase]:
@@ -251,12 +205,12 @@ def _stages(
 
 def _planned_stages(
     modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device, log: ActionLog
-) -> list[PlannedStage]:
-    def passing(kind: Kind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
+) -> list[TimedStage]:
+    def watch_pass(kind: Kind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
         return log.running(_BLOCKS[kind], stage, micro_batch)
 
     return [
-        PlannedStage(module, index, spec.layout.num_stages, device, passing=passing, **_ends(spec, grid, index))
+        TimedStage(module, index, spec.layout.num_stages, device, watch_pass=watch_pass, **_ends(spec, grid, index))
         for index, module in zip(stages_of_rank(spec.layout, grid.position("pp")), modules, strict=True)
     ]
 

@@ -26,7 +26,7 @@ from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from autotuner.core.units import MIB
 from trials.benchmarks import gemm
 from trials.distributed.mesh import Grid
-from trials.distributed.pipeline import Senders
+from trials.distributed.pipeline import start_standby
 from trials.job.steps import run_steps
 from trials.measurement.environment import num_cores_used, own_core, pin
 from trials.measurement.memory import lift_limit, limit
@@ -122,7 +122,7 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
 def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store | None) -> None:
     device = device_of(spec.device, rank_info)
     num_cores = num_cores_used(rank_info)
-    senders = Senders.start(spec, rank_info.rank, device, store)
+    standby = start_standby(spec, rank_info.rank, device, store)
     if device.type == "cpu":
         pin(own_core(rank_info))
         torch.set_num_threads(1)
@@ -133,7 +133,7 @@ def _run(spec: TrialSpec, reporter: Reporter, rank_info: RankInfo, store: Store 
     peak = _peak(spec, device, rank_info, num_cores)
     if spec.settings.memory_budget_bytes is not None:
         limit(device, spec.settings.memory_budget_bytes)
-    run_steps(spec, reporter, device, grid, peak, senders)
+    run_steps(spec, reporter, device, grid, peak, standby)
 
 
 def _peak(spec: TrialSpec, device: torch.device, rank_info: RankInfo, num_cores: int) -> Peak:

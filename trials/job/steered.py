@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,8 +13,9 @@ from autotuner.core.placement import Place
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
-from autotuner.training.pipelines.pipeline import PlannedPipeline
+from autotuner.training.pipelines.controller import ControlGroup, Controller, noticed_delays_s, pass_times
+from autotuner.training.pipelines.detector import RankObservation
+from autotuner.training.pipelines.pipeline import ResilientPipeline
 from autotuner.training.pipelines.steering import Powers, choose, forwards_late
 
 
@@ -49,13 +50,13 @@ class SteeredPipeline:
         gathered: How it hears of the others.
     """
 
-    def __init__(self, spec: TrialSpec, place: Place, pipeline: PlannedPipeline, gathered: Gathered) -> None:
+    def __init__(self, spec: TrialSpec, place: Place, pipeline: ResilientPipeline, gathered: Gathered) -> None:
         self._spec, self._place, self._pipeline, self._gathered = spec, place, pipeline, gathered
         self._controller: Controller | None = None
 
     @classmethod
     def of(
-        cls, spec: TrialSpec, place: Place, pipeline: PlannedPipeline | None, gathered: Gathered
+        cls, spec: TrialSpec, place: Place, pipeline: ResilientPipeline | None, gathered: Gathered
     ) -> SteeredPipeline | None:
         """That of a trial; None where nothing changes, so that nobody has to watch."""
         is_adaptive = spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
@@ -74,13 +75,23 @@ class SteeredPipeline:
             self._controller = self._controlled(powers(layout))
             return
         in_flight = self._pipeline.schedule.peak_in_flight()[self._pipeline.rank]
-        own = StageTimes.of(self._pipeline, most_in_flight=most_in_flight(in_flight))
-        times, most = agreed_times(self._gathered(own))
-        self._plan(times, powers(layout, most))
+        own = RankObservation.of(self._pipeline)
+        gathered = self._gathered((own, self._known_delays_s(), most_in_flight(in_flight)))
+        observations: list[RankObservation] = [observation for observation, _, _ in gathered]
+        delays_s = map(max, noticed_delays_s(observations), *(known_s for _, known_s, _ in gathered))
+        most: dict[int, int] = {}
+        for observation, _, num in gathered:
+            most[observation.stage] = min(num, most.get(observation.stage, num))
+        self._plan(pass_times(observations, tuple(delays_s)), powers(layout, tuple(most[one] for one in sorted(most))))
+
+    def _known_delays_s(self) -> Sequence[float]:
+        """The delays that this pipeline's links are given, by the stage before each; one may be too late to be seen."""
+        num_links, conditions = len(self._pipeline.schedule.ranks) - 1, self._pipeline.conditions
+        return [conditions.between(link, link + 1).delay_s for link in range(num_links)]
 
     def after_step(self, number: int) -> tuple[LinkEvent, ...]:
         """What was found with a step; nothing before the pipeline is watched."""
-        return () if self._controller is None else self._controller.after_step(number, self._pipeline.timings)
+        return () if self._controller is None else self._controller.after_step(number)
 
     def _plan(self, times: PassTimes, may: Powers) -> None:
         """The plan for the links as they are; that for healthy ones is kept for when they are."""
@@ -101,9 +112,8 @@ class SteeredPipeline:
         return Controller(
             self._pipeline,
             ControlGroup(timeout_s=self._spec.settings.timeout_s),
-            rank=place.stage,
-            lane=(place.replica * shards + place.shard) * layout.tensor_parallel_degree + place.tensor,
-            num_lanes=layout.world_size // layout.pipeline_parallel_degree,
+            pipeline_index=(place.replica * shards + place.shard) * layout.tensor_parallel_degree + place.tensor,
+            num_pipelines=layout.world_size // layout.pipeline_parallel_degree,
             powers=may,
             **keywords,
         )

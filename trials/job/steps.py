@@ -17,10 +17,10 @@ from autotuner.core.measuring import Pace, Peak, averages_in, shows_average, ste
 from autotuner.core.stages import steps_per_exchange
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.training.pipelines.standby import Standby
 from trials.distributed.context import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
-from trials.distributed.pipeline import Senders
 from trials.faults import LinkFaults, place_on
 from trials.job.steered import SteeredPipeline
 from trials.measurement.breakdown import breakdown_of, longest_computing
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def run_steps(
-    spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak, senders: Senders | None = None
+    spec: TrialSpec, reporter: Reporter, device: torch.device, grid: Grid, peak: Peak, standby: Standby | None = None
 ) -> None:
     """Build the step, repeat it as the settings say, and report what the ranks saw together.
 
@@ -50,7 +50,7 @@ def run_steps(
     watch.start()
     stages = parallel_stages(spec, grid, device)
     log = ActionLog(device)
-    step = build_step(spec, stages, grid, device, Stopwatch(device), log, senders)
+    step = build_step(spec, stages, grid, device, Stopwatch(device), log, standby)
     steps = _Steps(
         spec=spec,
         reporter=reporter,
@@ -65,7 +65,7 @@ def run_steps(
         steered=SteeredPipeline.of(spec, place_on(grid), step.pipeline, _gathered),
     )
     steps.warm_up()
-    helpers = senders.pids if senders is not None else ()
+    helpers = standby.pids if standby is not None else ()
     step.overlap.reset()
     cpu, power = CpuTime.now(helpers), PowerMeter.start(gpu)
     steps.measure()

@@ -20,13 +20,14 @@ from autotuner.core.stages import ONE_STAGE_SCHEDULES, follows_signs, stages_of_
 from autotuner.core.timeline import BlockKind
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.clipping import Overlap
-from autotuner.training.pipelines.pipeline import PlannedPipeline
+from autotuner.training.pipelines.pipeline import ResilientPipeline
+from autotuner.training.pipelines.standby import Standby
 from trials.distributed.fsdp_ddp import reshard
 from trials.distributed.mesh import Grid
 from trials.distributed.optimizer_shards import OptimizerShard
 from trials.distributed.parallelize import first_layer
 from trials.distributed.partition import optimizer_shards
-from trials.distributed.pipeline import Schedule, Senders, is_planned, pipeline_schedule
+from trials.distributed.pipeline import Schedule, is_planned, pipeline_schedule
 from trials.distributed.tensor import TiedTables, loss_context, loss_of
 from trials.measurement.measure import Stopwatch
 from trials.measurement.step_timeline import ActionLog
@@ -167,10 +168,10 @@ class Step:
         return loss
 
     @property
-    def pipeline(self) -> PlannedPipeline | None:
+    def pipeline(self) -> ResilientPipeline | None:
         """The pipeline whose order and senders can change between steps; None where torch's own runs, or none."""
         schedule = self.passes.schedule if isinstance(self.passes, PipelinePasses) else None
-        return schedule if isinstance(schedule, PlannedPipeline) else None
+        return schedule if isinstance(schedule, ResilientPipeline) else None
 
     def evaluate(self, batch: Batch) -> float:
         """The loss of a batch without an update, on every rank: the mean over ranks, each with its own parameters.
@@ -235,11 +236,11 @@ def build_step(
     device: torch.device,
     stopwatch: Stopwatch,
     log: ActionLog | None = None,
-    senders: Senders | None = None,
+    standby: Standby | None = None,
 ) -> Step:
     """The optimizer step of this rank around its ``parallel_stages``, followed by the stopwatch.
 
-    ``log`` hears of every pass. ``senders`` send for a planned pipeline; without them its process group does.
+    ``log`` hears of every pass. ``standby`` sends for a planned pipeline; without them its process group does.
     """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
     overlap = Overlap()
@@ -249,7 +250,7 @@ def build_step(
     return Step(
         layout=spec.layout,
         passes=_passes(
-            spec, stages, Reductions(early=early, overlap=overlap), grid, device, log or ActionLog(device), senders
+            spec, stages, Reductions(early=early, overlap=overlap), grid, device, log or ActionLog(device), standby
         ),
         optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
         stopwatch=stopwatch,
@@ -284,7 +285,7 @@ def _passes(
     grid: Grid,
     device: torch.device,
     log: ActionLog,
-    senders: Senders | None,
+    standby: Standby | None,
 ) -> Passes:
     layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
     loss = TokenMean(loss_of(layout, grid.axis("tp"), spec.model.vocab_size))
@@ -294,7 +295,7 @@ def _passes(
         in_torchs_order = layout.pipeline_schedule in ONE_STAGE_SCHEDULES and not is_planned(spec)
         return PipelinePasses(
             schedule=pipeline_schedule(
-                stages, spec, grid, device, loss=loss, start_reduction=reductions.start, log=log, senders=senders
+                stages, spec, grid, device, loss=loss, start_reduction=reductions.start, log=log, standby=standby
             ),
             loss=loss,
             has_first_stage=0 in indices,

@@ -1,7 +1,7 @@
-"""DelegatedTransport: processes beside the rank send and receive for it, and a slow link holds up none of its passes.
+"""DelegatedTransport: delegates send and receive for the rank, and a slow link holds up none of its passes.
 
-Each neighbour and direction has so many delegates, which take micro-batches in turn. A delegate is busy with a message
-until that has passed, so that slow links take several. After PipeMorph (arXiv 2504.19232).
+The delegates of a neighbour and direction take micro-batches in turn. A delegate is busy with a message until that has
+passed, so a slow link needs several. After PipeMorph (arXiv 2504.19232).
 """
 
 from __future__ import annotations
@@ -19,81 +19,30 @@ import torch
 from torch import Tensor
 
 from autotuner.core.errors import AutotunerError, InvalidInput
-from autotuner.training.pipelines.channel import Meeting, Neighbourhood
-from autotuner.training.pipelines.delegate import Arrived, Delegate, Failed, Receive, Send, Sent, Slot
+from autotuner.training.pipelines.delegates import Arrived, Delegate, Delegates, Failed, Receive, Send, Sent, Slot
 from autotuner.training.pipelines.transport import Arrival, LinkConditions, Message
 
 
 class DelegateFailed(AutotunerError, ConnectionError):
     """A process that sends or receives for this rank cannot go on."""
 
-    def __init__(self, peer: int, words: str) -> None:
-        super().__init__(f"a delegate towards pipeline rank {peer} failed: {words}")
+    def __init__(self, peer: int, reason: str) -> None:
+        super().__init__(f"a delegate towards pipeline rank {peer} failed: {reason}")
         self.peer = peer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delegates:
-    """All delegates of a rank: by neighbour, those that send and those that receive."""
-
-    sending: Mapping[int, tuple[Delegate, ...]]
-    receiving: Mapping[int, tuple[Delegate, ...]]
-
-    @classmethod
-    def start(
-        cls, meeting: Meeting, around: Neighbourhood, num_delegates: int, *, timeout_s: float, pinned: bool = False
-    ) -> Delegates:
-        """Fork them, best before this process joins any group; those of all ranks find each other by themselves.
-
-        Args:
-            meeting: Where.
-            around: The rank, and its neighbours in the pipeline.
-            num_delegates: Per neighbour and direction.
-            timeout_s: After which a message never comes.
-            pinned: A GPU reads and writes what they send.
-        """
-        if num_delegates < 1:
-            raise InvalidInput("num_delegates", num_delegates, "must be 1 or more", 1)
-
-        def towards(peer: int, source: int) -> tuple[Delegate, ...]:
-            return tuple(
-                Delegate.start(
-                    meeting,
-                    f"delegates/{around.pair(peer)}/from{source}/{number}",
-                    peer,
-                    is_upper=around.rank > peer,
-                    timeout_s=timeout_s,
-                    pinned=pinned,
-                )
-                for number in range(num_delegates)
-            )
-
-        return cls(
-            sending={peer: towards(peer, around.rank) for peer in around.peers},
-            receiving={peer: towards(peer, peer) for peer in around.peers},
-        )
-
-    @property
-    def all(self) -> tuple[Delegate, ...]:
-        """Every one."""
-        return tuple(one for group in (*self.sending.values(), *self.receiving.values()) for one in group)
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Their processes."""
-        return tuple(one.pid for one in self.all)
-
-    def end(self) -> None:
-        """End them all."""
-        for one in self.all:
-            one.end()
-
-
 class DelegatedTransport:
-    """Gives what is sent to delegates, and takes from them what came.
+    """Hands messages to delegates, and takes from them what came.
 
     The rank copies a message into memory that it shares with the delegate, and goes on. On a GPU copies have streams of
     their own, and a thread tells the delegate when one is complete.
+
+    Args:
+        rank: Pipeline rank.
+        delegates: Its delegates.
+        num_micro_batches: Of a step.
+        ahead_s: What to add to each neighbour's clock to get this host's.
+        seed: Of jitter.
     """
 
     def __init__(
@@ -105,7 +54,6 @@ class DelegatedTransport:
         ahead_s: Mapping[int, float] | None = None,
         seed: int = 0,
     ) -> None:
-        """Of this pipeline rank; ``ahead_s`` is what to add to each neighbour's clock to get this host's."""
         self.conditions = LinkConditions()
         self._rank = rank
         self._delegates = delegates
@@ -121,30 +69,26 @@ class DelegatedTransport:
 
     @property
     def is_delegated(self) -> bool:
-        """Yes."""
+        """True: delegates send."""
         return True
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """None: what a rank cannot send, delegates can."""
+        """None: delegates reach every peer."""
         return frozenset()
 
     def switch(self, *, delegated: bool) -> None:
-        """Nobody sends but delegates.
-
-        Raises:
-            InvalidInput: The rank itself should.
-        """
+        """See ``Transport``."""
         if not delegated:
             raise InvalidInput("delegated", delegated, "this transport cannot send inline")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Have delegates wait for all that will come."""
+        """Have delegates wait for everything that will come."""
         self._arrived.clear()
         self.expect(expected)
 
     def expect(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Have delegates wait for these, too."""
+        """Have delegates wait for these messages, too."""
         asked: dict[int, list[tuple[Slot, int]]] = {}
         by_pid = {one.pid: one for group in self._delegates.receiving.values() for one in group}
         for message, buffer in expected:
@@ -155,7 +99,7 @@ class DelegatedTransport:
             self._tell(by_pid[pid], Receive(tuple(slots)))
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Copy a tensor to where a delegate finds it, which waits as long as the link holds it back."""
+        """Copy a tensor to where a delegate finds it. The delegate waits as long as the link holds it back."""
         delegate = self._of(self._delegates.sending, message)
         tag = message.tag(self._num_micro_batches)
         slot = delegate.slots.of(tag, tensor.nbytes)
@@ -170,11 +114,11 @@ class DelegatedTransport:
             self._tell(delegate, Send(slot, tag, held_s))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Nothing to start: a delegate waits for it since the step began."""
+        """Return the arrival; a delegate has waited for it since the step began."""
         return _Coming(self, message, buffer)
 
     def finish(self) -> None:
-        """Return when every slot of what was sent may be used again."""
+        """Return when the slot of every message that was sent may be used again."""
         while self._num_sending:
             self._hear()
 
@@ -184,7 +128,7 @@ class DelegatedTransport:
         self._delegates.end()
 
     def take(self, message: Message, buffer: Tensor) -> float:
-        """Wait for a message and copy it into the buffer; seconds since it was sent."""
+        """Wait for a message, copy it into the buffer and return the seconds since it was sent."""
         delegate = self._of(self._delegates.receiving, message)
         tag = message.tag(self._num_micro_batches)
         while (message.peer, tag) not in self._arrived:
@@ -200,12 +144,12 @@ class DelegatedTransport:
         return max(0.0, self._arrived.pop((message.peer, tag)) - sent_s)
 
     def _of(self, delegates: Mapping[int, tuple[Delegate, ...]], message: Message) -> Delegate:
-        """Whose turn a micro-batch is, on both ranks the same."""
+        """Return the delegate whose turn a micro-batch is; both ranks find the same."""
         of_peer = delegates[message.peer]
         return of_peer[message.micro_batch % len(of_peer)]
 
     def _hear(self) -> None:
-        """Wait until some delegate says something, and take it."""
+        """Wait until some delegate answers, and take the answer."""
         for key, _ in self._selector.select():
             delegate: Delegate = key.data
             try:
@@ -217,8 +161,8 @@ class DelegatedTransport:
                     self._num_sending -= 1
                 case Arrived(tag, moment_s):
                     self._arrived[delegate.peer, tag] = moment_s
-                case Failed(words):
-                    raise DelegateFailed(delegate.peer, words)
+                case Failed(reason):
+                    raise DelegateFailed(delegate.peer, reason)
 
     def _tell(self, delegate: Delegate, request: Send | Receive) -> None:
         try:
@@ -240,12 +184,12 @@ class _Coming:
     buffer: Tensor
 
     def wait(self) -> float | None:
-        """Return when it is there; seconds since it was sent, as the delegate saw it come."""
+        """Return when it is there: seconds since it was sent, as the delegate saw it come."""
         return self.by.take(self.message, self.buffer)
 
 
 class _Gpu:
-    """Copies between a GPU and the host's memory beside its passes, each way on a stream of its own."""
+    """Copies between a GPU and the host beside its passes, each way on a stream of its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -254,7 +198,7 @@ class _Gpu:
         Thread(target=self._tell_when_done, name="copies of delegated sends", daemon=True).start()
 
     def fetch(self, tensor: Tensor, room: Tensor, then: Callable[[], None]) -> None:
-        """Copy to the host what the passes so far computed, and say so when it is there."""
+        """Copy to the host what the passes so far computed, and call ``then`` when it is there."""
         self._out.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._out):
             room.copy_(tensor, non_blocking=True)

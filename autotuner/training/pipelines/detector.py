@@ -1,4 +1,4 @@
-"""Detector: tells from what all ranks measured in a step which link between stages is slow, and which stage is."""
+"""Detector: finds slow links and slow stages in what all ranks of a pipeline measured in a step."""
 
 from __future__ import annotations
 
@@ -7,56 +7,96 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Self
 
 from autotuner.core.measurement import LinkEventKind
 from autotuner.schedules.schedule import Kind
 from autotuner.training.pipelines.change import ChangeTest, threshold_for
-
-# Observation: one step as one rank of a pipeline saw it, told to all ranks in a few numbers.
+from autotuner.training.pipelines.pipeline import ResilientPipeline
 
 _KEPT_PASSES = 32
-"""Of which the time of a pass is the median (the ring buffer of PipeMorph, arXiv 2504.19232)."""
+"""The time of a pass is the median of so many (the ring buffer of PipeMorph, arXiv 2504.19232)."""
+
+
+class RecentPasses:
+    """The last 32 durations of each kind of pass on this rank, across steps."""
+
+    def __init__(self) -> None:
+        self._durations: dict[Kind, deque[float]] = {}
+
+    def add(self, durations_s: Mapping[Kind, Sequence[float]]) -> None:
+        """Add the passes of one more step."""
+        for kind, values in durations_s.items():
+            self._durations.setdefault(kind, deque(maxlen=_KEPT_PASSES)).extend(values)
+
+    def median_s(self, kind: Kind) -> float:
+        """Return the median duration of a kind of pass; 0 if none ran."""
+        kept = self._durations.get(kind)
+        return median(kept) if kept else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What a rank measured in a step."""
+class RankObservation:
+    """What one rank of a pipeline measured in a step, which all ranks tell each other in a few numbers."""
 
     stage: int
     """Its place in the pipeline."""
-    lane: int = 0
-    """Which of the ranks of that place: messages go between those of one lane."""
+    pipeline_index: int = 0
+    """Its pipeline, of several with the same stages; messages stay within one."""
     forward_s: float
-    """Median of its last 32 forward passes, of this step and those before; as the next two."""
+    """Median of its last 32 forward passes, across steps; so are the next two."""
     input_s: float = 0.0
-    """Of backward passes for inputs, or of whole ones."""
+    """Backward passes for inputs, or half of whole ones."""
     weight_s: float = 0.0
-    """Of backward passes for weights; 0 where there are none."""
+    """Backward passes for weights, or half of whole ones."""
     micro_batch_s: float
-    """Medians of this step alone, summed: all passes of one micro-batch."""
+    """All passes of one micro-batch: medians of this step alone, summed."""
     from_previous_s: float | None = None
-    """Shortest time from send to receive of what the rank before sent; None where none was seen."""
+    """Shortest transfer from the rank before; None if none was seen."""
     from_next_s: float | None = None
-    """Of what the rank behind sent."""
+    """Shortest transfer from the rank after."""
     lost_previous: bool = False
-    """Whether nothing passes between it and the rank before any more, but through delegates."""
+    """Nothing passes between it and the rank before any more, except through delegates."""
     lost_next: bool = False
-    """Of the rank behind."""
-
-    def numbers(self) -> list[float]:
-        """As it is told: as many numbers by every rank."""
-        ways_s = [math.nan if one is None else one for one in (self.from_previous_s, self.from_next_s)]
-        passes_s = (self.forward_s, self.input_s, self.weight_s, self.micro_batch_s)
-        places_and_losses = map(float, (self.stage, self.lane, self.lost_previous, self.lost_next))
-        return [*places_and_losses, *passes_s, *ways_s]
+    """Nothing passes between it and the rank after any more, except through delegates."""
 
     @classmethod
-    def of_numbers(cls, told: Sequence[float]) -> Observation:
-        """The observation that was told so."""
-        stage, lane, lost_previous, lost_next, forward_s, input_s, weight_s, micro_batch_s, previous_s, next_s = told
+    def of(cls, pipeline: ResilientPipeline, recent: RecentPasses | None = None, *, pipeline_index: int = 0) -> Self:
+        """Observe the last step of a pipeline of one stage per rank, and add its passes to ``recent``."""
+        recent = RecentPasses() if recent is None else recent
+        timings, stage, dead = pipeline.timings, pipeline.rank, pipeline.transport.dead_peers
+        durations = {kind: timings.durations_s(kind) for kind in Kind}
+        recent.add(durations)
+        half_s = recent.median_s(Kind.BACKWARD) / 2
+        return cls(
+            stage=stage,
+            pipeline_index=pipeline_index,
+            forward_s=recent.median_s(Kind.FORWARD),
+            input_s=recent.median_s(Kind.INPUT) or half_s,
+            weight_s=recent.median_s(Kind.WEIGHT) or half_s,
+            micro_batch_s=sum(median(ran) for ran in durations.values() if ran),
+            from_previous_s=timings.shortest_transfer_s(stage - 1),
+            from_next_s=timings.shortest_transfer_s(stage + 1),
+            lost_previous=stage - 1 in dead,
+            lost_next=stage + 1 in dead,
+        )
+
+    def numbers(self) -> list[float]:
+        """Return it as numbers, as many for every rank."""
+        transfers_s = [math.nan if one is None else one for one in (self.from_previous_s, self.from_next_s)]
+        passes_s = (self.forward_s, self.input_s, self.weight_s, self.micro_batch_s)
+        places_and_losses = map(float, (self.stage, self.pipeline_index, self.lost_previous, self.lost_next))
+        return [*places_and_losses, *passes_s, *transfers_s]
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[float]) -> Self:
+        """Return the observation that these numbers are of."""
+        stage, index, lost_previous, lost_next, forward_s, input_s, weight_s, micro_batch_s, previous_s, next_s = (
+            numbers
+        )
         return cls(
             stage=int(stage),
-            lane=int(lane),
+            pipeline_index=int(index),
             forward_s=forward_s,
             input_s=input_s,
             weight_s=weight_s,
@@ -68,60 +108,44 @@ class Observation:
         )
 
 
-class RecentPasses:
-    """The last 32 durations of each kind of pass on this rank, whichever steps they are of."""
-
-    def __init__(self) -> None:
-        self._durations: dict[Kind, deque[float]] = {}
-
-    def add(self, durations_s: Mapping[Kind, Sequence[float]]) -> None:
-        """The passes of one more step."""
-        for kind, values in durations_s.items():
-            self._durations.setdefault(kind, deque(maxlen=_KEPT_PASSES)).extend(values)
-
-    def median_s(self, *kinds: Kind) -> float:
-        """Of the first of these kinds that ran; 0 where none did."""
-        return next((median(kept) for kind in kinds if (kept := self._durations.get(kind))), 0.0)
-
-
 FALSE_ALARMS_PER_STEP = 1e-4
-"""Alarms of all tests together while nothing is wrong, at most: one in 10,000 steps."""
+"""Most alarms of all tests together while nothing is wrong: one in 10,000 steps."""
 
 _LINK_STEPS = 2
-"""That must agree before a link is called slow or well again: a plan for it costs little, and each slow step much."""
+"""Steps that must agree before a link is called slow, or nominal again: a plan costs little, each slow step much."""
 
-_WAY_STEPS = 6
-"""That must agree where messages are late in one direction alone, as they are to a rank that is kept from its core."""
+_ONE_WAY_STEPS = 6
+"""Steps that must agree if messages are late in one direction alone, as to a rank that does not get its core."""
 
 _RANK_STEPS = 4
-"""That must agree before a rank is called slow: nothing is planned anew for it, and cores are shared for moments."""
+"""Steps that must agree before a rank is called slow: nothing is replanned, and cores are shared for moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What changed with a step."""
+    """A change that was found with a step."""
 
     kind: LinkEventKind
     stages: tuple[int, ...]
     """Both ends of a link, or the one stage."""
     delay_s: float = 0.0
-    """Of a link one way, of a stage per micro-batch; beyond what is healthy."""
+    """Seconds above the nominal: of a link one way, of a stage per micro-batch."""
 
 
 class _Link:
-    """Tests of one link: of both directions at once, where the quicker one speaks, and of each by itself."""
+    """Tests of one link: one of both directions, by the faster one, and one of each direction."""
 
     def __init__(self, threshold: float, known_s: float) -> None:
         self._both = ChangeTest(threshold, num_steps=_LINK_STEPS, level_s=known_s)
-        self._each = [ChangeTest(threshold, num_steps=_WAY_STEPS, level_s=known_s) for _ in range(2)]
+        self._each = [ChangeTest(threshold, num_steps=_ONE_WAY_STEPS, level_s=known_s) for _ in range(2)]
 
     @property
     def level_s(self) -> float:
-        """Seconds beyond what is healthy."""
+        """Seconds above the nominal delay."""
         return max(self._both.level_s, *(test.level_s for test in self._each))
 
     def add(self, forth_s: float | None, back_s: float | None, shift_s: float, *, doubt_s: float) -> bool:
-        """Whether, with this step, the level of any test is another."""
+        """Add a step; return whether the level of any test has changed with it."""
         moved = False
         for test, took_s in zip(self._each, (forth_s, back_s), strict=True):
             moved |= took_s is not None and test.add(took_s, shift_s, doubt_s=doubt_s)
@@ -136,64 +160,64 @@ class _Link:
 class Detector:
     """Follows every link and every rank, each with sequential tests of its own.
 
-    What takes its time on the way is a link: messages arrive later than they did, counted from the moment of their
-    sending, by more than the passes at its ends became longer. What takes its time between is a rank: its passes became
-    longer than those of other stages did. A machine whose cores others use makes both longer in several places at once,
-    and is neither. A delay matters from half a forward pass of the stage before the link on.
+    A link is slow if messages arrive later than before, counted from the moment of sending, by more than the passes at
+    its ends became longer. A rank is slow if its passes became longer than those of other stages did. A machine whose
+    cores others use makes both longer in several places at once, and is neither. A delay matters from half a forward
+    pass of the stage before the link.
 
-    It has no part in what it is told: ranks that are told the same find the same, without another word between them.
+    Ranks that hear the same find the same, without a vote.
 
     Args:
         num_stages: Stages, one per pipeline rank.
-        num_lanes: Ranks per stage; messages go between those of one lane.
-        known_s: Delays of links, by the stage before them, that are there from the first step on.
-        false_alarms_per_step: Alarms at most while nothing is wrong.
+        num_pipelines: Pipelines with the same stages.
+        known_s: Delays that links have from the first step on, by the stage before each.
+        false_alarms_per_step: Most alarms while nothing is wrong.
     """
 
     def __init__(
         self,
         num_stages: int,
         *,
-        num_lanes: int = 1,
+        num_pipelines: int = 1,
         known_s: Sequence[float] = (),
         false_alarms_per_step: float = FALSE_ALARMS_PER_STEP,
     ) -> None:
-        self._num_stages, self._num_lanes = num_stages, num_lanes
-        num_tests = 2 * num_lanes * (3 * (num_stages - 1) + num_stages)
+        self._num_stages, self._num_pipelines = num_stages, num_pipelines
+        num_tests = 2 * num_pipelines * (3 * (num_stages - 1) + num_stages)
         threshold, known_s = threshold_for(false_alarms_per_step, num_tests), known_s or (0.0,) * (num_stages - 1)
         self._by_link = {
-            (link, lane): _Link(threshold, known_s[link]) for link in range(num_stages - 1) for lane in range(num_lanes)
+            (link, index): _Link(threshold, known_s[link])
+            for link in range(num_stages - 1)
+            for index in range(num_pipelines)
         }
         self._ranks = {
-            (stage, lane): ChangeTest(threshold, num_steps=_RANK_STEPS)
+            (stage, index): ChangeTest(threshold, num_steps=_RANK_STEPS)
             for stage in range(num_stages)
-            for lane in range(num_lanes)
+            for index in range(num_pipelines)
         }
         self._dead: set[int] = set()
         self._delays_s = list(known_s)
 
     @property
     def delays_s(self) -> tuple[float, ...]:
-        """One-way delay of each link, by the stage before it, as it was found last."""
+        """One-way delay of each link that was found last, by the stage before it."""
         return tuple(self._delays_s)
 
     @property
     def dead_links(self) -> frozenset[int]:
-        """Links, by the stage before them, over which nothing passes but through delegates."""
+        """Links over which nothing passes except through delegates, by the stage before each."""
         return frozenset(self._dead)
 
-    def look(self, told: Sequence[Observation]) -> tuple[Finding, ...]:
-        """What changed with a step, of which every rank has told.
-
-        Args:
-            told: Of every stage and lane, in any order.
-        """
-        by_place = {(one.stage, one.lane): one for one in told}
+    def look(self, observations: Sequence[RankObservation]) -> tuple[Finding, ...]:
+        """Return what changed with a step, by the observations of all ranks in any order."""
+        by_place = {(one.stage, one.pipeline_index): one for one in observations}
         longer_s = {place: self._ranks[place].above_s(one.micro_batch_s) for place, one in by_place.items()}
-        return (*self._lost(told), *self._links(by_place, longer_s), *self._stages(by_place, longer_s))
+        return (*self._lost(observations), *self._links(by_place, longer_s), *self._stages(by_place, longer_s))
 
-    def _lost(self, told: Sequence[Observation]) -> Iterator[Finding]:
-        lost = {one.stage - 1 for one in told if one.lost_previous} | {one.stage for one in told if one.lost_next}
+    def _lost(self, observations: Sequence[RankObservation]) -> Iterator[Finding]:
+        lost = {one.stage - 1 for one in observations if one.lost_previous} | {
+            one.stage for one in observations if one.lost_next
+        }
         for link in sorted(lost - self._dead):
             yield Finding(kind=LinkEventKind.LINK_DEAD, stages=(link, link + 1))
         for link in sorted(self._dead - lost):
@@ -201,12 +225,12 @@ class Detector:
         self._dead = lost
 
     def _links(
-        self, by_place: Mapping[tuple[int, int], Observation], longer_s: Mapping[tuple[int, int], float]
+        self, by_place: Mapping[tuple[int, int], RankObservation], longer_s: Mapping[tuple[int, int], float]
     ) -> Iterator[Finding]:
         shifts_s = {}
-        for (link, lane), tests in self._by_link.items():
-            before, behind = by_place[link, lane], by_place[link + 1, lane]
-            busy_s = max(longer_s[link, lane], longer_s[link + 1, lane])
+        for (link, index), tests in self._by_link.items():
+            before, behind = by_place[link, index], by_place[link + 1, index]
+            busy_s = max(longer_s[link, index], longer_s[link + 1, index])
             if tests.add(behind.from_previous_s, before.from_next_s, before.forward_s / 2, doubt_s=busy_s):
                 shifts_s[link] = before.forward_s / 2
         for link, shift_s in sorted(shifts_s.items()):
@@ -216,7 +240,7 @@ class Detector:
                 yield Finding(kind=kind, stages=(link, link + 1), delay_s=delay_s)
 
     def _is_news(self, link: int, shift_s: float) -> bool:
-        """Take over the delay of a link, unless it is about what was found before, as when its other way follows."""
+        """Take over the delay of a link, unless it is about the last one, as when its other direction follows."""
         found_s = max(tests.level_s for (where, _), tests in self._by_link.items() if where == link)
         before_s = self._delays_s[link]
         if bool(found_s) == bool(before_s) and abs(found_s - before_s) < shift_s / 2:
@@ -225,10 +249,10 @@ class Detector:
         return found_s != before_s
 
     def _stages(
-        self, by_place: Mapping[tuple[int, int], Observation], longer_s: Mapping[tuple[int, int], float]
+        self, by_place: Mapping[tuple[int, int], RankObservation], longer_s: Mapping[tuple[int, int], float]
     ) -> Iterator[Finding]:
-        for (stage, lane), test in self._ranks.items():
-            one = by_place[stage, lane]
+        for (stage, index), test in self._ranks.items():
+            one = by_place[stage, index]
             others_s = [longer_s[place] for place in longer_s if place[0] != stage] or [0.0]
             if test.add(one.micro_batch_s, one.forward_s, doubt_s=median(others_s)):
                 kind = LinkEventKind.RANK_SLOW if test.level_s else LinkEventKind.RANK_RECOVERED

@@ -1,4 +1,4 @@
-"""InlineTransport: the rank itself sends, in the order of its passes, and a slow link holds up what comes after."""
+"""InlineTransport: the rank itself sends, in the order of its passes, and a slow link holds up everything after it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from autotuner.core.errors import InvalidInput
-from autotuner.training.pipelines.channel import Channel, Work
+from autotuner.training.pipelines.channels import Channel
 from autotuner.training.pipelines.transport import Arrival, LinkConditions, LinkDead, Message
 
 _CPU = torch.device("cpu")
 
 _AT_ONCE_S = 1e-4
-"""Waiting for what has come takes gloo no longer (34 us were seen); it does not tell before."""
+"""Waiting for a message that has come takes gloo no longer (34 us were seen); it does not tell before."""
 
 
 class InlineTransport:
@@ -25,6 +26,13 @@ class InlineTransport:
 
     A message that its link holds back holds back the rank, too: on a GPU a send lies in the stream before the kernels
     of the passes that follow (head-of-line blocking, arXiv 2504.19232). The other rank gets it that much later.
+
+    Args:
+        rank: Pipeline rank.
+        channels: A channel to each pipeline rank that it exchanges messages with.
+        num_micro_batches: Of a step.
+        device: Where it computes.
+        seed: Of jitter.
     """
 
     def __init__(
@@ -36,47 +44,42 @@ class InlineTransport:
         device: torch.device = _CPU,
         seed: int = 0,
     ) -> None:
-        """Of this pipeline rank, with a channel to each pipeline rank that it exchanges messages with."""
         self._device = device
         self.conditions = LinkConditions()
         self.rank = rank
         self._channels = dict(channels)
         self._num_micro_batches = num_micro_batches
         self._chance = random.Random(f"{seed} {rank}")
-        self._sending: list[tuple[int, Work, Tensor]] = []
+        self._sending: list[tuple[int, dist.Work, Tensor]] = []
         self._posted: dict[Message, Arrival] = {}
         self._dead: set[int] = set()
 
     @property
     def is_delegated(self) -> bool:
-        """No."""
+        """False: the rank itself sends."""
         return False
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """Those of whose links an operation failed."""
+        """Peers whose link failed an operation."""
         return frozenset(self._dead)
 
     def switch(self, *, delegated: bool) -> None:
-        """Nobody else can send.
-
-        Raises:
-            InvalidInput: Somebody should.
-        """
+        """See ``Transport``."""
         if delegated:
             raise InvalidInput("delegated", delegated, "this rank has no delegates, which a transport can bring")
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Post what gloo receives in the step at once: until then it only tells the receiver of a message.
+        """Post everything that gloo receives in the step: until then it only tells the receiver of a message.
 
         NCCL has to be told of sends and receives in the order in which they pass.
         """
         for message, buffer in expected:
-            if self._channels[message.peer].tells_moments:
+            if self.posts_early(message.peer):
                 self._posted[message] = self._receiving(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Wait as long as the link holds the message back, then start to send it.
+        """Wait as long as the link holds the message back, then begin to send it.
 
         Raises:
             LinkDead: Nothing passes.
@@ -87,31 +90,20 @@ class InlineTransport:
             self._channels[message.peer].break_off()
             raise self._died(message.peer, "so its condition says")
         if (held_s := condition.hold_s(tensor.nbytes, self._chance)) > 0:
-            _hold(tensor.device, held_s)
+            if tensor.is_cuda:  # the GPU finishes its earlier work first, and nothing follows meanwhile
+                torch.cuda.current_stream(tensor.device).synchronize()
+            time.sleep(held_s)
         self._start(message, tensor.contiguous())
         if self._channels[message.peer].tells_moments:
             self._start(message.stamp, torch.tensor([sent_s], dtype=torch.float64))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Start to receive into a buffer, unless that has been done.
+        """Begin to receive into a buffer, unless that has been done.
 
         Raises:
             LinkDead: Nothing passes.
         """
         return self._posted.pop(message, None) or self._receiving(message, buffer)
-
-    def _receiving(self, message: Message, buffer: Tensor) -> Arrival:
-        channel, stamp_s = self._channels[message.peer], None
-        try:
-            work = channel.receive(buffer, message.tag(self._num_micro_batches))
-            if channel.tells_moments:
-                stamp_s = torch.empty(1, dtype=torch.float64)
-                stamp_work = channel.receive(stamp_s, message.stamp.tag(self._num_micro_batches))
-        except RuntimeError as error:
-            raise self._died(message.peer, str(error)) from error
-        if stamp_s is None:
-            return _Receiving(self, message.peer, work)
-        return _Timed(self, message.peer, work, stamp_work, stamp_s)
 
     def finish(self) -> None:
         """Return when everything that was sent has left."""
@@ -119,21 +111,25 @@ class InlineTransport:
             peer, work, _ = self._sending.pop()
             self.wait(peer, work)
 
+    def close(self) -> None:
+        """Do nothing: groups end with their process."""
+
+    # ------------------------------------------------------------ for SwitchedTransport
     @property
     def is_sending(self) -> bool:
         """Whether something was sent that has not been waited for."""
         return bool(self._sending)
 
     def posts_early(self, peer: int) -> bool:
-        """Whether what comes from a rank can be posted in any order, and so when a step begins."""
+        """Return whether messages from a rank can be posted in any order, and so when a step begins."""
         return self._channels[peer].tells_moments
 
     def tag(self, message: Message) -> int:
-        """Of a message of this pipeline."""
+        """Return the tag of a message of this pipeline."""
         return message.tag(self._num_micro_batches)
 
     def part(self, peer: int, word: Message) -> None:
-        """Tell a neighbour that this rank has sent and received all, and hear the same of it.
+        """Tell a neighbour that this rank has sent and received everything, and hear the same of it.
 
         Raises:
             LinkDead: Nothing passes.
@@ -147,7 +143,7 @@ class InlineTransport:
             raise self._died(peer, str(error)) from error
 
     def give_up(self, peer: int) -> None:
-        """Forget what was on its way to and from a rank, and let it notice."""
+        """Forget the messages to and from a rank, and let it notice."""
         self._dead.add(peer)
         self._channels[peer].break_off()
         self._sending = [one for one in self._sending if one[0] != peer]
@@ -158,11 +154,8 @@ class InlineTransport:
         self._dead.discard(peer)
         self._channels[peer] = channel
 
-    def close(self) -> None:
-        """Groups end with their process."""
-
-    def wait(self, peer: int, work: Work) -> None:
-        """Return when a send or receive is done.
+    def wait(self, peer: int, work: dist.Work) -> None:
+        """Return when a send or receive is complete.
 
         Raises:
             LinkDead: It never will be.
@@ -173,15 +166,26 @@ class InlineTransport:
             raise self._died(peer, str(error)) from error
 
     def travelled_s(self, peer: int, sent_s: float, came_s: float) -> float:
-        """Seconds from a moment on another rank's clock to one on this rank's."""
+        """Return the seconds from a moment on another rank's clock to one on this rank's."""
         return max(0.0, came_s - sent_s - self._channels[peer].ahead_s)
 
     def _start(self, message: Message, tensor: Tensor) -> None:
         try:
-            work = self._channels[message.peer].send(tensor, message.tag(self._num_micro_batches))
+            work = self._channels[message.peer].send(tensor, self.tag(message))
         except RuntimeError as error:
             raise self._died(message.peer, str(error)) from error
         self._sending.append((message.peer, work, tensor))
+
+    def _receiving(self, message: Message, buffer: Tensor) -> Arrival:
+        channel, stamp = self._channels[message.peer], None
+        try:
+            work = channel.receive(buffer, self.tag(message))
+            if channel.tells_moments:
+                moment = torch.empty(1, dtype=torch.float64)
+                stamp = channel.receive(moment, self.tag(message.stamp)), moment
+        except RuntimeError as error:
+            raise self._died(message.peer, str(error)) from error
+        return _Receiving(self, message.peer, work, stamp)
 
     def _died(self, peer: int, reason: str) -> LinkDead:
         self._dead.add(peer)
@@ -192,35 +196,19 @@ class InlineTransport:
 class _Receiving:
     by: InlineTransport
     peer: int
-    work: Work
+    work: dist.Work
+    stamp: tuple[dist.Work, Tensor] | None
+    """The message that tells the moment of sending, where one follows."""
 
     def wait(self) -> float | None:
-        """Return when it is there."""
-        self.by.wait(self.peer, self.work)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    by: InlineTransport
-    peer: int
-    work: Work
-    stamp_work: Work
-    stamp_s: Tensor
-
-    def wait(self) -> float | None:
-        """Return when it is there; seconds since it was sent, unless it came before anybody looked."""
+        """Return when it is there: seconds since it was sent, unless it came before anybody looked."""
         looked_s = time.monotonic()
         self.by.wait(self.peer, self.work)
         came_s = time.monotonic()
-        self.by.wait(self.peer, self.stamp_work)
+        if self.stamp is None:
+            return None
+        work, moment = self.stamp
+        self.by.wait(self.peer, work)
         if came_s - looked_s < _AT_ONCE_S:
             return None
-        return self.by.travelled_s(self.peer, self.stamp_s.item(), came_s)
-
-
-def _hold(device: torch.device, seconds: float) -> None:
-    """Compute nothing for so long: what a GPU was given before is finished first, and nothing follows."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    time.sleep(seconds)
+        return self.by.travelled_s(self.peer, moment.item(), came_s)

@@ -1,4 +1,4 @@
-"""PlannedPipeline: stages whose passes are timed, under whatever schedule they are given from one step to the next."""
+"""ResilientPipeline: stages whose passes are timed, and whose schedule may change from one step to the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from torch.distributed.pipelining.stage import _RecvInfo
 
 
-# Timings: how long passes took on a rank in one step, and when its messages left and came.
-
-
+# ---------------------------------------------------------------- times of a step
 class PassTime(NamedTuple):
     """One pass of one micro-batch through one stage of this rank."""
 
@@ -47,32 +45,32 @@ class PassTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """What one rank saw of one step."""
+    """The times of one step on one rank."""
 
     passes: tuple[PassTime, ...] = ()
-    """In the order in which they ran; receives are waited for before a pass and are no part of it."""
+    """In the order in which they ran. The rank waits for messages before a pass, which does not count."""
     transfers_s: Mapping[Message, float] = field(default_factory=dict)
-    """From the moment at which the other rank sent a message until it was here. A message that came while nobody looked
-    is left out."""
+    """Seconds from the moment at which the other rank sent a message until it was here; messages that came while nobody
+    looked are left out."""
     waited_s: float = 0.0
     """Seconds in which the rank waited for messages."""
 
     def durations_s(self, kind: Kind) -> tuple[float, ...]:
-        """Of every pass of a kind on this rank, in their order."""
+        """Return the durations of all passes of a kind on this rank, in their order."""
         return tuple(one.seconds for one in self.passes if one.kind is kind)
 
     def median_s(self, kind: Kind) -> float | None:
-        """The median duration of a kind of pass; None where none ran."""
+        """Return the median duration of a kind of pass; None if none ran."""
         seconds = self.durations_s(kind)
         return median(seconds) if seconds else None
 
     def shortest_transfer_s(self, peer: int) -> float | None:
-        """Of what another pipeline rank sent to this one; None where nothing was seen to come."""
+        """Return the shortest transfer from another pipeline rank; None if none was seen."""
         return min((seconds for message, seconds in self.transfers_s.items() if message.peer == peer), default=None)
 
 
-class PassClock:
-    """Times the passes of a step, on a GPU as points of its stream, which nothing waits for before the step is over."""
+class _PassClock:
+    """Times the passes of a step; on a GPU by events of its stream, which nothing waits for before the step is over."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -80,20 +78,20 @@ class PassClock:
 
     @contextmanager
     def running(self, kind: Kind, stage: int, micro_batch: int) -> Iterator[None]:
-        """A pass runs inside."""
+        """Time a pass that runs inside."""
         start = self._now()
         yield
         self._passes.append((kind, stage, micro_batch, start, self._now()))
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """What runs inside belongs to the latest pass: the loss to the forward before it."""
+        """Add what runs inside to the latest pass: the loss to the forward before it."""
         yield
         if self._passes:
             self._passes[-1] = (*self._passes[-1][:4], self._now())
 
     def take(self) -> tuple[PassTime, ...]:
-        """The passes since it was asked before."""
+        """Return the passes since the last call."""
         passes, self._passes = self._passes, []
         return tuple(PassTime(kind, stage, index, self._between_s(a, b)) for kind, stage, index, a, b in passes)
 
@@ -111,46 +109,34 @@ class PassClock:
         return float(end - start)
 
 
-# PlannedStage: a stage of torch's pipelines whose tensors go by a transport, and whose passes are timed.
+# ---------------------------------------------------------------- stages
+WatchPass = Callable[[Kind, int, int], AbstractContextManager[None]]
+"""Returns the context in which a pass of a kind, stage and micro-batch runs."""
 
 
-class Passing(Protocol):
-    """Somebody who hears of every pass while it runs."""
-
-    def __call__(self, kind: Kind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
-        """The context in which it runs."""
-
-
-def _unheard(kind: Kind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
-    del kind, stage, micro_batch
-    return nullcontext()
-
-
-class PlannedStage(PipelineStage):
-    """Hands what it sends and receives to a transport.
+class TimedStage(PipelineStage):
+    """A stage of torch's pipelines whose tensors go by a transport, and whose passes are timed.
 
     torch's runtime asks a stage for the operations that it should start. This one starts them itself and names none, so
-    that the runtime waits for nothing: a pass waits for its own input, and the pipeline for what it sent.
+    the runtime waits for nothing: a pass waits for its own input, and the pipeline for what it sent.
 
     Attributes:
-        passing: Hears of every pass beside the clock.
+        watch_pass: Called for every pass, beside the clock.
     """
 
-    def __init__(self, *arguments: Any, passing: Passing = _unheard, **keywords: Any) -> None:
+    def __init__(
+        self, *arguments: Any, watch_pass: WatchPass = lambda kind, stage, micro_batch: nullcontext(), **keywords: Any
+    ) -> None:
         super().__init__(*arguments, **keywords)
-        self.passing = passing
-        self.clock = PassClock(torch.device(self.device))
+        self.watch_pass = watch_pass
+        self.clock = _PassClock(torch.device(self.device))
+        self.transport: Transport | None = None  # a ResilientPipeline gives it one
         self.transfers_s: dict[Message, float] = {}
         self.waited_s = 0.0
-        self._transport: Transport | None = None
         self._arrivals: dict[tuple[bool, int], list[tuple[Message, Arrival]]] = {}
 
-    def goes_by(self, transport: Transport) -> None:
-        """Send and receive by this transport from now on."""
-        self._transport = transport
-
     def expected(self, micro_batch: int, *, is_gradient: bool) -> list[tuple[Message, Tensor]]:
-        """What a micro-batch's forward, or its backward, receives, and where it goes."""
+        """Return the messages that a micro-batch's forward, or its backward, receives, and their buffers."""
         infos: Sequence[_RecvInfo] = (self.grad_recv_info if is_gradient else self.args_recv_info)[micro_batch]
         found = []
         for part, info in enumerate(infos):
@@ -160,28 +146,28 @@ class PlannedStage(PipelineStage):
         return found
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """None: the transport sends the activations."""
+        """Send the activations by the transport, and name no operation."""
         self._send(super().get_fwd_send_ops(fwd_chunk_id), self.stage_index + 1, fwd_chunk_id, is_gradient=False)
         return []
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """None: the transport sends the gradients."""
+        """Send the gradients by the transport, and name no operation."""
         self._send(super().get_bwd_send_ops(bwd_chunk_id), self.stage_index - 1, bwd_chunk_id, is_gradient=True)
         return []
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """None: the transport receives the activations."""
+        """Receive the activations by the transport, and name no operation."""
         self._receive(fwd_chunk_id, is_gradient=False)
         return []
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """None: the transport receives the gradients."""
+        """Receive the gradients by the transport, and name no operation."""
         if self.has_backward and not self.is_last:
             self._receive(bwd_chunk_id, is_gradient=True)
         return []
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
-        """Forward, when its input is there."""
+        """Run a forward pass when its input is there."""
         self._await(fwd_chunk_id, is_gradient=False)
         with self._timed(Kind.FORWARD, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
@@ -189,7 +175,7 @@ class PlannedStage(PipelineStage):
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
     ) -> None:
-        """Gradients of inputs, and of weights too where it is the whole backward."""
+        """Compute the gradients of inputs, and of weights too in a full backward pass."""
         self._await(bwd_chunk_id, is_gradient=True)
         with self._timed(Kind.BACKWARD if full_backward else Kind.INPUT, bwd_chunk_id):
             super().backward_one_chunk(
@@ -197,18 +183,20 @@ class PlannedStage(PipelineStage):
             )
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
-        """Gradients of weights."""
+        """Compute the gradients of weights."""
         with self._timed(Kind.WEIGHT, bwd_chunk_id):
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
 
     def _send(self, operations: Sequence[dist.P2POp], stage: int, micro_batch: int, *, is_gradient: bool) -> None:
+        assert self.transport is not None
         for part, operation in enumerate(operations):
             peer = self.stage_index_to_group_rank[stage]
-            self._by.send(Message(peer, stage, is_gradient, micro_batch, part), operation.tensor)
+            self.transport.send(Message(peer, stage, is_gradient, micro_batch, part), operation.tensor)
 
     def _receive(self, micro_batch: int, *, is_gradient: bool) -> None:
+        assert self.transport is not None
         self._arrivals[is_gradient, micro_batch] = [
-            (message, self._by.receive(message, buffer))
+            (message, self.transport.receive(message, buffer))
             for message, buffer in self.expected(micro_batch, is_gradient=is_gradient)
         ]
 
@@ -222,15 +210,14 @@ class PlannedStage(PipelineStage):
 
     @contextmanager
     def _timed(self, kind: Kind, micro_batch: int) -> Iterator[None]:
-        with self.clock.running(kind, self.stage_index, micro_batch), self.passing(kind, self.stage_index, micro_batch):
+        with (
+            self.clock.running(kind, self.stage_index, micro_batch),
+            self.watch_pass(kind, self.stage_index, micro_batch),
+        ):
             yield
 
-    @property
-    def _by(self) -> Transport:
-        assert self._transport is not None  # a PlannedPipeline gave it one
-        return self._transport
 
-
+# ---------------------------------------------------------------- pipelines
 _KINDS = {
     Kind.FORWARD: FORWARD,
     Kind.BACKWARD: FULL_BACKWARD,
@@ -239,28 +226,21 @@ _KINDS = {
 }
 
 
-def torch_actions(schedule: Schedule) -> dict[int, list[_Action]]:
-    """The schedule as torch's runtime reads it, without sends and receives, which the runtime adds."""
-    return {
-        rank: [_Action(action.stage, _KINDS[action.kind], action.micro_batch) for action in actions]
-        for rank, actions in enumerate(schedule.ranks)
-    }
-
-
-class PlannedPipeline(_PipelineScheduleRuntime):
+class ResilientPipeline(_PipelineScheduleRuntime):
     """The stages of one rank under a schedule of ``autotuner.schedules``.
 
-    ``step`` is that of torch's schedules. Between two steps the schedule, the links' conditions and what the transport
-    does can change; all ranks must then follow the same schedule from the same step on.
+    ``step`` is that of torch's schedules. Between two steps the schedule, the conditions of links and the transport's
+    mode can change; all ranks must then follow the same schedule from the same step on.
 
     Attributes:
-        schedule: What the next step runs.
-        timings: Of the step before.
+        schedule: Of the next step.
+        timings: Of the last step.
+        transport: How tensors get to other ranks; it tells ``is_delegated`` and ``dead_peers``.
     """
 
     def __init__(
         self,
-        stages: Sequence[PlannedStage],
+        stages: Sequence[TimedStage],
         schedule: Schedule,
         *,
         transport: Transport,
@@ -270,10 +250,10 @@ class PlannedPipeline(_PipelineScheduleRuntime):
         # when a stage fails, the runtime logs its whole plan before it raises
         logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
         super().__init__(list(stages), schedule.num_micro_batches, loss_fn=loss_fn, scale_grads=scale_grads)  # type: ignore[no-untyped-call]
-        self._planned_stages = tuple(stages)
+        self._timed_stages = {stage.stage_index: stage for stage in stages}
         self.transport = transport
         for stage in stages:
-            stage.goes_by(transport)
+            stage.transport = transport
         self.timings = Timings()
         self.replan(schedule)
 
@@ -281,7 +261,7 @@ class PlannedPipeline(_PipelineScheduleRuntime):
         """Run this schedule from the next step on.
 
         Raises:
-            InvalidInput: It is of other stages, ranks or micro-batches.
+            InvalidInput: It has other stages, ranks or micro-batches.
         """
         wanted = (self.pp_group_size, self._num_stages, self._n_microbatches)
         found = (len(schedule.ranks), schedule.num_stages, schedule.num_micro_batches)
@@ -289,30 +269,24 @@ class PlannedPipeline(_PipelineScheduleRuntime):
             rule = "a schedule must keep the pipeline's ranks, stages and micro-batches"
             raise InvalidInput("schedule", found, rule, str(wanted))
         own = {action.stage for action in schedule.ranks[self.rank]}
-        if own != {stage.stage_index for stage in self._planned_stages}:
-            rule = f"rank {self.rank} holds stages {sorted(stage.stage_index for stage in self._planned_stages)}"
-            raise InvalidInput("schedule", sorted(own), rule)
+        if own != set(self._timed_stages):
+            raise InvalidInput("schedule", sorted(own), f"rank {self.rank} holds stages {sorted(self._timed_stages)}")
         self.schedule = schedule
-        self._prepare_schedule_with_comms(torch_actions(schedule))  # type: ignore[arg-type]  # None is an idle slot
+        # without sends and receives, which the runtime adds
+        actions = {
+            rank: [_Action(action.stage, _KINDS[action.kind], action.micro_batch) for action in actions]
+            for rank, actions in enumerate(schedule.ranks)
+        }
+        self._prepare_schedule_with_comms(actions)  # type: ignore[arg-type]  # None is an idle slot
 
     @property
     def conditions(self) -> LinkConditions:
-        """What the next step's messages meet."""
+        """Conditions that the next step's messages meet."""
         return self.transport.conditions
 
     @conditions.setter
     def conditions(self, conditions: LinkConditions) -> None:
         self.transport.conditions = conditions
-
-    @property
-    def is_delegated(self) -> bool:
-        """Whether delegates send in the next step."""
-        return self.transport.is_delegated
-
-    @property
-    def dead_peers(self) -> frozenset[int]:
-        """Pipeline ranks to which nothing passes any more but through delegates."""
-        return self.transport.dead_peers
 
     def switch(self, *, delegated: bool) -> None:
         """Have delegates send from the next step on, or this rank itself again.
@@ -323,7 +297,7 @@ class PlannedPipeline(_PipelineScheduleRuntime):
         self.transport.switch(delegated=delegated)
 
     def close(self) -> None:
-        """End whatever sends for this rank."""
+        """End all that sends for this rank."""
         self.transport.close()
 
     def _initialize_stages(self, *arguments: Any, **keywords: Any) -> None:
@@ -333,31 +307,27 @@ class PlannedPipeline(_PipelineScheduleRuntime):
     def _step_microbatches(self, *arguments: Any, **keywords: Any) -> Any:
         result = super()._step_microbatches(*arguments, **keywords)
         self.transport.finish()
-        self.timings = self._taken()
+        stages = self._timed_stages.values()
+        self.timings = Timings(
+            passes=tuple(one for stage in stages for one in stage.clock.take()),
+            transfers_s={message: seconds for stage in stages for message, seconds in stage.transfers_s.items()},
+            waited_s=sum(stage.waited_s for stage in stages),
+        )
+        for stage in stages:
+            stage.transfers_s, stage.waited_s = {}, 0.0
         return result
 
-    def _maybe_compute_loss(self, stage: PlannedStage, *arguments: Any, **keywords: Any) -> None:
+    def _maybe_compute_loss(self, stage: TimedStage, *arguments: Any, **keywords: Any) -> None:
         with stage.clock.going_on():
             super()._maybe_compute_loss(stage, *arguments, **keywords)  # type: ignore[no-untyped-call]
 
     def _expected(self) -> list[tuple[Message, Tensor]]:
-        """What this rank receives in a step, in order."""
-        stages = {stage.stage_index: stage for stage in self._planned_stages}
+        """Return the messages that this rank receives in a step, in order."""
         return [
             one
             for action in self.pipeline_order_with_comms[self.rank]
             if action.computation_type in (RECV_F, RECV_B) and action.microbatch_index is not None
-            for one in stages[action.stage_index].expected(
+            for one in self._timed_stages[action.stage_index].expected(
                 action.microbatch_index, is_gradient=action.computation_type == RECV_B
             )
         ]
-
-    def _taken(self) -> Timings:
-        timings = Timings(
-            passes=tuple(one for stage in self._planned_stages for one in stage.clock.take()),
-            transfers_s={m: s for stage in self._planned_stages for m, s in stage.transfers_s.items()},
-            waited_s=sum(stage.waited_s for stage in self._planned_stages),
-        )
-        for stage in self._planned_stages:
-            stage.transfers_s, stage.waited_s = {}, 0.0
-        return timings

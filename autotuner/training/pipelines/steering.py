@@ -1,4 +1,4 @@
-"""What a pipeline does about the delays that its links have: another plan, other senders, or nothing."""
+"""What a pipeline does about the delays of its links: another plan, other senders, or nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotuner.schedules.schedule import Kind, Schedule
 from autotuner.schedules.simulate import BLOCKING, PassTimes, delegated, simulate
 
 _UNSURE = 0.15
-"""Share of a forward pass by which a measured delay may be off: within that, a plan stays."""
+"""Share of a forward pass by which a measured delay may be off; within it a plan stays."""
 
 _DELEGATION_COST = 0.1
 """Share of a step that delegates have to win before they send: they cost 3 to 21 % of a healthy one (measured in
@@ -20,25 +20,25 @@ arXiv 2504.19232 on four models, 2.6, 10.5, 18.4 and 21.1 %)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
-    """What may be done to a pipeline."""
+    """What a controller may do to a pipeline."""
 
     may_replan: bool
     """Its schedule may change."""
     may_delegate: bool = False
-    """Delegates may send where that pays; a dead link is bridged by them in any case."""
+    """Delegates may send where that pays; they bridge a dead link in any case."""
     is_always_delegated: bool = False
-    """They send whatever the links do."""
+    """Delegates send whatever the links do."""
     num_delegates: int = 1
     """Per neighbour and direction."""
     extra_slack: int = 0
-    """Forwards per slow link that are run ahead beyond what its delay asks for."""
+    """Forwards per slow link that are run ahead, beyond those that its delay asks for."""
     most_in_flight: tuple[int, ...] | None = None
     """Micro-batches that each stage has memory for; None: for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How the next steps are to run."""
+    """How the next steps run."""
 
     schedule: Schedule
     is_delegated: bool
@@ -53,12 +53,12 @@ class Choice:
 
 
 def forwards_late(delays_s: Sequence[float], forward_s: Sequence[float], before: Sequence[int]) -> tuple[int, ...]:
-    """How many forward passes fit into each link's delay, rounded up: ceil(c / t_F), by which a plan is made.
+    """Return how many forward passes fit into each link's delay, rounded up: ceil(c / t_F), by which a plan is made.
 
     Args:
         delays_s: By link.
         forward_s: Of the stage before each link.
-        before: What it came to before; a delay that lies about a whole number of passes keeps it so.
+        before: The last result; a delay near a whole number of passes keeps it.
     """
     return tuple(_forwards_late(*one) for one in zip(delays_s, forward_s, before, strict=True))
 
@@ -73,10 +73,10 @@ def _forwards_late(delay_s: float, forward_s: float, before: int) -> int:
 
 
 def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule, powers: Powers) -> Choice:
-    """What is predicted to be fastest with the powers there are.
+    """Return what is predicted to be fastest with the powers there are.
 
     Args:
-        times: Of the passes, and delays of the links as they were found.
+        times: Times of passes, and delays of links as they were found.
         late: From ``forwards_late``.
         plain: The schedule while nothing is wrong.
         now: The one that runs.
@@ -97,7 +97,7 @@ def choose(times: PassTimes, late: Sequence[int], plain: Schedule, now: Schedule
 
 
 def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powers: Powers) -> Schedule:
-    """For the delays as far as they count: one that lies about a whole number of passes is that number."""
+    """Plan for the delays as far as they count: one near a whole number of passes is that number."""
     whole_s = (count * forward_s * (1 - 1e-9) for count, forward_s in zip(late, times.forward_s, strict=False))
     counted = replace(times, send_s=tuple(map(min, times.send_s, whole_s)))
     slack, most = powers.extra_slack, powers.most_in_flight
@@ -105,7 +105,7 @@ def _planned(times: PassTimes, late: Sequence[int], num_micro_batches: int, powe
 
 
 def _pays(planned: Schedule, inline: Schedule, times: PassTimes, powers: Powers) -> bool:
-    """Whether sends beside the passes win more than delegates cost."""
+    """Return whether sends beside the passes win more than delegates cost."""
     delegated_s = simulate(planned, times, delegated(powers.num_delegates)).makespan_s
     return delegated_s < _blocked_s(inline, times) * (1 - _DELEGATION_COST)
 

@@ -1,8 +1,8 @@
-"""SwitchedTransport: a rank that sends by itself while it can, with delegates that stand by.
+"""SwitchedTransport: the rank sends by itself while it can, and delegates stand by.
 
-When an inline send or receive fails, both ranks of that link notice, as it breaks off on both sides. They tell each
-other by delegates what of this step has come, and delegates send the rest: nothing is computed twice, and no rank but
-these two hears of it.
+When an inline send or receive fails, both ranks of that link notice, because it breaks off on both sides. They tell
+each other by delegates which messages of this step have come, and delegates send the rest: nothing is computed twice,
+and no other rank hears of it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from autotuner.training.pipelines.channel import Channel
+from autotuner.training.pipelines.channels import Channel
 from autotuner.training.pipelines.delegated import DelegatedTransport
 from autotuner.training.pipelines.inline import InlineTransport
 from autotuner.training.pipelines.transport import Arrival, LinkConditions, LinkDead, Message
 
 Reconnect = Callable[[int, int], Channel]
-"""Makes a new channel to a pipeline rank; the second number counts how often that was done."""
+"""Makes a new channel to a pipeline rank; the second number counts the attempts."""
 
 
 class SwitchedTransport:
-    """Sends inline or by delegates, as it is told between steps, and by delegates where nothing else passes.
+    """Sends inline or by delegates, as told between steps, and by delegates where nothing else passes.
 
-    What was sent inline is kept until the end of the step, because only the other rank knows whether it has come.
+    Messages sent inline are kept until the end of the step, because only the other rank knows whether they have come.
+
+    Args:
+        inline: Sends while the rank itself does.
+        delegated: Sends while delegates do.
+        num_stages: Of the whole pipeline.
+        is_delegated: Whether delegates send in the first step.
+        reconnect: Makes a link anew that died by its condition, when that is over; None: it stays dead.
     """
 
     def __init__(
@@ -38,7 +45,6 @@ class SwitchedTransport:
         is_delegated: bool = False,
         reconnect: Reconnect | None = None,
     ) -> None:
-        """``reconnect`` makes a link anew that died by its condition, when that is over; None: it stays dead."""
         self._inline, self._delegated = inline, delegated
         self._num_stages = num_stages
         self._is_delegated = is_delegated
@@ -53,7 +59,7 @@ class SwitchedTransport:
 
     @property
     def conditions(self) -> LinkConditions:
-        """What the next messages meet."""
+        """See ``Transport``."""
         return self._inline.conditions
 
     @conditions.setter
@@ -67,7 +73,7 @@ class SwitchedTransport:
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """Those that only delegates reach."""
+        """Peers that only delegates reach."""
         return self._inline.dead_peers
 
     def switch(self, *, delegated: bool) -> None:
@@ -75,7 +81,7 @@ class SwitchedTransport:
         self._is_delegated = delegated
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Post what will come, each where it will come from."""
+        """Post the messages that will come, each at the transport that it comes by."""
         self._revive()
         self._expected = dict(expected)
         self._kept, self._coming, self._came = {}, {}, set()
@@ -85,7 +91,7 @@ class SwitchedTransport:
                 self._post(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Start to send a tensor; by a delegate if it does not go otherwise."""
+        """Begin to send a tensor, by a delegate if it does not go otherwise."""
         if self._goes_by_delegates(message.peer):
             self._delegated.send(message, tensor)
             return
@@ -94,13 +100,13 @@ class SwitchedTransport:
             self._inline.send(message, tensor)
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Start to receive into a buffer."""
+        """Begin to receive into a buffer."""
         if not self._goes_by_delegates(message.peer) and message not in self._coming:
             self._post(message, buffer)
         return _Either(self, message, buffer)
 
     def finish(self) -> None:
-        """Return when all has left and, where this rank sent by itself, has come."""
+        """Return when everything has left and, where this rank sent by itself, has come."""
         while self._inline.is_sending:
             with self._bridging():
                 self._inline.finish()
@@ -117,7 +123,7 @@ class SwitchedTransport:
         self._inline.close()
 
     def take(self, message: Message, buffer: Tensor) -> float | None:
-        """Wait for a message, from wherever it comes."""
+        """Wait for a message, whichever way it comes."""
         if message in self._coming and message not in self._came:
             with self._bridging():
                 seconds = self._coming[message].wait()
@@ -134,14 +140,14 @@ class SwitchedTransport:
 
     @contextmanager
     def _bridging(self) -> Iterator[None]:
-        """Where a link may die: delegates then take over what it did not carry."""
+        """If a link dies inside, have delegates take over what it did not carry."""
         try:
             yield
         except LinkDead as error:
             self._bridge(error.peer)
 
     def _bridge(self, peer: int) -> None:
-        """Agree with a rank, by delegates, on what of this step has not come, and have delegates carry that."""
+        """Agree with a rank, by delegates, on the messages that have not come, and have delegates carry these."""
         if peer in self._bridged:
             return
         self._bridged.add(peer)
@@ -149,14 +155,14 @@ class SwitchedTransport:
             self._by_condition.add(peer)
         self._inline.give_up(peer)
         missing = self._missing(peer)
-        theirs = self._told(peer, [message for message, _ in missing])
+        theirs = self._exchange_missing(peer, [message for message, _ in missing])
         self._delegated.expect(missing)
         for message, tensor in self._kept.items():
             if message.peer == peer and theirs[self._inline.tag(message)]:
                 self._delegated.send(message, tensor)
 
     def _missing(self, peer: int) -> list[tuple[Message, Tensor]]:
-        """What of this step has not come from a rank whose link is broken: of the rest nothing will be waited for."""
+        """Return the messages of this step that have not come from a rank whose link is broken."""
         for message, arrival in self._coming.items():
             if message.peer == peer and message not in self._came:
                 with suppress(LinkDead):
@@ -164,8 +170,8 @@ class SwitchedTransport:
                     self._came.add(message)
         return [one for one in self._expected.items() if one[0].peer == peer and one[0] not in self._came]
 
-    def _told(self, peer: int, missing: Sequence[Message]) -> Tensor:
-        """Tell a rank what has not come from it, and hear the same: by tag, 1 where it has not."""
+    def _exchange_missing(self, peer: int, missing: Sequence[Message]) -> Tensor:
+        """Tell a rank which messages have not come from it, and return the same of it: by tag, 1 if it has not."""
         account = Message(peer, self._num_stages, False, 0)
         ours = torch.zeros(self._inline.tag(account), dtype=torch.uint8)
         ours[[self._inline.tag(message) for message in missing]] = 1
@@ -176,7 +182,7 @@ class SwitchedTransport:
         return theirs
 
     def _revive(self) -> None:
-        """Reach those again by itself whose links' conditions are no longer dead."""
+        """Reach peers again whose links' conditions are no longer dead."""
         for peer in sorted(self._by_condition):
             if self._reconnect is not None and not self.conditions.between(self._inline.rank, peer).is_dead:
                 self._num_reconnects[peer] = self._num_reconnects.get(peer, 0) + 1
@@ -196,5 +202,5 @@ class _Either:
     buffer: Tensor
 
     def wait(self) -> float | None:
-        """Return when it is there; seconds since it was sent, where that was seen."""
+        """Return when it is there: seconds since it was sent, if that was seen."""
         return self.by.take(self.message, self.buffer)

@@ -1,4 +1,4 @@
-"""Transport: how tensors get from one pipeline rank to another, and what is done to messages on slow links."""
+"""Transport: how tensors get from one pipeline rank to another, and the conditions of links that it emulates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from torch import Tensor
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.value import Positive, Seconds, value
 
-# LinkConditions: what is done to messages between pipeline ranks, so that a fast link behaves like a slow one.
-
 
 @value
 class LinkCondition:
-    """What befalls messages between two pipeline ranks, in both directions."""
+    """How a link between two pipeline ranks behaves, in both directions, so that a fast one acts as a slow one."""
 
     delay_s: Seconds = 0.0
     """One-way, for every message."""
@@ -30,20 +28,20 @@ class LinkCondition:
     """Inline sends fail; delegates still get through, over the hosts' own network."""
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
-        """Seconds that a message of so many bytes is held back."""
+        """Return the seconds that a message is held back."""
         delay_s = max(0.0, chance.gauss(self.delay_s, self.jitter_s)) if self.jitter_s else self.delay_s
         return delay_s + (num_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0)
 
 
-HEALTHY = LinkCondition()
+_NOMINAL = LinkCondition()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConditions:
-    """The links of one pipeline that are not as they really are."""
+    """The links of one pipeline that do not behave as they really are."""
 
     of_pairs: Mapping[tuple[int, int], LinkCondition] = field(default_factory=lambda: MappingProxyType({}))
-    """By both pipeline ranks, the lower first; links that are not named are healthy."""
+    """By both pipeline ranks, the lower first; links that are not named are nominal."""
 
     def __post_init__(self) -> None:
         for pair in self.of_pairs:
@@ -52,25 +50,21 @@ class LinkConditions:
                 raise InvalidInput("of_pairs", list(pair), rule, str(sorted(pair)))
 
     def between(self, one: int, other: int) -> LinkCondition:
-        """The condition of the link between two pipeline ranks."""
-        return self.of_pairs.get((min(one, other), max(one, other)), HEALTHY)
+        """Return the condition of the link between two pipeline ranks."""
+        return self.of_pairs.get((min(one, other), max(one, other)), _NOMINAL)
 
-
-# Transport: how tensors get from one pipeline rank to another.
-
-# Message: what one pipeline rank sends to another, named so that order never matters.
 
 _MOST_PARTS = 8
-"""Tensors that a stage hands to the next, one of them being when the first was sent; a decoder hands one."""
+"""Tensors that a stage hands to the next, one of which says when the first was sent; a decoder hands one."""
 
 
 class Message(NamedTuple):
-    """One tensor on its way between neighbouring stages."""
+    """One tensor between neighbouring stages, named so that order never matters."""
 
     peer: int
     """Pipeline rank at the other end."""
     stage: int
-    """That it is meant for."""
+    """The stage that receives it."""
     is_gradient: bool
     """It goes back; else it is an activation."""
     micro_batch: int
@@ -79,7 +73,7 @@ class Message(NamedTuple):
     """Which of the tensors that a stage hands on."""
 
     def tag(self, num_micro_batches: int) -> int:
-        """A number that no other message of the step between the same two ranks has, on both ends the same."""
+        """Return a number that no other message of the step between the two ranks has; both ends find the same."""
         assert self.part < _MOST_PARTS
         return ((2 * self.stage + self.is_gradient) * num_micro_batches + self.micro_batch) * _MOST_PARTS + self.part
 
@@ -101,41 +95,41 @@ class Arrival(Protocol):
     """A tensor that is being received."""
 
     def wait(self) -> float | None:
-        """Return when it is there; seconds since it was sent, or None if it came while nobody looked."""
+        """Return when it is there: seconds since it was sent, or None if it came while nobody looked."""
 
 
 class Transport(Protocol):
-    """Sends and receives for one pipeline rank; every method is called by the thread that computes."""
+    """Sends and receives for one pipeline rank. The thread that computes calls every method."""
 
     conditions: LinkConditions
-    """What the next messages meet; set between steps."""
+    """Conditions of the next messages; set between steps."""
 
     @property
     def is_delegated(self) -> bool:
-        """Whether others send for this rank."""
+        """Whether delegates send for this rank."""
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """Pipeline ranks to which this one cannot send by itself any more."""
+        """Pipeline ranks that this rank cannot send to by itself any more."""
 
     def switch(self, *, delegated: bool) -> None:
-        """Have others send for this rank from the next step on, or no longer.
+        """Have delegates send for this rank from the next step on, or no longer.
 
         Raises:
-            InvalidInput: There is nobody who could.
+            InvalidInput: There are none, or only they can send.
         """
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """A step begins, in which these messages will come, in this order from each peer, into these buffers."""
+        """Begin a step, in which these messages come, in this order from each peer, into these buffers."""
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Start to send a tensor, which must not change before ``finish``."""
+        """Begin to send a tensor, which must not change before ``finish``."""
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Start to receive into a buffer."""
+        """Begin to receive into a buffer."""
 
     def finish(self) -> None:
         """Return when everything that was sent has left."""
 
     def close(self) -> None:
-        """End whatever was started for it."""
+        """End all that was started for it."""

@@ -53,6 +53,7 @@ def fail(context: TaskContext) -> int:
         algorithm=CollectiveAlgorithm.RING,
         device=torch.device("cpu"),
     )
+    dist.barrier()  # else the other rank may be gone before this one is connected with it
     words = ""
     if rank == 0:
         pending = ring.all_reduce(torch.ones(4))

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from autotuner.schedules.named import zb_h2
 from autotuner.schedules.schedule import Kind, Schedule
-from autotuner.training.pipelines.channel import Channel, Meeting, Neighbourhood, pair_channel, pair_channels
-from autotuner.training.pipelines.delegated import DelegatedTransport, Delegates
+from autotuner.training.pipelines.channels import Channel, Neighbourhood, Rendezvous, pair_channel, pair_channels
+from autotuner.training.pipelines.delegated import DelegatedTransport
+from autotuner.training.pipelines.delegates import Delegates
 from autotuner.training.pipelines.inline import InlineTransport
-from autotuner.training.pipelines.pipeline import PlannedPipeline, PlannedStage
+from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
 from autotuner.training.pipelines.switched import SwitchedTransport
 from autotuner.training.pipelines.transport import Transport
 from tests.patience import PATIENCE_S
@@ -30,11 +31,11 @@ _ROWS, _WIDTH = 2, 16
 _CPU = torch.device("cpu")
 
 
-def joined(context: TaskContext) -> Meeting:
+def joined(context: TaskContext) -> Rendezvous:
     """Join the other ranks; where processes beside them meet."""
     store = context.store()
     join_group(context, store=store)
-    return Meeting.beside(store, {})
+    return Rendezvous.beside(store, {})
 
 
 def say(context: TaskContext, facts: Any) -> int:
@@ -56,7 +57,7 @@ class SmallPipeline:
         self.modules = {stage: _layer(stage) for stage, holder in schedule.rank_of.items() if holder == rank}
         self.num_stages = schedule.num_stages
         self._stages = [
-            PlannedStage(
+            TimedStage(
                 module,
                 index,
                 self.num_stages,
@@ -66,7 +67,7 @@ class SmallPipeline:
             )
             for index, module in sorted(self.modules.items())
         ]
-        self.pipeline = PlannedPipeline(self._stages, schedule, transport=transport, loss_fn=_loss, scale_grads=False)
+        self.pipeline = ResilientPipeline(self._stages, schedule, transport=transport, loss_fn=_loss, scale_grads=False)
 
     delegates: Delegates
 
@@ -75,14 +76,14 @@ class SmallPipeline:
         numbers = count(1)
 
         @contextmanager
-        def passing(kind: Kind, stage: int, micro_batch: int) -> Iterator[None]:
+        def watch_pass(kind: Kind, stage: int, micro_batch: int) -> Iterator[None]:
             del kind, stage, micro_batch
             yield
             if next(numbers) == number:
                 act()
 
         for stage in self._stages:
-            stage.passing = passing
+            stage.watch_pass = watch_pass
 
     def step(self) -> tuple[float, dict[int, float]]:
         """Train on the batch; the loss where this rank computes it, and its gradients' norms by stage."""
@@ -101,8 +102,8 @@ class SmallPipeline:
 
 def inline(schedule: Schedule, context: TaskContext) -> SmallPipeline:
     """A pipeline whose ranks send by themselves, over groups of each two of them."""
-    meeting, rank = joined(context), context.rank_info.rank
-    channels = pair_channels(meeting, Neighbourhood.of(schedule, rank), _CPU, timeout_s=PATIENCE_S)
+    rendezvous, rank = joined(context), context.rank_info.rank
+    channels = pair_channels(rendezvous, Neighbourhood.of(schedule, rank), _CPU, timeout_s=PATIENCE_S)
     return SmallPipeline(schedule, InlineTransport(rank, channels, MICRO_BATCHES))
 
 
@@ -110,16 +111,16 @@ def switched(context: TaskContext) -> tuple[SmallPipeline, dict[int, Channel]]:
     """A pipeline whose delegates stand by, and the channels that its rank sends over."""
     schedule = zb_h2(context.rank_info.world_size, MICRO_BATCHES)
     around = Neighbourhood.of(schedule, context.rank_info.rank)
-    meeting = Meeting.beside(context.store(), {})
-    delegates = Delegates.start(meeting, around, 1, timeout_s=PATIENCE_S)
+    rendezvous = Rendezvous.beside(context.store(), {})
+    delegates = Delegates.start(rendezvous, around, 1, timeout_s=PATIENCE_S)
     joined(context)
-    channels = pair_channels(meeting, around, _CPU, timeout_s=PATIENCE_S)
+    channels = pair_channels(rendezvous, around, _CPU, timeout_s=PATIENCE_S)
     transport = SwitchedTransport(
         InlineTransport(around.rank, channels, MICRO_BATCHES),
         DelegatedTransport(around.rank, delegates, MICRO_BATCHES),
         schedule.num_stages,
         reconnect=lambda peer, attempt: pair_channel(
-            meeting, around, peer, _CPU, timeout_s=PATIENCE_S, attempt=attempt
+            rendezvous, around, peer, _CPU, timeout_s=PATIENCE_S, attempt=attempt
         ),
     )
     small = SmallPipeline(schedule, transport)

@@ -31,11 +31,12 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.channel import Meeting, Neighbourhood, pair_channels
+from autotuner.training.pipelines.channels import Neighbourhood, Rendezvous, pair_channels
 from autotuner.training.pipelines.controller import ControlGroup, Controller
-from autotuner.training.pipelines.delegated import DelegatedTransport, Delegates
+from autotuner.training.pipelines.delegated import DelegatedTransport
+from autotuner.training.pipelines.delegates import Delegates
 from autotuner.training.pipelines.inline import InlineTransport
-from autotuner.training.pipelines.pipeline import PlannedPipeline, PlannedStage
+from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
 from autotuner.training.pipelines.steering import Powers
 from autotuner.training.pipelines.switched import SwitchedTransport
 from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
@@ -154,12 +155,12 @@ def _rank(run: Run, rank: int, folder: str, told: SimpleQueue[Any]) -> None:
 
 
 def _steps(run: Run, rank: int, store: FileStore) -> dict[str, Any]:
-    meeting, around = Meeting.beside(store, {}), Neighbourhood.of(run.plain, rank)
-    delegates = Delegates.start(meeting, around, run.num_delegates, timeout_s=_TIMEOUT_S)
+    rendezvous, around = Rendezvous.beside(store, {}), Neighbourhood.of(run.plain, rank)
+    delegates = Delegates.start(rendezvous, around, run.num_delegates, timeout_s=_TIMEOUT_S)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=run.num_ranks)
-    pipeline = _pipeline(run, meeting, around, delegates)
+    pipeline = _pipeline(run, rendezvous, around, delegates)
     group = ControlGroup(timeout_s=_TIMEOUT_S)
-    controller = Controller(pipeline, group, rank=rank, powers=run.powers) if run.powers else None
+    controller = Controller(pipeline, group, powers=run.powers) if run.powers else None
     steps_s: list[float] = []
     control_s: list[float] = []
     events: list[LinkEvent] = []
@@ -172,7 +173,7 @@ def _steps(run: Run, rank: int, store: FileStore) -> dict[str, Any]:
         pipeline.step(*((inputs,) if rank == 0 else ()), target=target, return_outputs=False)
         ran_s = time.perf_counter()
         if controller is not None:
-            events += controller.after_step(number, pipeline.timings)
+            events += controller.after_step(number)
         control_s.append(time.perf_counter() - ran_s)
         dist.barrier()
         steps_s.append(time.perf_counter() - began_s)
@@ -180,10 +181,10 @@ def _steps(run: Run, rank: int, store: FileStore) -> dict[str, Any]:
     return {"steps_s": tuple(steps_s), "control_s": tuple(control_s), "events": tuple(events)}
 
 
-def _pipeline(run: Run, meeting: Meeting, around: Neighbourhood, delegates: Delegates) -> PlannedPipeline:
+def _pipeline(run: Run, rendezvous: Rendezvous, around: Neighbourhood, delegates: Delegates) -> ResilientPipeline:
     rank = around.rank
     shape = torch.empty(1, run.width, device="meta", requires_grad=rank > 0)
-    stage = PlannedStage(
+    stage = TimedStage(
         SleepingStage(run.width, run.pass_s),
         rank,
         run.num_ranks,
@@ -191,11 +192,11 @@ def _pipeline(run: Run, meeting: Meeting, around: Neighbourhood, delegates: Dele
         input_args=shape,
         output_args=torch.empty(1, run.width, device="meta", requires_grad=True),
     )
-    channels = pair_channels(meeting, around, _CPU, timeout_s=_TIMEOUT_S)
+    channels = pair_channels(rendezvous, around, _CPU, timeout_s=_TIMEOUT_S)
     inline = InlineTransport(rank, channels, run.num_micro_batches)
     delegated = DelegatedTransport(rank, delegates, run.num_micro_batches)
     transport = SwitchedTransport(inline, delegated, run.num_ranks)
-    return PlannedPipeline([stage], run.plain, transport=transport, loss_fn=_loss, scale_grads=False)
+    return ResilientPipeline([stage], run.plain, transport=transport, loss_fn=_loss, scale_grads=False)
 
 
 def _loss(output: Tensor, target: Tensor) -> Tensor:

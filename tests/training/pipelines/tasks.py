@@ -8,8 +8,9 @@ import signal
 from pathlib import Path
 
 from autotuner.schedules.named import one_f_one_b, zb_h2, zb_interleaved, zbv
-from autotuner.training.pipelines.channel import Meeting, Neighbourhood
-from autotuner.training.pipelines.delegated import DelegatedTransport, DelegateFailed, Delegates
+from autotuner.training.pipelines.channels import Neighbourhood, Rendezvous
+from autotuner.training.pipelines.delegated import DelegatedTransport, DelegateFailed
+from autotuner.training.pipelines.delegates import Delegates
 from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 from tests.patience import PATIENCE_S
 from tests.training.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say, switched
@@ -44,9 +45,9 @@ def delegates(context: TaskContext) -> int:
     """Two steps by two delegates each, over links of which one is slow; how long messages took."""
     ranks = context.rank_info.world_size
     schedule = zb_h2(ranks, MICRO_BATCHES)
-    meeting = Meeting.beside(context.store(), {})
+    rendezvous = Rendezvous.beside(context.store(), {})
     around = Neighbourhood.of(schedule, context.rank_info.rank)
-    delegates = Delegates.start(meeting, around, 2, timeout_s=PATIENCE_S)
+    delegates = Delegates.start(rendezvous, around, 2, timeout_s=PATIENCE_S)
     joined(context)
     small = SmallPipeline(schedule, DelegatedTransport(around.rank, delegates, MICRO_BATCHES))
     small.pipeline.conditions = LinkConditions(of_pairs={(0, 1): LinkCondition(delay_s=SLOW_LINK_S)})
@@ -63,12 +64,12 @@ def breaks(context: TaskContext) -> int:
     """Steps before, in and after which a link breaks for real while passes run, and is bridged by delegates."""
     small, channels = switched(context)
     steps = [small.step()]
-    seen = [sorted(small.pipeline.dead_peers)]
+    seen = [sorted(small.pipeline.transport.dead_peers)]
     if context.rank_info.rank == 1:
         small.after_passes(9, channels[2].break_off)
     for _ in range(2):
         steps.append(small.step())
-        seen.append(sorted(small.pipeline.dead_peers))
+        seen.append(sorted(small.pipeline.transport.dead_peers))
     (context.folder / f"{context.rank_info.rank}.more").write_text(json.dumps(seen))
     return say(context, steps)
 
@@ -80,7 +81,7 @@ def dies(context: TaskContext) -> int:
     for is_dead in (False, True, True, False):
         small.pipeline.conditions = LinkConditions(of_pairs={(1, 2): LinkCondition(is_dead=is_dead)})
         steps.append(small.step())
-        seen.append(sorted(small.pipeline.dead_peers))
+        seen.append(sorted(small.pipeline.transport.dead_peers))
     (context.folder / f"{context.rank_info.rank}.more").write_text(json.dumps(seen))
     return say(context, steps)
 

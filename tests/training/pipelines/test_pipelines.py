@@ -10,18 +10,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from autotuner.core.choices import P2PTransport, PipelineSchedule
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.planner import plan
-from autotuner.schedules.schedule import Kind, Schedule
+from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.change import LEARNED_STEPS, ChangeTest, Healthy, threshold_for
+from autotuner.training.pipelines.change import LEARNED_STEPS, ChangeTest, NominalLevel, threshold_for
 from autotuner.training.pipelines.controller import Controller
-from autotuner.training.pipelines.detector import Detector, Finding, Observation
+from autotuner.training.pipelines.detector import Detector, Finding, RankObservation
+from autotuner.training.pipelines.pipeline import Timings
 from autotuner.training.pipelines.steering import Powers
 from tests.builders import cpu_layout
 from tests.patience import PATIENCE_S
@@ -53,7 +54,7 @@ def test_the_threshold_is_the_logarithm_of_the_steps_per_alarm_of_one_test() -> 
 
 
 def test_a_healthy_level_is_a_median_of_the_last_steps_so_that_it_follows_clocks_that_drift() -> None:
-    healthy = Healthy()
+    healthy = NominalLevel()
     for step in range(100):
         healthy.add(step * 1e-5)
     assert healthy.level_s == pytest.approx(83.5e-5)
@@ -171,13 +172,13 @@ class Steps:
     def __post_init__(self) -> None:
         self._source = random.Random(self.seed)
 
-    def next(self) -> list[Observation]:
+    def next(self) -> list[RankObservation]:
         """A step of all ranks."""
         return [self._rank(stage) for stage in range(self.num_stages)]
 
-    def _rank(self, stage: int) -> Observation:
+    def _rank(self, stage: int) -> RankObservation:
         pass_s, is_last = PASS_S + self.slower_s[stage] + self._late_s(), stage == self.num_stages - 1
-        return Observation(
+        return RankObservation(
             stage=stage,
             forward_s=PASS_S,
             input_s=PASS_S,
@@ -416,9 +417,11 @@ ADAPTIVE = Powers(may_replan=True, may_delegate=True, num_delegates=6)
 
 @dataclass
 class Pipeline:
-    """Remembers what it was told."""
+    """Remembers what it was told, and measured nothing: the group knows better."""
 
     schedule: Schedule = PLAIN
+    timings: Timings = field(default_factory=Timings)
+    rank: int = 0
     is_delegated: bool = False
     dead_peers: frozenset[int] = frozenset()
     plans: list[Schedule] = field(default_factory=list)
@@ -435,30 +438,15 @@ class Pipeline:
         self.is_delegated = delegated
 
 
-class Nothing:
-    """A step of which this rank measured nothing: the group knows better."""
-
-    def durations_s(self, kind: Kind) -> Sequence[float]:
-        del kind
-        return ()
-
-    def shortest_transfer_s(self, peer: int) -> float | None:
-        del peer
-        return None
-
-
 @dataclass
 class Group:
     """Tells what all ranks of an invented step measured, whatever this one says."""
 
     steps: Steps
 
-    def tell(self, numbers: Sequence[float]) -> Group:
-        Observation.of_numbers(numbers)
-        return self
-
-    def wait(self) -> list[list[float]]:
-        return [one.numbers() for one in self.steps.next()]
+    def gather(self, own: RankObservation) -> list[RankObservation]:
+        assert own.stage == 0
+        return [RankObservation.of_numbers(one.numbers()) for one in self.steps.next()]
 
 
 @dataclass
@@ -472,16 +460,15 @@ class Run:
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.controller = Controller(
-            self.pipeline, Group(self.steps), rank=0, powers=self.powers, known_s=self.known_s, clock=lambda: 0.0
-        )
+        pipeline, group = cast("Any", self.pipeline), cast("Any", Group(self.steps))
+        self.controller = Controller(pipeline, group, powers=self.powers, known_s=self.known_s, clock=lambda: 0.0)
 
     def go(self, num_steps: int, *delays_s: float) -> list[LinkEvent]:
         """The events of the next steps, with these delays."""
         self.steps.delays_s = delays_s
         numbers = range(self.number, self.number + num_steps)
         self.number += num_steps
-        return list(chain.from_iterable(self.controller.after_step(number, Nothing()) for number in numbers))
+        return list(chain.from_iterable(self.controller.after_step(number) for number in numbers))
 
 
 def healthy(**changes: Any) -> Run:

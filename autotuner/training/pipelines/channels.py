@@ -1,0 +1,187 @@
+"""Channel: the way to one other pipeline rank, the ranks that need one, and the store in which their processes meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import (  # type: ignore[attr-defined]  # Store is exported, but not by name
+    FileStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
+
+from autotuner.schedules.schedule import Schedule
+
+_NUM_ROUND_TRIPS = 8
+"""The difference of two clocks is known to a part of the shortest of them; the first ones connect."""
+
+_NEVER_SENT = 2**31 - 1
+"""A tag that no message has."""
+
+
+class Channel:
+    """Tensors to and from one other rank.
+
+    Attributes:
+        tells_moments: Each message is followed by the moment at which it was sent.
+        ahead_s: What to add to the other host's clock to get this host's.
+    """
+
+    def __init__(self, group: Any, peer: int) -> None:
+        """Use a process group of several ranks, as torch's own schedules do; ``peer`` is a rank of the group."""
+        self._group, self._peer = group, peer
+        self.tells_moments, self.ahead_s = False, 0.0
+
+    def send(self, tensor: Tensor, tag: int) -> dist.Work:
+        """Begin to send."""
+        work: dist.Work = self._group.send([tensor], self._peer, tag)
+        return work
+
+    def receive(self, buffer: Tensor, tag: int) -> dist.Work:
+        """Begin to receive."""
+        work: dist.Work = self._group.recv([buffer], self._peer, tag)
+        return work
+
+    def break_off(self) -> None:
+        """Do nothing: other ranks need the group."""
+
+
+class PairChannel(Channel):
+    """A channel over a process group of two ranks, which can break without any other: gloo, or NCCL on GPUs."""
+
+    def __init__(self, store: Store, *, is_upper: bool, device: torch.device, timeout_s: float) -> None:
+        """Meet the other rank in a store of their own; one of the two is the upper."""
+        timeout = timedelta(seconds=timeout_s)
+        if device.type == "cpu":
+            super().__init__(dist.ProcessGroupGloo(store, int(is_upper), 2, timeout), 0 if is_upper else 1)
+            self.tells_moments, self.ahead_s = True, self._clock_difference_s(is_upper=is_upper)
+        else:
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = timeout
+            super().__init__(dist.ProcessGroupNCCL(store, int(is_upper), 2, options), 0 if is_upper else 1)
+
+    def break_off(self) -> None:
+        """Let nothing pass any more, so that both ranks notice. Gloo closes a connection whose receive timed out."""
+        if not self.tells_moments:
+            self._group.abort()
+            return
+        with suppress(RuntimeError):
+            self.receive(torch.empty(1), _NEVER_SENT).wait(timedelta(milliseconds=1))
+
+    def _clock_difference_s(self, *, is_upper: bool) -> float:
+        """Return this host's monotonic clock minus the other's: the shortest of a few round trips, half each way."""
+        moment = torch.empty(1, dtype=torch.float64)
+        found = []
+        for number in range(_NUM_ROUND_TRIPS):
+            began_s = time.monotonic()
+            if is_upper:
+                self.send(moment.fill_(0.0), number).wait()
+            self.receive(moment, number).wait()
+            if is_upper:
+                now_s = time.monotonic()
+                found.append((now_s - began_s, (began_s + now_s) / 2 - moment.item()))
+            else:
+                self.send(torch.tensor([time.monotonic()], dtype=torch.float64), number).wait()
+        difference = torch.tensor([min(found)[1] if is_upper else 0.0], dtype=torch.float64)
+        if is_upper:
+            self.send(difference, _NUM_ROUND_TRIPS).wait()
+            return difference.item()
+        self.receive(difference, _NUM_ROUND_TRIPS).wait()
+        return -difference.item()
+
+
+# ---------------------------------------------------------------- where processes meet
+_PREFIX = "pipelines"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """A store that any process of the job can open by itself. It outlives process groups that break."""
+
+    path: str = ""
+    """A file that all ranks see; empty: a server at ``host`` and ``port``."""
+    host: str = ""
+    port: int = 0
+    timeout_s: float = 60.0
+
+    @classmethod
+    def beside(cls, store: Store | None, environment: Mapping[str, str]) -> Self:
+        """Return one beside the file in which ranks meet, or at the address that torchrun gave to the environment."""
+        if isinstance(store, FileStore):
+            path: str = store.path  # type: ignore[attr-defined]  # torch's stubs do not name it
+            return cls(path=f"{path}.{_PREFIX}")
+        return cls(host=environment["MASTER_ADDR"], port=int(environment["MASTER_PORT"]))
+
+    def store(self, name: str) -> Store:
+        """Open a new connection, for all who know the name."""
+        if self.path:
+            whole: Store = FileStore(self.path, -1)
+        else:
+            timeout = timedelta(seconds=self.timeout_s)
+            whole = TCPStore(self.host, self.port, is_master=False, timeout=timeout, wait_for_workers=False)
+        return PrefixStore(f"{_PREFIX}/{name}", whole)
+
+
+# ---------------------------------------------------------------- which ranks exchange messages
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    """A pipeline rank and the ranks that it exchanges messages with."""
+
+    rank: int
+    peers: tuple[int, ...]
+    """Other ranks of the pipeline, in order."""
+    pipeline: str = "0"
+    """A name that no other pipeline of the job has."""
+
+    @classmethod
+    def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Self:
+        """Return the neighbourhood of a rank under a schedule."""
+        return cls(rank=rank, peers=tuple(neighbours(schedule, rank)), pipeline=pipeline)
+
+    def pair(self, peer: int) -> str:
+        """Return a name for both ranks, which is the same on both."""
+        return f"{self.pipeline}/{min(self.rank, peer)}_{max(self.rank, peer)}"
+
+
+def neighbours(schedule: Schedule, rank: int) -> list[int]:
+    """Return the ranks that hold a stage before or after one of this rank's."""
+    rank_of = schedule.rank_of
+    own = [stage for stage, holder in rank_of.items() if holder == rank]
+    around = {rank_of[other] for stage in own for other in (stage - 1, stage + 1) if other in rank_of}
+    return sorted(around - {rank})
+
+
+def group_channels(group: dist.ProcessGroup, peers: Iterable[int]) -> dict[int, Channel]:
+    """Return channels through the group of the whole pipeline, whose ranks are those of the pipeline."""
+    return {peer: Channel(group, peer) for peer in peers}
+
+
+def pair_channels(
+    rendezvous: Rendezvous, around: Neighbourhood, device: torch.device, *, timeout_s: float
+) -> dict[int, Channel]:
+    """Make a channel of its own to every neighbour. All ranks must call it at the same time."""
+    # in this order no two wait for each other in a circle
+    return {peer: pair_channel(rendezvous, around, peer, device, timeout_s=timeout_s) for peer in around.peers}
+
+
+def pair_channel(
+    rendezvous: Rendezvous,
+    around: Neighbourhood,
+    peer: int,
+    device: torch.device,
+    *,
+    timeout_s: float,
+    attempt: int = 0,
+) -> Channel:
+    """Make a channel to one neighbour. Both ranks count the same attempts."""
+    store = rendezvous.store(f"inline/{around.pair(peer)}/{attempt}")
+    return PairChannel(store, is_upper=around.rank > peer, device=device, timeout_s=timeout_s)

@@ -1,0 +1,271 @@
+"""Delegates: processes that send, or receive, for a rank, each over a gloo group with its counterpart.
+
+A rank and its delegate share memory without a name, which is gone with the last process that maps it, however these
+end. Each message of a step has a slot in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from autotuner.core.errors import InvalidInput
+from autotuner.training.pipelines.channels import Neighbourhood, Rendezvous
+
+_HEADER_BYTES = 64
+"""The moment of sending stands in front of the message, which so begins where any dtype may."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of a message in the shared memory."""
+
+    offset: int
+    num_bytes: int
+
+
+class SlotViews:
+    """Slots as tensors, in either process; each is mapped when it is first asked for.
+
+    Args:
+        descriptor: Of the memory.
+        pinned: CUDA reads and writes the pages while the CPU goes on.
+    """
+
+    def __init__(self, descriptor: int, *, pinned: bool = False) -> None:
+        self._descriptor = descriptor
+        self._pinned = pinned
+        self._whole: dict[Slot, Tensor] = {}
+
+    def whole(self, slot: Slot) -> Tensor:
+        """Return header and message as bytes, which is what travels."""
+        if slot not in self._whole:
+            size = _HEADER_BYTES + slot.num_bytes
+            room = torch.frombuffer(mmap.mmap(self._descriptor, size, offset=slot.offset), dtype=torch.uint8)
+            if self._pinned:
+                torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(room.data_ptr(), size, 0))  # type: ignore[no-untyped-call]
+            self._whole[slot] = room
+        return self._whole[slot]
+
+    def message(self, slot: Slot, like: Tensor) -> Tensor:
+        """Return the message, with the shape and dtype of a tensor."""
+        return self.whole(slot)[_HEADER_BYTES:].view(like.dtype).view(like.shape)
+
+    def sent_s(self, slot: Slot) -> Tensor:
+        """Return the moment of sending: one float64, on the sender's clock."""
+        return self.whole(slot)[:8].view(torch.float64)
+
+
+class Slots:
+    """The rank's side: gives every message of a step a slot that it keeps from step to step."""
+
+    def __init__(self, *, pinned: bool = False) -> None:
+        self.descriptor = os.memfd_create("slots of a delegate")
+        self.views = SlotViews(self.descriptor, pinned=pinned)
+        self._of_tags: dict[int, Slot] = {}
+        self._end = 0
+
+    def of(self, tag: int, num_bytes: int) -> Slot:
+        """Return the slot of the message with a tag; it moves if it no longer fits."""
+        slot = self._of_tags.get(tag)
+        if slot is None or slot.num_bytes != num_bytes:
+            slot = self._of_tags[tag] = Slot(self._end, num_bytes)
+            pages = -(-(_HEADER_BYTES + num_bytes) // mmap.PAGESIZE)
+            self._end += pages * mmap.PAGESIZE
+            os.ftruncate(self.descriptor, self._end)
+        return slot
+
+
+# ---------------------------------------------------------------- what a rank and its delegate say
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Asks a delegate to send a slot, after so many seconds."""
+
+    slot: Slot
+    tag: int
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Asks a delegate to receive into slots, each the message of a tag."""
+
+    slots: tuple[tuple[Slot, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Answers that the slot of a tag may be used again."""
+
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Answers that the message of a tag is there, since a moment on this host's clock."""
+
+    tag: int
+    moment_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Answers that the delegate cannot go on."""
+
+    reason: str
+
+
+# ---------------------------------------------------------------- the rank's side
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegate:
+    """One delegate as its rank sees it."""
+
+    pid: int
+    peer: int
+    """Pipeline rank at the other end."""
+    connection: Connection
+    """Takes ``Send`` and ``Receive``, gives answers; closed when the process ends."""
+    slots: Slots
+
+    @classmethod
+    def start(
+        cls, rendezvous: Rendezvous, name: str, peer: int, *, is_upper: bool, timeout_s: float, pinned: bool
+    ) -> Self:
+        """Fork it, best before this process has threads. It meets the delegate of the same name on the other rank.
+
+        It dies with the thread that starts it.
+        """
+        slots, parent = Slots(pinned=pinned), os.getpid()
+        own, others = Pipe()
+        if pid := os.fork():
+            others.close()
+            return cls(pid=pid, peer=peer, connection=own, slots=slots)
+        try:
+            _become_delegate(parent)
+            own.close()
+            _work(others, rendezvous, name, SlotViews(slots.descriptor), is_upper=is_upper, timeout_s=timeout_s)
+        finally:
+            os._exit(0)  # nothing of the rank's is this process's to clean up
+
+    def end(self) -> None:
+        """End it, whatever it does. Its memory is free as soon as no tensor shows it."""
+        self.connection.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.slots.descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegates:
+    """All delegates of a rank: by neighbour, those that send and those that receive."""
+
+    sending: Mapping[int, tuple[Delegate, ...]]
+    receiving: Mapping[int, tuple[Delegate, ...]]
+
+    @classmethod
+    def start(
+        cls,
+        rendezvous: Rendezvous,
+        around: Neighbourhood,
+        num_delegates: int,
+        *,
+        timeout_s: float,
+        pinned: bool = False,
+    ) -> Self:
+        """Fork them, best before this process joins any group. Those of all ranks find each other by themselves.
+
+        Args:
+            rendezvous: Where they find each other.
+            around: The rank, and its neighbours in the pipeline.
+            num_delegates: Per neighbour and direction.
+            timeout_s: After which a message never comes.
+            pinned: A GPU reads and writes what they send.
+        """
+        if num_delegates < 1:
+            raise InvalidInput("num_delegates", num_delegates, "must be 1 or more", 1)
+
+        def towards(peer: int, source: int) -> tuple[Delegate, ...]:
+            return tuple(
+                Delegate.start(
+                    rendezvous,
+                    f"delegates/{around.pair(peer)}/from{source}/{number}",
+                    peer,
+                    is_upper=around.rank > peer,
+                    timeout_s=timeout_s,
+                    pinned=pinned,
+                )
+                for number in range(num_delegates)
+            )
+
+        return cls(
+            sending={peer: towards(peer, around.rank) for peer in around.peers},
+            receiving={peer: towards(peer, peer) for peer in around.peers},
+        )
+
+    @property
+    def all(self) -> tuple[Delegate, ...]:
+        """Every delegate."""
+        return tuple(one for group in (*self.sending.values(), *self.receiving.values()) for one in group)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Their processes."""
+        return tuple(one.pid for one in self.all)
+
+    def end(self) -> None:
+        """End them all."""
+        for one in self.all:
+            one.end()
+
+
+# ---------------------------------------------------------------- the delegate's side
+def _become_delegate(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(0)  # it died before the kernel was asked to tell
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a keyboard: the rank decides what becomes of it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    gc.freeze()  # collecting the rank's garbage would touch, and so copy, all of its pages
+    torch.set_num_threads(1)
+
+
+def _work(
+    rank: Connection, rendezvous: Rendezvous, name: str, slots: SlotViews, *, is_upper: bool, timeout_s: float
+) -> None:
+    """Do what the rank asks until it closes its side or something fails."""
+    peer = 0 if is_upper else 1
+    try:
+        group: Any = dist.ProcessGroupGloo(rendezvous.store(name), int(is_upper), 2, timedelta(seconds=timeout_s))
+        while True:
+            request = rank.recv()
+            if isinstance(request, Send):
+                if request.held_s > 0:
+                    time.sleep(request.held_s)
+                group.send([slots.whole(request.slot)], peer, request.tag).wait()
+                rank.send(Sent(request.tag))
+                continue
+            # all are posted at once, so that the order in which they come does not matter
+            coming = [(tag, group.recv([slots.whole(slot)], peer, tag)) for slot, tag in request.slots]
+            for tag, work in coming:
+                work.wait()
+                rank.send(Arrived(tag, time.monotonic()))
+    except EOFError:
+        return
+    except Exception as error:
+        rank.send(Failed(f"{type(error).__name__}: {error}"))

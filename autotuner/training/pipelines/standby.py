@@ -1,0 +1,100 @@
+"""Standby: the delegates of a rank, and the pipeline that they stand by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
+
+from autotuner.schedules.schedule import Schedule
+from autotuner.training.pipelines.channels import Channel, Neighbourhood, Rendezvous, pair_channel, pair_channels
+from autotuner.training.pipelines.delegated import DelegatedTransport
+from autotuner.training.pipelines.delegates import Delegates
+from autotuner.training.pipelines.inline import InlineTransport
+from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
+from autotuner.training.pipelines.switched import SwitchedTransport
+from autotuner.training.pipelines.transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standby:
+    """How a rank finds its neighbours, and the delegates that stand by its pipeline."""
+
+    rendezvous: Rendezvous
+    around: Neighbourhood
+    delegates: Delegates | None
+    """None: the rank itself sends everything."""
+    timeout_s: float
+    """After which a message never comes."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes that work for this rank."""
+        return () if self.delegates is None else self.delegates.pids
+
+    @classmethod
+    def start(
+        cls,
+        around: Neighbourhood,
+        *,
+        num_delegates: int = 1,
+        timeout_s: float = 300.0,
+        store: Store | None = None,
+        pinned: bool | None = None,
+    ) -> Self:
+        """Fork the delegates of a rank; before ``init_process_group``, and before CUDA is used.
+
+        Args:
+            around: The rank and its neighbours: ``Neighbourhood.of(schedule, rank)`` with any schedule of the pipeline.
+            num_delegates: Per neighbour and direction: a link's delay over a micro-batch's time, rounded up; 0: none.
+            timeout_s: After which a message never comes.
+            store: The store in which ranks meet; None: torchrun's.
+            pinned: A GPU reads and writes what delegates send; None: if there is a GPU.
+        """
+        rendezvous = Rendezvous.beside(store, os.environ)
+        delegates = None
+        if num_delegates:
+            pinned = torch.cuda.is_available() if pinned is None else pinned
+            delegates = Delegates.start(rendezvous, around, num_delegates, timeout_s=timeout_s, pinned=pinned)
+        return cls(rendezvous=rendezvous, around=around, delegates=delegates, timeout_s=timeout_s)
+
+    def pipeline(
+        self,
+        stages: Sequence[TimedStage],
+        schedule: Schedule,
+        *,
+        loss_fn: Callable[..., Tensor],
+        scale_grads: bool = True,
+    ) -> ResilientPipeline:
+        """Return the rank's stages as a pipeline that sends by itself while it can; after ``init_process_group``."""
+        transport = self.transport(schedule, torch.device(stages[0].device))
+        return ResilientPipeline(stages, schedule, transport=transport, loss_fn=loss_fn, scale_grads=scale_grads)
+
+    def transport(
+        self, schedule: Schedule, device: torch.device, *, is_delegated: bool = False, seed: int = 0
+    ) -> Transport:
+        """Connect the rank with its neighbours, which do so at the same time; after ``init_process_group``.
+
+        Args:
+            schedule: Any schedule of the pipeline.
+            device: Where the stages compute.
+            is_delegated: Whether delegates send from the first step on.
+            seed: Of the jitter of links.
+        """
+        rank, num_micro_batches = self.around.rank, schedule.num_micro_batches
+        channels = pair_channels(self.rendezvous, self.around, device, timeout_s=self.timeout_s)
+        inline = InlineTransport(rank, channels, num_micro_batches, device=device, seed=seed)
+        if self.delegates is None:
+            return inline
+        ahead_s = {peer: channel.ahead_s for peer, channel in channels.items()}
+
+        def reconnect(peer: int, attempt: int) -> Channel:
+            return pair_channel(self.rendezvous, self.around, peer, device, timeout_s=self.timeout_s, attempt=attempt)
+
+        delegated = DelegatedTransport(rank, self.delegates, num_micro_batches, ahead_s=ahead_s, seed=seed)
+        return SwitchedTransport(inline, delegated, schedule.num_stages, is_delegated=is_delegated, reconnect=reconnect)
