@@ -42,7 +42,7 @@ from autotuner.core.space import default_trial_space
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
-from autotuner.launch.exclusive import DevicePool
+from autotuner.launch.devices import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.this_machine import profile_of
 from autotuner.search.space.legal import legal_layouts

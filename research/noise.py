@@ -22,7 +22,7 @@ from autotuner.core.trial import EngineJob, Stopped
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.units import format_seconds
 from autotuner.core.workload import Workload
-from autotuner.launch.exclusive import DevicePool
+from autotuner.launch.devices import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.report.trial_facts import certainty
 from autotuner.report.words import percent

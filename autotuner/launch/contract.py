@@ -1,13 +1,19 @@
-"""Launcher: runs a trial, and the watcher who ordered it."""
+"""The contracts of this room: launchers, what an attempt runs (``Work``), and the processes that run it (``Ranks``)."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.errors import AutotunerError
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.node_line import Death, NodeLine
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure
-from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.core.trial_spec import NodeTask, Trainer, TrialSpec
 
 
 class TrialWatcher(Protocol):
@@ -78,4 +84,146 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """Release what is kept from one trial to the next; the launcher is not used afterwards."""
+        ...
+
+
+class CannotRun(AutotunerError):
+    """A launcher's own trouble: a disk that is full, a work directory that is gone, a process that cannot start."""
+
+
+@contextmanager
+def launcher_work() -> Iterator[None]:
+    """Files and processes of the launcher's own: an ``OSError`` in here is ``CannotRun``, and no watcher is asked."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotRun(str(error)) from error
+
+
+# One attempt at a trial: what it is for, and the processes that do it. ``follow`` drives both.
+
+ATTEMPT_ID = "AUTOTUNER_ATTEMPT_ID"
+"""Environment variable that every process of an attempt inherits, wherever in the process tree it ends up; a process
+that was forked shows it filled up with spaces."""
+
+LEFT_ALONE = ("shutdown", "lease_lost")
+"""Reasons to stop that say nothing of an engine's job: whoever runs the trial next finds it."""
+
+Ending = Stopped | Literal["measured", "timeout", "ended", "abandoned"]
+"""Why an attempt is ended: the watcher's wish, a complete result, the time limit, ranks that failed or are gone, or an
+error of whoever follows it."""
+
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The nodes that an attempt runs on."""
+
+    num_nodes: int
+    """This machine is one node, even where a trial's cluster has more."""
+    ranks_per_node: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the place."""
+    devices: tuple[str, ...] | None = None
+    """Of this machine, for its ranks; None on an engine, which gives each job its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """How the processes of an attempt ended, in the words of whoever started them."""
+
+    exit_code: int | None = None
+    """Of the first node that ended badly, else 0; None where a node did not say."""
+    deaths: Sequence[Death] = ()
+    """Ranks that died of themselves, in the order in which they were found."""
+    rank_logs: Mapping[int, str] = field(default_factory=dict)
+    """The last of each rank's standard error, as far as there is one."""
+    log: str = ""
+    """The last lines that whoever started the ranks printed."""
+    timed_out: bool = False
+    oom_killed: bool = False
+    """An out-of-memory killer struck meanwhile; so a rank that SIGKILL ended ran out of memory."""
+
+
+class Work(Protocol[Result_co]):
+    """What an attempt is for: what runs on the nodes, what their lines mean, and what comes of it."""
+
+    def task(self, name: str, place: Place) -> NodeTask:
+        """What each node runs; ``name`` marks all its processes.
+
+        Raises:
+            InvalidInput: It cannot run on these nodes.
+            CannotRun: Something that it needs is not on this machine.
+        """
+        ...
+
+    def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
+        """Take all lines of one look, and return what the watcher is to hear.
+
+        Called many times a second, also without lines: a step of a trainer is whole when a newer one was there at the
+        look *before*.
+        """
+        ...
+
+    def is_complete(self) -> bool:
+        """Whether the whole result is there, so that the ranks may be ended."""
+        ...
+
+    def has_failed(self) -> bool:
+        """Whether there will be no result, whatever is told later."""
+        ...
+
+    def judge(self, end: AttemptEnd) -> Result_co | TrialFailure:
+        """The result, or why there is none; all lines were taken, and no process is left."""
+        ...
+
+
+class Ranks(Protocol):
+    """The processes of one attempt from their start on: forked here, a node here, or an engine's job."""
+
+    peers_s: float
+    """What the other ranks get to say what they saw, once it is known why one failed."""
+
+    def has_ended(self) -> bool:
+        """Whether all of them are gone, or nobody is left who could start or see them."""
+        ...
+
+    def poll(self) -> Sequence[NodeLine]:
+        """The lines that are new; after ``end`` the last ones."""
+        ...
+
+    def end(self, why: Ending) -> AttemptEnd:
+        """End what is left, and return when no process is that can be ended.
+
+        An engine's job goes on where ``why`` says that another service will follow it.
+        """
+        ...
+
+    def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
+        """The failure, or why it says nothing of the trial where the place failed."""
+        ...
+
+
+class Starter(Protocol):
+    """Starts ranks on this machine, of several attempts at once if asked from several threads."""
+
+    slack_s: float
+    """What whoever holds the time limit gets beyond it to end the ranks: 0 where ``follow`` holds it."""
+
+    def start(self, task: NodeTask, folder: Path) -> Ranks:
+        """Start the ranks of a task of one node; returns before they run.
+
+        Args:
+            task: ``job_name`` marks all processes.
+            folder: Of this attempt alone, gone when it is over.
+
+        Raises:
+            OSError: No process can be started.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what was kept for the next attempt; a later start is as good as the first."""
         ...

@@ -7,35 +7,28 @@ import errno
 import fcntl
 import os
 import shutil
-import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import psutil
-import structlog
 
 from autotuner.core.cluster import Cluster
-from autotuner.core.codec import dumps
-from autotuner.core.errors import AutotunerError
+from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.measurement import Measurement
-from autotuner.core.measuring import Peak
-from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.core.units import format_bytes
-from autotuner.host.keeper import kernel_oom_kills
-from autotuner.launch.attempts import GRACE_S, Attempt, DecoderAttempt, follow, pass_on
-from autotuner.launch.contract import TrialWatcher
-from autotuner.launch.exclusive import DevicePool
-from autotuner.launch.ranks import CannotRun, Ranks, Starter, environment, launcher_work
-from autotuner.launch.reports import TrialFiles
+from autotuner.launch.contract import CannotRun, Place, Starter, TrialWatcher, Work, launcher_work
+from autotuner.launch.devices import DevicePool
+from autotuner.launch.follow import follow
+from autotuner.launch.forks import Forks
+from autotuner.launch.node_processes import NodeProcesses
 from autotuner.launch.this_machine import gemm_flop_per_s, num_usable_cores
-from autotuner.launch.trainers.attempt import TrainerAttempt
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
-from autotuner.launch.zygote import Forks
+from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
 
 # The room of this machine: for ranks on its cores, weights in its memory, and files of trials on its disk.
 
@@ -183,17 +176,14 @@ def _remove_if_left(file: Path) -> None:
         os.close(found)
 
 
-_log = structlog.get_logger(__name__)
-
-
 class LocalLauncher:
     """Runs trials on this machine, one rank per core or GPU, each trial on devices of its own.
 
     Args:
         work_dir: Gets a directory per running trial, gone when the trial has ended.
-        starter: How ranks are started; forked from processes that are kept, unless said otherwise.
+        starter: How ranks of ours are started; forked from processes that are kept, unless said otherwise.
         devices: What trials run on; other processes know nothing of them, unless said otherwise.
-        trainers: What runs in place of our own decoder where a trial says so, by name.
+        trainers: What runs, below a node, in place of our own decoder where a trial says so, by name.
     """
 
     def __init__(
@@ -205,6 +195,7 @@ class LocalLauncher:
     ) -> None:
         self._work_dir = work_dir
         self._starter = starter or Forks()
+        self._nodes = NodeProcesses()
         self._devices = devices or DevicePool()
         self._trainers = trainers or {}
         self._core_flop_per_s: float | None = None
@@ -245,96 +236,46 @@ class LocalLauncher:
                 return devices if isinstance(devices, Stopped) else self._run(spec, watcher, devices)
         except CannotRun as error:  # a disk that fills up, a work_dir that is gone: that says nothing of the trial
             return Stopped(reason="infrastructure", detail=f"cannot run in {self._work_dir}: {error}")
+        except InvalidInput as error:
+            return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run here: {error}")
 
     def close(self) -> None:
         """Release what is kept from one trial to the next."""
         self._starter.close()
 
-    def _run(
-        self, spec: TrialSpec, watcher: TrialWatcher, devices: Sequence[str]
-    ) -> Measurement | TrialFailure | Stopped:
-        attempt_id = f"{spec.trial_id}-{uuid4().hex[:8]}"
+    def _run(self, spec: TrialSpec, watcher: TrialWatcher, devices: tuple[str, ...]) -> Outcome:
+        work, starter = self._work(spec), self._starter if spec.trainer is None else self._nodes
+        place = Place(
+            num_nodes=1, ranks_per_node=spec.layout.world_size, variables=self._variables(spec), devices=devices
+        )
+        task = work.task(f"{spec.trial_id}-{uuid4().hex[:8]}", place)
+        deadline = time.monotonic() + spec.settings.timeout_s + starter.slack_s
+        disk = DiskRoom(self._work_dir)
         with ExitStack() as folders:
             with launcher_work():
-                files = TrialFiles(folders.enter_context(work_folder(self._work_dir, attempt_id)))
-                files.rank_logs.mkdir()
-                files.spec.write_text(dumps(spec))
-            return self._followed(spec, watcher, self._attempt(spec, files, attempt_id, devices))
+                folder = folders.enter_context(work_folder(self._work_dir, task.job_name))
+                ranks = starter.start(task, folder)
+            outcome = follow(work, ranks, watcher, deadline=deadline, meanwhile=disk.look)
+            return (disk.if_full(outcome) or outcome) if isinstance(outcome, TrialFailure) else outcome
 
-    def _attempt(self, spec: TrialSpec, files: TrialFiles, attempt_id: str, devices: Sequence[str]) -> Attempt:
+    def _work(self, spec: TrialSpec) -> Work[Measurement]:
         if spec.trainer is None:
-            return DecoderAttempt(spec, files, self._starter, environment(spec, attempt_id, devices))
+            return DecoderWork(spec)
         if refusal := refuses_trainer(self._trainers, spec.trainer):
             raise CannotRun(refusal)
-        registered, peak = self._trainers[spec.trainer.name], self._peak(spec)
-        return TrainerAttempt(registered, spec, files, attempt_id=attempt_id, devices=devices, peak=peak)
-
-    def _followed(
-        self, spec: TrialSpec, watcher: TrialWatcher, attempt: Attempt
-    ) -> Measurement | TrialFailure | Stopped:
-        oom_kills = kernel_oom_kills()
-        deadline = time.monotonic() + spec.settings.timeout_s
-        with launcher_work():
-            ranks = attempt.start()
-        grace_s = GRACE_S
-        disk = DiskRoom(self._work_dir)
-        try:
-            ending = follow(
-                spec,
-                ranks,
-                attempt.reports,
-                watcher,
-                deadline=deadline,
-                peers_s=attempt.peers_s,
-                meanwhile=disk.look,
-            )
-            grace_s = attempt.grace_s(ending)
-        finally:
-            stuck = ranks.end(grace_s=grace_s)
-            if stuck:
-                _log.error("launcher.processes_stuck", trial_id=spec.trial_id, pids=stuck)
-        if isinstance(ending, Stopped):
-            return ending
-        with launcher_work():
-            last_steps = attempt.last_steps()
-        pass_on(last_steps, attempt.reports, watcher)
-        with launcher_work():
-            oom_killed = kernel_oom_kills() > oom_kills
-            outcome = attempt.judge(timed_out=ending == "timeout", oom_killed=oom_killed)
-            if isinstance(outcome, Measurement):
-                return outcome
-            return _if_killed(outcome, ranks) or disk.if_full(outcome) or _with_stuck(outcome, stuck)
-
-    def _peak(self, spec: TrialSpec) -> Peak:
-        """What MFU of a trainer's trial is a share of; a rate of cores that nobody knows yet is measured, once."""
-        num_ranks, reference = spec.layout.world_size, spec.reference_flop_per_s
-        precision = spec.precision_flop_per_s and spec.precision_flop_per_s * num_ranks
-        num_cores = min(num_ranks, num_usable_cores())
-        source = f"measured GEMM rate of {num_cores} cores" if spec.device == "cpu" else "data sheet"
-        if reference is not None:
-            return Peak(flop_per_s=reference * num_ranks, source=source, precision_flop_per_s=precision)
-        if self._core_flop_per_s is None:
+        if spec.reference_flop_per_s is None and self._core_flop_per_s is None:
             try:
                 self._core_flop_per_s, _ = gemm_flop_per_s()
             except AutotunerError as error:
                 raise CannotRun(f"cannot measure this machine's cores: {error}") from error
-        return Peak(flop_per_s=self._core_flop_per_s * num_cores, source=source)
+        num_cores = min(spec.layout.world_size, num_usable_cores())
+        peak = known_peak(spec, core_flop_per_s=self._core_flop_per_s, num_cores=num_cores)
+        return TrainerWork(self._trainers[spec.trainer.name], spec, peak)
 
-
-def _if_killed(failure: TrialFailure, ranks: Ranks) -> Stopped | None:
-    """Where somebody killed a rank, or whoever forked it, that says nothing of the trial, which may be run again.
-
-    A rank cannot end itself by SIGKILL, and where the kernel did for want of memory, the failure says so.
-    """
-    of_rank = [death.exit_code for death in ranks.deaths() if death.rank == failure.rank]
-    if failure.kind is FailureKind.CRASH and of_rank == [-signal.SIGKILL]:
-        return Stopped(reason="infrastructure", detail=failure.message)
-    return None
-
-
-def _with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:
-    """The failure, with the processes that hold the device still."""
-    if not pids:
-        return failure
-    listed = ", ".join(map(str, pids))
-    return replace(failure, message=f"{failure.message}; SIGKILL did not end process {listed}")
+    def _variables(self, spec: TrialSpec) -> dict[str, str]:
+        """Gloo uses the loopback of this one machine, unless whoever started the service said otherwise."""
+        if spec.device != "cpu":
+            return {}
+        name = "GLOO_SOCKET_IFNAME"
+        is_passed = spec.trainer is None or name in self._trainers[spec.trainer.name].environment
+        return {name: os.environ.get(name, "lo") if is_passed else "lo"}

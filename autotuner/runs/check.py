@@ -20,7 +20,6 @@ from autotuner.core.run import Finish, RunState, Stop
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialFailure, with_job
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.checks import (
-    BenchmarkJob,
     benchmark_spec,
     collective_said,
     each_link_said,
@@ -34,7 +33,7 @@ from autotuner.launch.checks import (
 )
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.reports import TrialFiles
+from autotuner.launch.work import BenchmarkWork
 from autotuner.runs.kind import LONG_LEASE_S, Do, Kind, OneAction, Work
 from autotuner.runs.lease import Hold, StopRequested
 
@@ -146,16 +145,12 @@ class _Check:
 
     # ------------------------------------------------------------------ how fast are devices and links
     def _measure(self, launcher: EngineLauncher) -> DeviceProfile:
-        spec, jobs = benchmark_spec(self._hold.run.id, self._check, self._found.known.jobs), list[BenchmarkJob]()
+        spec = benchmark_spec(self._hold.run.id, self._check, self._found.known.jobs)
         quick, known = self._check.request.quick, cluster_profile(self._store.descriptions, self._cluster.name)
         wanted: Wanted = "links" if known and self._check.request.links else "devices_and_links"
-
-        def make(files: TrialFiles) -> BenchmarkJob:
-            jobs.append(BenchmarkJob(spec, files, quick=quick, wanted=wanted))
-            return jobs[-1]
-
-        watcher = _Watcher(self._found, self._check, "benchmarks", lambda: jobs[-1].reports.collectives if jobs else ())
-        measured = self._expected("benchmarks", launcher.run_job(spec, make, watcher))
+        work = BenchmarkWork(spec, quick=quick, wanted=wanted)
+        watcher = _Watcher(self._found, self._check, "benchmarks", lambda: work.reports.collectives)
+        measured = self._expected("benchmarks", launcher.run_work(lambda: work, spec, watcher))
         watcher.tell_collectives(are_complete=True)
         found = known if known and wanted == "links" else self._profile(measured, spec)
         num_nodes = self._check.nodes.num_nodes

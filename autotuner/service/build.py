@@ -27,6 +27,7 @@ from autotuner.core.trial_spec import Trainer, TrainerOffer
 from autotuner.core.upkeep import GateRun, MfuGateRequest, Retune, RetuneRequest
 from autotuner.door import Autotuner, is_this_machine
 from autotuner.launch.contract import Launcher
+from autotuner.launch.devices import DevicePool
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import (
     EngineRegistration,
@@ -34,15 +35,13 @@ from autotuner.launch.engines.registration import (
     check_engine_named,
     read_engines,
 )
-from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
+from autotuner.launch.forks import Forks
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.launch.routing import RoutedLauncher
+from autotuner.launch.node_processes import NodeProcesses
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.this_machine import software_of_this_machine
-from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
-from autotuner.launch.zygote import Forks
 from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.gate import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
@@ -416,21 +415,13 @@ def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
     return InvalidInput(field, request.runs_on.name, f"cannot be tried here: {refusal}", "local")
 
 
-def _local_launcher(settings: Settings, trainers: Mapping[str, Registration]) -> Launcher:
-    starter = Torchrun() if settings.launch == "torchrun" else Forks()
-    devices = DevicePool.of_this_machine()
-    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(settings.work_dir, starter, devices, trainers)), devices)
-
-
 def _launcher(
     settings: Settings, trainers: Mapping[str, Registration], engines: Mapping[str, EngineLauncher]
 ) -> Launcher:
-    launchers: dict[str, Launcher] = {
-        LOCAL: _local_launcher(settings, trainers),
-        SIMULATED: RepeatingLauncher(SimulatedLauncher()),
-    }
-    launchers |= {name: RepeatingLauncher(launcher) for name, launcher in engines.items()}
-    return RoutedLauncher(launchers)
+    starter = NodeProcesses() if settings.launch == "torchrun" else Forks()
+    devices = DevicePool.of_this_machine()
+    local = LocalLauncher(settings.work_dir, starter, devices, trainers)
+    return Launchers({LOCAL: local, SIMULATED: SimulatedLauncher(), **engines}, devices)
 
 
 def _asides(settings: Settings) -> Asides:
@@ -455,7 +446,7 @@ def build(
     configure_logs(settings.log_level)
     trainers = read_trainers(settings.trainers) if settings.trainers else {}
     engines = read_engines(settings.engines) if settings.engines else {}
-    launchers = {name: EngineLauncher(one, settings.work_dir, trainers) for name, one in engines.items()}
+    launchers = {name: EngineLauncher(one, trainers) for name, one in engines.items()}
 
     app = App(
         settings=settings,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autotuner.core.errors import NotFound, StoreUnavailable
 from autotuner.core.trial import Trial
-from autotuner.launch.ranks import free_port
+from autotuner.launch.node_processes import free_port
 from autotuner.store.schema import migrate
 from autotuner.store.sql import Store, open_store
 from tests.chaos.account import (

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import psutil
 import psycopg
 
-from autotuner.launch.ranks import free_port
+from autotuner.launch.node_processes import free_port
 from tests.system.service import until
 
 # ---------------------------------------------------------------- disk

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.launch.contract import Launcher
-from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
+from autotuner.launch.devices import DevicePool
+from autotuner.launch.forks import Forks
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
-from autotuner.launch.zygote import Forks
 from tests.chaos.outcome import measured
 from tests.fake_launcher import FakeLauncher
 
@@ -29,20 +28,10 @@ def deterministic_launcher(work_dir: Path, lock_folder: Path) -> Launcher:
     """What a service runs its trials with, of the parts that any service has."""
     devices = DevicePool(lock_folder=lambda: lock_folder)
     local = LocalLauncher(work_dir, Forks(_RANK_TASK), devices)
-    return RoutedLauncher(
-        {
-            LOCAL: ExclusiveLauncher(RepeatingLauncher(local), devices),
-            SIMULATED: RepeatingLauncher(SimulatedLauncher({"chaos": _SCENARIO})),
-        }
-    )
+    return Launchers({LOCAL: local, SIMULATED: SimulatedLauncher({"chaos": _SCENARIO})}, devices)
 
 
 def instant_launcher() -> Launcher:
     """The same outcomes in no time: nothing is forked or waited for."""
     scenario = replace(_SCENARIO, speed=math.inf)
-    return RoutedLauncher(
-        {
-            LOCAL: RepeatingLauncher(FakeLauncher(measured)),
-            SIMULATED: RepeatingLauncher(SimulatedLauncher({"chaos": scenario})),
-        }
-    )
+    return Launchers({LOCAL: FakeLauncher(measured), SIMULATED: SimulatedLauncher({"chaos": scenario})})

@@ -10,7 +10,7 @@ from random import Random
 
 import psutil
 
-from autotuner.launch.ranks import ATTEMPT_ID
+from autotuner.launch.contract import ATTEMPT_ID
 from tests.chaos.databases import Database, Disk
 from tests.chaos.jobs import Job
 from tests.chaos.members import LEASE_S, Member, marked

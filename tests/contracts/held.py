@@ -14,7 +14,7 @@ from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.processes import ProcessEngine
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
-from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.trainers.registration import Registration
 from tests.builders import cpu_cluster
 from tests.trainers.registered import by_trainer
@@ -76,13 +76,13 @@ class HeldEngine:
 
     def launcher(self, folder: Path) -> EngineLauncher:
         """A new one, which finds the jobs that others started from the same folder."""
-        return EngineLauncher(self.registration(folder), folder / "trials", self.trainers)
+        return EngineLauncher(self.registration(folder), self.trainers)
 
 
 def held_launcher(engine: HeldEngine) -> Held:
     """The launcher of an engine, as the service builds it."""
     return Held(
-        lambda folder: RepeatingLauncher(engine.launcher(folder)),
+        lambda folder: Launchers({"held": engine.launcher(folder)}),
         capacity=engine.capacity,
         cluster=engine.cluster,
         left_over=engine.left_over,

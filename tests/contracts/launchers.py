@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from autotuner.core.cluster import LOCAL
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher
-from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
+from autotuner.launch.devices import DevicePool
+from autotuner.launch.forks import Forks
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.node_processes import NodeProcesses
 from autotuner.launch.simulated import SimulatedLauncher
-from autotuner.launch.torchrun import Torchrun
-from autotuner.launch.zygote import Forks
 from tests.builders import failure, h100_cluster
 from tests.contracts.held import Held
 from tests.fake_launcher import FakeLauncher, plain_measurement
@@ -45,18 +46,18 @@ def _fake(capacity: int = 1) -> Launcher:
 def _service(work_dir: Path) -> Launcher:
     """What ``bootstrap`` builds, beside whatever else runs on the machine."""
     devices = DevicePool()
-    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(work_dir, Forks(), devices)), devices)
+    return Launchers({LOCAL: LocalLauncher(work_dir, Forks(), devices)}, devices)
 
 
 def _trainers(work_dir: Path) -> Launcher:
     """What ``bootstrap`` builds, for trials of a registered trainer."""
     devices, trainers = DevicePool(), {registration.trainer.name: registration for registration in (_LOOP, _LOG)}
-    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(work_dir, Forks(), devices, trainers)), devices)
+    return Launchers({LOCAL: LocalLauncher(work_dir, Forks(), devices, trainers)}, devices)
 
 
 def _four_gpus(work_dir: Path) -> Launcher:
     del work_dir
-    return ExclusiveLauncher(_fake(16), DevicePool(lambda: tuple("0123")))
+    return Launchers({LOCAL: _fake(16)}, DevicePool(lambda: tuple("0123")))
 
 
 _LOOP, _LOG = registered(), registered("printed", reports="printed", LOG="1")
@@ -65,13 +66,13 @@ LAUNCHERS = {
     "fake": Held(lambda work_dir: _fake()),
     "fake-of-4": Held(lambda work_dir: _fake(4), capacity=4),
     "fake-of-16": Held(lambda work_dir: _fake(16), capacity=16),
-    "repeating": Held(lambda work_dir: RepeatingLauncher(_fake(4)), capacity=4),
-    "exclusive": Held(lambda work_dir: ExclusiveLauncher(_fake(4), DevicePool())),
+    "repeating": Held(lambda work_dir: Launchers({LOCAL: _fake(4)}), capacity=4),
+    "exclusive": Held(lambda work_dir: Launchers({LOCAL: _fake(4)}, DevicePool())),
     "exclusive-gpus": Held(_four_gpus, capacity=2, cluster=h100_cluster(num_nodes=1, accelerators_per_node=2)),
     "forked": Held(_service),
     "trainer": Held(_trainers, trainer=_LOOP),
     "trainer-by-its-log": Held(_trainers, trainer=_LOG),
     "simulated": Held(lambda work_dir: SimulatedLauncher(capacity=4), capacity=4),
-    "simulated-repeating": Held(lambda work_dir: RepeatingLauncher(SimulatedLauncher()), capacity=16),
-    "torchrun": Held(lambda work_dir: LocalLauncher(work_dir, Torchrun())),
+    "simulated-repeating": Held(lambda work_dir: Launchers({LOCAL: SimulatedLauncher()}), capacity=16),
+    "torchrun": Held(lambda work_dir: LocalLauncher(work_dir, NodeProcesses())),
 }

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.cluster import LOCAL
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.launchers import Launchers
 from tests.builders import cpu_cluster
 from tests.contracts.launcher_contract import *  # noqa: F403  # its tests run here
 from tests.contracts.launcher_contract import Subject, held_to_contract
@@ -39,7 +40,7 @@ def test_what_a_watcher_raises_at_a_note_comes_out_as_it_is() -> None:
             raise OSError(note)
 
     with pytest.raises(OSError, match="run 2 of 2"):
-        RepeatingLauncher(FakeLauncher()).run(spec("note", replace(SHORT, num_runs=2)), Illiterate())
+        Launchers({LOCAL: FakeLauncher()}).run(spec("note", replace(SHORT, num_runs=2)), Illiterate())
 
 
 @pytest.mark.parametrize("capacity", [1, 4, 16])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Sequence
 
 from autotuner.core.codec import dumps
 from autotuner.core.measuring import Peak
+from autotuner.core.node_line import NodeEnd, NodeLine, Printed, TrainerLine
 from autotuner.launch.trainers.logs import READERS
-from autotuner.launch.trainers.told import TrainerReports
-from tests.fuzz.target import Target, memory_folder, text_of
+from autotuner.launch.trainers.reports import TrainerReports
+from tests.fuzz.target import Target, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec
 
 _PEAK = Peak(flop_per_s=1e12, source="nobody")
@@ -48,11 +49,12 @@ _TOLD = (
 def _target(name: str) -> Target:
     def check(data: bytes) -> None:
         """Whatever is printed, the steps that were understood make a result that can be stored."""
-        trial = spec()
-        reports = TrainerReports(trial, _PEAK, Path("/nowhere"), READERS[name](trial), {})
-        for at_s, line in enumerate(text_of(data).splitlines()):
-            reports.heard(line, float(at_s))
-        _end(reports)
+        trial, lines = spec(), text_of(data).splitlines()
+        reader = READERS[name](trial)
+        for line in lines:
+            reader.read(line)  # what it raises costs a trial no more than the line
+        printed = [Printed(text=line, at=float(at)) for at, line in enumerate(lines)]
+        _end(TrainerReports(trial, _PEAK, READERS[name](trial), {}), printed)
 
     return Target(
         name=name.replace("-", "_"),
@@ -66,18 +68,17 @@ def _target(name: str) -> Target:
 
 
 def _told(data: bytes) -> None:
-    with memory_folder() as folder:
-        (Path(folder) / "rank-0.jsonl").write_bytes(data)
-        _end(TrainerReports(spec(), _PEAK, Path(folder), None, {}))
+    _end(
+        TrainerReports(spec(), _PEAK, None, {}), [TrainerLine(line=line, at=0.0) for line in text_of(data).split("\n")]
+    )
 
 
-def _end(reports: TrainerReports) -> None:
-    for step in reports.new_steps(is_over=True):
+def _end(reports: TrainerReports, lines: Sequence[NodeLine]) -> None:
+    for step in reports.take([*lines, NodeEnd(node=0, exit_code=0)]):
         dumps(step)
-    if reports.measurement is not None:
-        dumps(reports.measurement)
-    for failure in reports.failures:
-        dumps(failure)
+    for value in (reports.measurement, reports.failure):
+        if value is not None:
+            dumps(value)
 
 
 TARGETS = (

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 
 from autotuner.core.codec import dumps, to_plain
 from autotuner.core.errors import InvalidInput
+from autotuner.core.node_line import PREFIX, NodeLine
 from autotuner.core.sweep import SweepRequest
-from autotuner.launch.engines.output import PREFIX, JobOutput
-from autotuner.launch.reports import Reports, TrialFiles
+from autotuner.launch.lines import LineReader, NodeOutputs, RankReports
 from autotuner.remote import EventLines, ServiceError, read_answer
 from tests.builders import breakdown, measurement, measurements, step_report, step_timeline, sweep_request
-from tests.fuzz.target import Target, memory_folder, text_of
+from tests.fuzz.target import Target, text_of
 
 _JSON = "application/json"
 
@@ -26,40 +26,27 @@ def _lines(*documents: dict[str, Any], prefix: bytes = b"") -> bytes:
 
 def _ranks(data: bytes) -> None:
     """Whatever stands in the file, what was understood can be stored."""
-    with memory_folder() as folder:
-        path = Path(folder) / "reports.jsonl"
-        path.write_bytes(data)
-        _hold(Reports(path))
+    _hold(LineReader().read(data))
 
 
-def _hold(reports: Reports) -> None:
-    for step in reports.new_steps():
-        dumps(step)
+def _hold(lines: Sequence[NodeLine]) -> None:
+    reports = RankReports()
+    for news in reports.take(lines):
+        dumps(news)
     for value in (*reports.failures, reports.measurement, reports.benchmarks):
         if value is not None:
             dumps(value)
 
 
 def _nodes(data: bytes) -> None:
-    """Two nodes print the same; nothing is written outside the folder, and a half line waits."""
-    with memory_folder() as folder:
-        inside = Path(folder) / "attempt"
-        inside.mkdir()
-        files = TrialFiles(inside)
-        output = JobOutput(
-            files,
-            num_nodes=2,
-            ranks_per_node=4,
-            read=lambda node_rank, offset: data[offset : offset + 1000],
-            heard=lambda line, at: None,
-        )
-        for _ in range(2 + len(data) // 1000):
-            output.pump()
-        assert len(output.silent) + len(output.ends) == 2
-        output.text.encode()
-        files.read_rank_logs()
-        _hold(Reports(files.reports))
-        assert [path.name for path in Path(folder).iterdir()] == ["attempt"]
+    """Two nodes print the same, piece by piece; what was understood can be told and stored."""
+    outputs = NodeOutputs(num_nodes=2, ranks_per_node=4)
+    lines = [
+        line for at in range(0, len(data), 1000) for node in (0, 1) for line in outputs.read(node, data[at : at + 1000])
+    ]
+    assert len(outputs.silent) + len(outputs.ends) == 2
+    outputs.attempt_end(timed_out=False).log.encode()
+    _hold(lines)
 
 
 def _events(data: bytes) -> None:
@@ -100,15 +87,15 @@ TARGETS = (
             _lines(
                 {"type": "node_started"},
                 {"type": "printed", "text": "hello", "at": 1.5},
-                {"type": "told", "file": "rank-0.jsonl", "line": "{}"},
+                {"type": "told", "line": "{}"},
                 {"type": "log", "local_rank": 1, "text": "Traceback"},
                 {"type": "step", **to_plain(step_report(0))},
                 {"type": "node", "exit_code": -9, "deaths": [[1, -9]], "timed_out": False, "oom_killed": True},
                 prefix=PREFIX,
             ),
-            b"plain words\n" + PREFIX + b'{"type": "told", "file": "../../x", "line": "y"}\n',
+            b"plain words\n" + PREFIX + b'{"type": "told", "node": 7, "line": "y"}\n',
         ),
-        words=(PREFIX.decode(), '"type"', '"file"', "..", "/", "\\u0000", '"local_rank"', "\n", "1e999", '"node"'),
+        words=(PREFIX.decode(), '"type"', "\\u0000", '"local_rank"', "\n", "1e999", '"node"'),
     ),
     Target(
         name="events",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound
@@ -72,12 +70,6 @@ def _refuse(word: str) -> float:
 
 def _finite(text: str) -> float:
     return value if math.isfinite(value := float(text)) else _refuse(text)
-
-
-def memory_folder() -> tempfile.TemporaryDirectory[str]:
-    """A new folder, in memory where there is such a disk."""
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    return tempfile.TemporaryDirectory(prefix="autotuner-fuzz-", dir=memory, ignore_cleanup_errors=True)
 
 
 def target_of(name: str) -> Target:

@@ -14,10 +14,10 @@ import httpx
 from api.main import create_app
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.measurement import Measurement
-from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial import FailureKind, Outcome, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.launch.routing import RoutedLauncher
+from autotuner.launch.contract import TrialWatcher
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.runs.clock import SystemClock
 from autotuner.service.build import App, build
@@ -151,12 +151,20 @@ def _behaves(spec: TrialSpec) -> Measurement | TrialFailure:
     return replace(found, losses=tuple(6.0 / (1.0 + 100.0 * rate * step) for step in range(len(found.losses))))
 
 
+class _Once(Launchers):
+    """Runs a trial on ``local`` once, whatever its settings ask."""
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
+        is_local = spec.cluster is None or spec.cluster.engine == LOCAL
+        return self._by_engine[LOCAL].run(spec, watcher) if is_local else super().run(spec, watcher)
+
+
 @contextmanager
 def told_story() -> Iterator[Story]:
     """A story of a service on a store of its own."""
     store: Store = memory_store()
     clock = StoryClock()
-    launcher = RoutedLauncher({LOCAL: FakeLauncher(_behaves), SIMULATED: RepeatingLauncher(SimulatedLauncher())})
+    launcher = _Once({LOCAL: FakeLauncher(_behaves), SIMULATED: SimulatedLauncher()})
 
     def new_app(num_workers: int) -> App:
         settings = Settings(

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 import psutil
 
-from autotuner.launch.ranks import free_port
+from autotuner.launch.node_processes import free_port
 from tests.kubernetes.controllers import INDEX
 from tests.kubernetes.objects import Document, Objects, condition, has_ended, holds, now_text
 

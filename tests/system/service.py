@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from autotuner.launch.ranks import free_port
+from autotuner.launch.node_processes import free_port
 from tests.patience import PATIENCE_S
 
 

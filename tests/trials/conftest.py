@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # exported, but not by name
 
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.torchrun import Torchrun
-from autotuner.launch.zygote import Forks
+from autotuner.launch.node_processes import NodeProcesses
 from tests.trials.agreement import Trainer
 from tests.trials.zygote import Zygote
 
@@ -38,7 +38,7 @@ def forks() -> Iterator[Forks]:
 @pytest.fixture(params=["zygote", pytest.param("torchrun", marks=pytest.mark.oracle)])
 def launcher(request: pytest.FixtureRequest, forks: Forks, tmp_path: Path) -> LocalLauncher:
     """A launcher with each way to start ranks; its files lie in ``tmp_path / "work"``."""
-    return LocalLauncher(tmp_path / "work", forks if request.param == "zygote" else Torchrun())
+    return LocalLauncher(tmp_path / "work", forks if request.param == "zygote" else NodeProcesses())
 
 
 @pytest.fixture(scope="session")

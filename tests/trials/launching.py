@@ -14,8 +14,8 @@ import psutil
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.trial import EngineJob, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.launch.contract import ATTEMPT_ID
 from autotuner.launch.engines.launcher import job_name
-from autotuner.launch.ranks import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
 from tests.patience import PATIENCE_S
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from autotuner.core.codec import loads
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.torchrun import Torchrun
-from autotuner.launch.zygote import Forks
+from autotuner.launch.node_processes import NodeProcesses
 from tests.trials.launching import Watcher
 
 
@@ -24,6 +24,6 @@ def _say(line: str) -> None:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     spec = loads(TrialSpec, (folder / "spec.json").read_text())
-    starter = {"forked": Forks, "torchrun": Torchrun}[sys.argv[2]]()
+    starter = {"forked": Forks, "torchrun": NodeProcesses}[sys.argv[2]]()
     watcher = Watcher(at_first_step=lambda: _say("running"))
     _say(str(LocalLauncher(folder / "work", starter).run(spec, watcher)))

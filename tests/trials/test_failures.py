@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.core.cluster import LOCAL
 from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState
@@ -20,9 +21,9 @@ from autotuner.core.sweep import Budget
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.contract import TrialWatcher
+from autotuner.launch.forks import Forks
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import DiskRoom, LocalLauncher
-from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.launch.zygote import Forks
 from autotuner.runs.clock import SystemClock
 from autotuner.store.sql import memory_store
 from tests.builders import cpu_cluster, sweep_request, tiny_job
@@ -297,7 +298,7 @@ def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, fo
     job = tiny_job(2, cluster=cpu_cluster(2, accelerator=core))
     request = sweep_request(job=job, budget=budget, trial=replace(SHORT, max_repeats=0))
     sweep, _ = store.create_sweep(request, now=0.0)
-    launcher = RepeatingLauncher(ClumsyLauncher(tmp_path, forks, list(mishaps.values())))
+    launcher = Launchers({LOCAL: ClumsyLauncher(tmp_path, forks, list(mishaps.values()))})
     sweep_worker(store, launcher, SystemClock(), owner="one", lease_s=60.0).run_once()
     trials, _ = store.list_trials(sweep.id)
     assert [trial.failure.kind for trial in trials if trial.failure] == list(mishaps)

@@ -19,10 +19,10 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.export.formats import export
+from autotuner.launch.forks import Forks
+from autotuner.launch.lines import LineReader, RankReports
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.reports import Reports
-from autotuner.launch.torchrun import Torchrun
-from autotuner.launch.zygote import Forks
+from autotuner.launch.node_processes import NodeProcesses
 from tests.builders import cpu_layout, tiny_job
 from tests.patience import PATIENCE_S
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
@@ -45,7 +45,7 @@ def test_a_trial_is_measured_its_steps_are_passed_on_and_its_files_are_gone(tmp_
 
 @pytest.mark.oracle  # starts torchrun
 def test_forked_ranks_compute_what_those_of_torchrun_compute(tmp_path: Path, forks: Forks) -> None:
-    outcomes = [LocalLauncher(tmp_path, starter).run(spec("same"), Watcher()) for starter in (forks, Torchrun())]
+    outcomes = [LocalLauncher(tmp_path, starter).run(spec("same"), Watcher()) for starter in (forks, NodeProcesses())]
     forked, fresh = (outcome.losses for outcome in outcomes if isinstance(outcome, Measurement))
     assert forked == fresh
 
@@ -148,7 +148,7 @@ def test_a_script_trains_on_two_ranks_and_its_reports_end_with_a_measurement(nam
     environment = {**os.environ, **slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(tmp_path)}
     subprocess.run(["bash", "script"], cwd=tmp_path, env=environment, timeout=200, check=True)
     (path,) = tmp_path.glob("*trial*/reports.jsonl")
-    reports = Reports(path)
-    assert reports.new_steps()
+    reports = RankReports()
+    assert reports.take(LineReader().read(path.read_bytes()))
     assert reports.measurement is not None
     assert len(reports.measurement.peak_bytes) == 2

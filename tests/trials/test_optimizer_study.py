@@ -16,8 +16,8 @@ from autotuner.core.study import OptimizerSpace, OptimizerStudyRequest, Optimize
 from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSettings
 from autotuner.launch.contract import Launcher
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.zygote import Forks
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.convergence_gate import run_gate
 from autotuner.runs.study import study_kind

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.core.choices import AttentionKernel, Recompute, ShardLevel
+from autotuner.core.cluster import LOCAL
 from autotuner.core.dry_run import DryRunRequest, RankDryRun
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -17,10 +18,10 @@ from autotuner.core.trial import FailureKind, Outcome
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
+from autotuner.launch.forks import Forks
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.this_machine import dry_run
-from autotuner.launch.zygote import Forks
 from tests.builders import cpu_layout, h100_cluster, llama_70b, tiny_model
 from tests.trials.launching import Watcher, failed, spec
 from tests.trials.specs import ONE_STEP
@@ -43,13 +44,11 @@ PROXIED_LAYOUTS = (
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, forks: Forks) -> RepeatingLauncher:
-    return RepeatingLauncher(LocalLauncher(tmp_path, forks))
+def launcher(tmp_path: Path, forks: Forks) -> Launchers:
+    return Launchers({LOCAL: LocalLauncher(tmp_path, forks)})
 
 
-def run(
-    launcher: RepeatingLauncher, layout: Layout, *, layers: tuple[int, ...], budget_bytes: int | None = None
-) -> Outcome:
+def run(launcher: Launchers, layout: Layout, *, layers: tuple[int, ...], budget_bytes: int | None = None) -> Outcome:
     settings = replace(ONE_STEP, max_repeats=0, proxy_layers_per_stage=layers, memory_budget_bytes=budget_bytes)
     trial = spec("deep", settings, layout=layout, model=tiny_model(num_layers=12), reference_flop_per_s=1e11)
     return launcher.run(trial, Watcher())
@@ -57,7 +56,7 @@ def run(
 
 @pytest.mark.parametrize("layout", PROXIED_LAYOUTS, ids=str)
 def test_memory_and_flop_of_a_deep_model_are_those_of_its_extrapolated_proxies(
-    launcher: RepeatingLauncher, layout: Layout
+    launcher: Launchers, layout: Layout
 ) -> None:
     whole, found = run(launcher, layout, layers=()), run(launcher, layout, layers=PROXY)
     assert isinstance(whole, Measurement), whole
@@ -71,7 +70,7 @@ def test_memory_and_flop_of_a_deep_model_are_those_of_its_extrapolated_proxies(
         assert next(flop) == pytest.approx(next(flop))
 
 
-def test_a_model_that_is_too_deep_for_its_memory_is_found_out_by_proxies_that_fit(launcher: RepeatingLauncher) -> None:
+def test_a_model_that_is_too_deep_for_its_memory_is_found_out_by_proxies_that_fit(launcher: Launchers) -> None:
     plain = cpu_layout(micro_batch_size=8)
     small, whole = (run(launcher, plain, layers=layers) for layers in (PROXY, ()))
     assert isinstance(small, Measurement)

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from autotuner.core.choices import Precision, Recompute
+from autotuner.core.cluster import LOCAL
 from autotuner.core.job import Job
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.launch.contract import Launcher
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.worker import Worker
@@ -57,7 +58,7 @@ def request(registration: Registration, *, budget: Budget | None = None, **axes:
 
 
 def launcher(folder: Path, *registrations: Registration) -> Launcher:
-    return RepeatingLauncher(LocalLauncher(folder, trainers={each.trainer.name: each for each in registrations}))
+    return Launchers({LOCAL: LocalLauncher(folder, trainers={each.trainer.name: each for each in registrations})})
 
 
 def worked(store: Store, runs: Launcher, shutdown: threading.Event | None = None) -> Worker:

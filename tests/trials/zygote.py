@@ -18,9 +18,10 @@ from autotuner.core import codec
 from autotuner.core.measurement import Breakdown, Measurement, StepReport
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.ranks import ATTEMPT_ID, ask_for_stacks
-from autotuner.launch.zygote import ForkedRanks
-from autotuner.launch.zygote import Zygote as Process
+from autotuner.launch.contract import ATTEMPT_ID
+from autotuner.launch.forks import ForkedRanks
+from autotuner.launch.forks import Zygote as Process
+from autotuner.launch.node_processes import ask_for_stacks
 from tests.patience import PATIENCE_S
 
 GRACE_S = 5.0
@@ -123,13 +124,13 @@ def _ended(ranks: ForkedRanks, deadline_s: float) -> bool:
     At the deadline each rank that is left writes its stack to its log.
     """
     deadline = time.monotonic() + deadline_s
-    while not ranks.ended() and time.monotonic() < deadline:
-        if ranks.deaths():
+    while not ranks.has_ended() and time.monotonic() < deadline:
+        if ranks.deaths:
             deadline = min(deadline, time.monotonic() + GRACE_S)
         time.sleep(0.005)
-    hangs = not (ranks.ended() or ranks.deaths())
+    hangs = not (ranks.has_ended() or ranks.deaths)
     if hangs:
         ask_for_stacks(ranks.attempt_id)
         time.sleep(_STACKS_S)
-    ranks.end(grace_s=0.0)
+    ranks.end("measured")
     return not hangs

@@ -1,8 +1,8 @@
 """``python -m trials.process.node``: what an engine runs once on each node of a job.
 
 It starts the node's ranks under torchrun, or the command of a trainer, holds the time limit whoever still listens, ends
-all that it started when it is told to (SIGTERM), and tells its standard output what happens, a line of JSON at a time
-(``trials.process.node``). It needs nothing of the node but Python, torch and this package; no shared folder, no
+all that it started when it is told to (SIGTERM), and tells its standard output what happens, a line at a time
+(``autotuner.core.node_line``). It needs nothing of the node but Python, torch and this package; no shared folder, no
 database, no way back to the service.
 
 Exit codes: 0, all ranks of this node ended well; 1, they did not, and the last line says how; 2, the task cannot be
@@ -22,33 +22,39 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO
 
 from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
+from autotuner.core.node_line import (
+    PREFIX,
+    CpuTime,
+    NodeEnd,
+    NodeLine,
+    NodeStarted,
+    Printed,
+    RankLog,
+    TrainerLine,
+    node_line,
+)
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host import keeper
 from autotuner.host.machine import hardware_facts, settings_of_libraries, system_facts
-
-# What a node tells of its job on standard output: ``#autotuner {json}``, a line each, in the order things happened.
-#
-# Types of line, by ``type``: those of the reporter's files as they are (``started``, ``step``, ``measurement``,
-# ``timeline``, ``breakdown``, ``failure``, and what modules that measure report); ``node_started`` with the node and
-# its host; ``printed``, a line of a trainer with the moment it came; ``told``, a line that a rank of a trainer
-# reported; ``log``, the last lines of what a rank wrote to standard error; and ``node`` last, which says how the
-# node's processes ended. One process writes them all, so that lines never mix, however long.
-
-PREFIX = "#autotuner "
 
 _TAIL_BYTES = 1 << 14
 """Of a rank's log: its last words, its stack, and torch's C++ backtrace between them."""
 
 
+_CHUNK_BYTES = 1 << 16
+
+
 class Teller:
-    """Reads what the ranks of one node write, and tells it.
+    """Reads what the ranks of one node write, and tells it: one process writes all, so that lines never mix.
 
     Attributes:
         reports: What ranks of ours append to.
@@ -73,44 +79,59 @@ class Teller:
         self.told.mkdir()
         self.rank_logs.mkdir()
 
+    def tell(self, value: NodeLine) -> None:
+        """Tell one line, however long."""
+        self._write(node_line(value))
+
     def started(self) -> None:
         """The node's part has begun."""
-        self._tell({"type": "node_started", "node": self._node_rank, "host": socket.gethostname(), "at": time.time()})
+        self.tell(NodeStarted(node=self._node_rank, host=socket.gethostname(), at=time.time()))
 
     def runs_on(self, environment: Mapping[str, str]) -> None:
         """Where a trainer runs here, which it may not tell itself."""
-        line = json.dumps({"environment": dict(environment)})
-        self._tell({"type": "told", "file": f"node-{self._node_rank}.jsonl", "line": line})
+        self._tell_of_trainer(json.dumps({"environment": dict(environment)}))
 
-    def listen(self, output: IO[bytes] | None) -> None:
-        """Tell every line that a trainer, or torchrun itself, prints, until nobody can write any more."""
-        for line in output or ():
-            text = line.decode(errors="replace").rstrip("\r\n")
-            self._tell({"type": "printed", "node": self._node_rank, "at": time.time(), "text": text})
+    def listen(self, output: IO[bytes]) -> None:
+        """Tell every line that a trainer, or torchrun itself, prints, until nobody can write any more.
+
+        A progress bar's returns end lines too, and what never ends one comes in pieces.
+        """
+        rest = b""
+        while chunk := os.read(output.fileno(), _CHUNK_BYTES):
+            *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
+            if len(rest) > _CHUNK_BYTES:
+                lines, rest = [*lines, rest], b""
+            self._print(lines)
+        self._print([rest])
+
+    def _print(self, lines: Sequence[bytes]) -> None:
+        for line in filter(bytes.strip, lines):
+            self.tell(Printed(text=line.decode(errors="replace"), at=time.time()))
 
     def forward(self) -> None:
         """Tell what was written since the last call; a line still being written waits."""
         for line in self._new_lines(self.reports):
-            self._tell_raw(line)
+            self._write(PREFIX + line.encode() + b"\n")
         for path in sorted(self.told.glob("rank-*.jsonl")):
             for line in self._new_lines(path):
-                self._tell({"type": "told", "file": path.name, "line": line})
+                self._tell_of_trainer(line)
 
     def ended(self, *, exit_code: int, timed_out: bool, oom_killed: bool, told_to_end: bool, is_trainer: bool) -> None:
         """The last lines: what is left to forward, the ranks' logs, and how it ended."""
         self.forward()
         if exit_code != 0 and not is_trainer:
             self._tell_logs()
-        self._tell(
-            {
-                "type": "node",
-                "node": self._node_rank,
-                "exit_code": exit_code,
-                "deaths": json.loads(self.deaths.read_text()) if self.deaths.exists() else [],
-                "timed_out": timed_out,
-                "oom_killed": oom_killed,
-                "told_to_end": told_to_end,
-            }
+        found_dead = json.loads(self.deaths.read_text()) if self.deaths.exists() else []
+        self.tell(
+            NodeEnd(
+                node=self._node_rank,
+                exit_code=exit_code,
+                deaths=tuple(map(tuple, found_dead)),
+                timed_out=timed_out,
+                oom_killed=oom_killed,
+                told_to_end=told_to_end,
+                at=time.time(),
+            )
         )
 
     def _tell_logs(self) -> None:
@@ -118,7 +139,7 @@ class Teller:
             with path.open("rb") as log:
                 log.seek(max(0, path.stat().st_size - _TAIL_BYTES))
                 text = log.read().decode(errors="replace")
-            self._tell({"type": "log", "local_rank": int(path.parent.name), "node": self._node_rank, "text": text})
+            self.tell(RankLog(local_rank=int(path.parent.name), text=text))
 
     def _new_lines(self, path: Path) -> list[str]:
         if not path.exists():
@@ -133,11 +154,10 @@ class Teller:
                 lines.append(line.decode(errors="replace").rstrip("\n"))
         return lines
 
-    def _tell(self, document: dict[str, Any]) -> None:
-        self._tell_raw(json.dumps(document, separators=(",", ":")))
+    def _tell_of_trainer(self, line: str) -> None:
+        self.tell(TrainerLine(line=line, node=self._node_rank, at=time.time()))
 
-    def _tell_raw(self, text: str) -> None:
-        rest = f"{PREFIX}{text}\n".encode()
+    def _write(self, rest: bytes) -> None:
         with self._telling:
             try:
                 while rest:
@@ -157,6 +177,11 @@ _NEEDED_BY_ANY = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
 """Variables that a trainer gets beside those that its operator named."""
 
 _POLL_S = 0.1
+
+_LOOK_S, _LOOKS = 0.2, 50
+"""How busy the node is, is looked at so often at first, and then after every fiftieth of the time that has passed: each
+look reads all of ``/proc``, and each is a line."""
+
 _STACKS_S = 0.5
 """What ranks get to write their stacks when the time is up."""
 
@@ -180,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--master-address", required=True, help="name or address of node 0")
     parser.add_argument("--master-port", type=int, required=True, help="a free port of node 0")
     parser.add_argument("--task", type=Path, help=f"a NodeTask as JSON; by default the variable {TASK}")
+    parser.add_argument("--folder", help="an empty folder for its files; by default a temporary one, gone afterwards")
     given = parser.parse_args(arguments)
     try:
         text = os.environ[TASK] if given.task is None else given.task.read_text()
@@ -187,12 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, KeyError, InvalidInput) as error:
         parser.error(f"cannot read the task: {error}")  # exits with code 2
     place = NodePlace(node_rank=given.node_rank, master_address=given.master_address, master_port=given.master_port)
-    return run_node(task, place)
-
-
-def run_node(task: NodeTask, place: NodePlace) -> int:
-    """Run the task in a folder of its own, which is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix=f"{task.job_name}-", ignore_cleanup_errors=True) as folder:
+    own = partial(tempfile.TemporaryDirectory, prefix=f"{task.job_name}-", ignore_cleanup_errors=True)
+    with own() if given.folder is None else nullcontext(given.folder) as folder:
         return _Node(task, place, Path(folder)).run()
 
 
@@ -214,6 +236,7 @@ class _Node:
         deadline = time.monotonic() + self._task.time_limit_s
         self._write_files()
         process = self._start()
+        assert process.stdout is not None  # a pipe was asked for
         listener = threading.Thread(target=self._teller.listen, args=(process.stdout,), daemon=True)
         listener.start()
         timed_out = self._follow(process, deadline)
@@ -306,9 +329,14 @@ class _Node:
 
     def _follow(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
         """Tell what is written until all have ended or should; whether the time was up."""
+        began_at = look_at = time.monotonic()
         while process.poll() is None and not self._told_to_end.is_set():
             self._teller.forward()
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            if self._task.command and now >= look_at:
+                self._teller.tell(cpu_time(self._place.node_rank))
+                look_at = now + max(_LOOK_S, (now - began_at) / _LOOKS)
+            if now >= deadline:
                 return True
             self._told_to_end.wait(_POLL_S)
         return False
@@ -333,6 +361,22 @@ class _Node:
                 keeper.send(pid, signal.SIGKILL)
             process.kill()
             process.wait()
+
+
+def cpu_time(node_rank: int) -> CpuTime:
+    """CPU time of this machine, and of this process and all below it with what they have waited for (proc(5)).
+
+    Guest time is already inside user and nice.
+    """
+    words = Path("/proc/stat").read_text().partition("\n")[0].split()
+    user, nice, system, idle, iowait, *more = map(int, words[1:9])
+    own = 0
+    for process in (os.getpid(), *keeper.descendants(os.getpid())):
+        with suppress(OSError):  # it has just ended
+            words = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            own += sum(map(int, words[11:15]))
+    busy, per_s = user + nice + system + sum(more), os.sysconf("SC_CLK_TCK")
+    return CpuTime(node=node_rank, busy_s=busy / per_s, total_s=(busy + idle + iowait) / per_s, own_s=own / per_s)
 
 
 def _filled(argument: str, known: Mapping[str, object]) -> str:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Generic, TypeVar
-from uuid import uuid4
 
 import structlog
 
@@ -19,17 +16,13 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.launch.attempts import follow, pass_on
-from autotuner.launch.contract import TrialWatcher
-from autotuner.launch.engines.attempts import DecoderJob, TrainerJob, TrialJob
+from autotuner.launch.contract import LEFT_ALONE, CannotRun, Place, Result, TrialWatcher, Work
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable, JobOrder, JobStatus
-from autotuner.launch.engines.output import JobOutput
-from autotuner.launch.engines.ranks import PEERS_S, EngineRanks
+from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.engines.registration import EngineRegistration
-from autotuner.launch.local import says_full, work_folder
-from autotuner.launch.ranks import CannotRun, launcher_work
-from autotuner.launch.reports import TrialFiles
+from autotuner.launch.follow import follow
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
+from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
 
 _ENGINE_SLACK_S = 120.0
 """By which an engine's own limit lies above the trial's, which its nodes hold: Slurm ends jobs to the minute."""
@@ -40,26 +33,11 @@ _SLACK_S = 15.0
 _POLL_S = 0.2
 """How long a watcher's wish may wait while a job waits."""
 
-_LEAVING_S = 5.0
-"""What ranks get to leave by themselves after they have measured: to end a job takes engines longer than that."""
-
-_OF_A_LOST_PEER = (FailureKind.COMMUNICATION, FailureKind.TIMEOUT, FailureKind.CRASH)
-"""What ranks die of whose peers' node went away, long before its engine says that it did."""
-
-_LEFT_ALONE = ("shutdown", "lease_lost")
-"""Reasons to stop that say nothing of the job: whoever runs the trial next finds it."""
-
-_PORT_TAKEN = "address already in use"
-"""Words of the system (EADDRINUSE), which torch repeats: another program was given that port before the ranks met."""
-
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 _MOST_OF_AN_ID = 40
 
 T = TypeVar("T")
-
-Result = TypeVar("Result")
-"""What a job finds out where all goes well: a measurement, where it runs a trial."""
 
 _log = structlog.get_logger(__name__)
 
@@ -69,7 +47,6 @@ class EngineLauncher:
 
     Args:
         registration: The engine as its operator registered it.
-        work_dir: Gets a directory per job that is followed, gone when it is over; of this machine alone.
         trainers: What runs in place of our own decoder where a trial says so, by name.
         engine: In the place of the registration's own.
     """
@@ -77,13 +54,11 @@ class EngineLauncher:
     def __init__(
         self,
         registration: EngineRegistration,
-        work_dir: Path,
         trainers: Mapping[str, Registration] | None = None,
         engine: Engine | None = None,
     ) -> None:
         self._registration = registration
         self._settings = registration.settings
-        self._work_dir = work_dir
         self._trainers = trainers or {}
         self._engine = engine or registration.engine()
 
@@ -110,38 +85,33 @@ class EngineLauncher:
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
         """Find the trial's job again or start one, pass its reports on, and say how it ended."""
-        return self.run_job(spec, partial(self._job_of, spec), watcher)
+        return self.run_work(partial(self._work, spec), spec, watcher)
 
-    def run_job(
-        self, spec: TrialSpec, make: Callable[[TrialFiles], TrialJob[Result]], watcher: TrialWatcher
+    def run_work(
+        self, make: Callable[[], Work[Result]], spec: TrialSpec, watcher: TrialWatcher
     ) -> Result | TrialFailure | Stopped:
-        """Run whatever ``make`` makes of the files of an attempt, with the trial's id, cluster and limits."""
-        name = f"{spec.trial_id}-{uuid4().hex[:8]}"
+        """Run any work as a job, with the trial's id, cluster and limits."""
+        name = self._registration.name
         try:
-            with ExitStack() as folders:
-                with launcher_work():
-                    files = TrialFiles(folders.enter_context(work_folder(self._work_dir, name)))
-                    files.rank_logs.mkdir()
-                    files.trainer_reports.mkdir()
-                return _Run(self._engine, self._registration, make(files), spec, files, watcher).outcome()
-        except CannotRun as error:  # a disk that is full, a work_dir that is gone: that says nothing of the trial
-            return Stopped(reason="infrastructure", detail=f"cannot run on {self._registration.name}: {error}")
+            return _Run(self._engine, self._registration, make(), spec, watcher).outcome()
+        except CannotRun as error:
+            return Stopped(reason="infrastructure", detail=f"cannot run on {name}: {error}")
         except InvalidInput as error:
-            return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run on {self._registration.name}: {error}")
+            return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run on {name}: {error}")
         except EngineRefused as error:
-            message = f"{self._registration.name} will not have the job: {error}"
-            return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=message)
+            return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=f"{name} will not have the job: {error}")
 
     def close(self) -> None:
         """Close the engine; jobs that run go on."""
         self._engine.close()
 
-    def _job_of(self, spec: TrialSpec, files: TrialFiles) -> TrialJob[Measurement]:
+    def _work(self, spec: TrialSpec) -> Work[Measurement]:
         if spec.trainer is None:
-            return DecoderJob(spec, files)
+            return DecoderWork(spec)
         if refusal := refuses_trainer(self._trainers, spec.trainer):
             raise CannotRun(refusal)
-        return TrainerJob(self._trainers[spec.trainer.name], spec, files)
+        num_nodes = spec.cluster.num_nodes if spec.cluster else 1
+        return TrainerWork(self._trainers[spec.trainer.name], spec, known_peak(spec), num_nodes=num_nodes)
 
 
 class _Run(Generic[Result]):
@@ -151,19 +121,18 @@ class _Run(Generic[Result]):
         self,
         engine: Engine,
         registration: EngineRegistration,
-        trial_job: TrialJob[Result],
+        work: Work[Result],
         spec: TrialSpec,
-        files: TrialFiles,
         watcher: TrialWatcher,
     ) -> None:
         if spec.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a trial on an engine")
         self._engine = engine
+        self._registration = registration
         self._name = registration.name
         self._settings = registration.settings
-        self._trial_job = trial_job
+        self._work = work
         self._spec = spec
-        self._files = files
         self._watcher = watcher
         self._cluster = registration.placed(spec.cluster)
 
@@ -193,11 +162,16 @@ class _Run(Generic[Result]):
         name = next(name for name in _names(self._spec) if name not in over)
         handle, now = self._engine.find(name), time.time()
         if handle is None:
+            place = Place(
+                num_nodes=self._cluster.num_nodes,
+                ranks_per_node=self._cluster.accelerators_per_node,
+                variables=self._settings.environment,
+            )
             handle = self._engine.submit(
                 JobOrder(
                     name=name,
                     cluster=self._cluster,
-                    task=self._trial_job.task(name, self._cluster, self._settings.environment),
+                    task=self._work.task(name, place),
                     time_limit_s=self._spec.settings.timeout_s + _ENGINE_SLACK_S,
                 )
             )
@@ -261,7 +235,7 @@ class _Run(Generic[Result]):
         return seen
 
     def _stopped(self, job: EngineJob, stopped: Stopped) -> Stopped:
-        if stopped.reason not in _LEFT_ALONE:
+        if stopped.reason not in LEFT_ALONE:
             self._abandon(job)
             self._seen(job, JobStatus(phase=EngineJobPhase.ENDED, detail=stopped.detail))
         return stopped
@@ -277,55 +251,19 @@ class _Run(Generic[Result]):
 
     # ------------------------------------------------------------------ while it runs
     def _followed(self, job: EngineJob) -> Result | TrialFailure | Stopped:
-        output = JobOutput(
-            self._files,
-            num_nodes=self._cluster.num_nodes,
-            ranks_per_node=self._cluster.accelerators_per_node,
-            read=lambda node_rank, offset: self._engine.read(job.handle, node_rank, offset),
-            heard=self._trial_job.heard,
-        )
         ranks = EngineRanks(
             self._engine,
+            self._registration,
             job.handle,
-            output,
-            poll_s=self._settings.poll_s,
-            patience_s=self._settings.patience_s,
+            num_nodes=self._cluster.num_nodes,
+            ranks_per_node=self._cluster.accelerators_per_node,
             status=JobStatus(phase=job.phase, detail=job.detail),
         )
         since_s = max(0.0, time.time() - (job.started_at or time.time()))
         deadline = time.monotonic() + self._spec.settings.timeout_s + _SLACK_S - since_s
-        reports = self._trial_job.reports
-        ending = follow(self._spec, ranks, reports, self._watcher, deadline=deadline, peers_s=PEERS_S)
-        if isinstance(ending, Stopped) and ending.reason in _LEFT_ALONE:
-            return ending
-        ranks.end(grace_s=min(_LEAVING_S, self._settings.patience_s) if ending == "measured" else 0.0)
-        if isinstance(ending, Stopped):
+        outcome = follow(self._work, ranks, self._watcher, deadline=deadline)
+        if not (isinstance(outcome, Stopped) and outcome.reason in LEFT_ALONE):
             self._over(job, ranks.status)
-            return ending
-        pass_on(self._trial_job.last_steps(ranks), self._trial_job.reports, self._watcher)
-        with launcher_work():
-            judged = self._trial_job.judge(ranks, timed_out=ending == "timeout")
-        outcome = self._or_lost(judged, ranks)
-        self._over(job, ranks.status)
-        return outcome
-
-    def _or_lost(self, outcome: Result | TrialFailure, ranks: EngineRanks) -> Result | TrialFailure | Stopped:
-        """What happened to a job whose nodes went away says nothing of the trial, unless it was measured before."""
-        if not isinstance(outcome, TrialFailure):
-            return outcome
-        if outcome.kind in _OF_A_LOST_PEER:
-            ranks.miss()
-        if ranks.status.phase is EngineJobPhase.LOST:
-            return Stopped(reason="infrastructure", detail=f"{self._name} lost the job: {ranks.status.detail}")
-        if ranks.is_out_of_reach:
-            return Stopped(reason="infrastructure", detail=f"{self._name} no longer answers")
-        if _PORT_TAKEN in outcome.log_tail.lower():
-            return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
-        if outcome.kind == FailureKind.CRASH and says_full(outcome):
-            return Stopped(reason="infrastructure", detail=f"the disk of a node is full: {outcome.message}")
-        if ranks.status.is_out_of_memory and outcome.kind in (FailureKind.CRASH, FailureKind.COMMUNICATION):
-            message = f"{self._name} ended the job for its memory: {ranks.status.detail}"
-            return replace(outcome, kind=FailureKind.OOM, message=message)
         return outcome
 
     def _over(self, job: EngineJob, status: JobStatus) -> None:

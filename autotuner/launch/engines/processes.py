@@ -20,8 +20,9 @@ from autotuner.core.codec import dumps
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.value import Count, value
+from autotuner.launch.contract import ATTEMPT_ID
 from autotuner.launch.engines.engine import JobOrder, JobStatus
-from autotuner.launch.ranks import ATTEMPT_ID, end_all, free_port, processes_of
+from autotuner.launch.node_processes import end_all, free_port, processes_of
 
 _GRACE_S = 6.0
 """What a node gets to end its ranks in good order."""

@@ -1,17 +1,23 @@
-"""The ranks of a job on an engine, as ``follow`` and the verdicts see ranks."""
+"""A job of an engine, as ``follow`` sees ranks."""
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
-from autotuner.core.trial import EngineJobPhase
+from autotuner.core.node_line import NodeLine
+from autotuner.core.trial import EngineJobPhase, FailureKind, Stopped, TrialFailure
+from autotuner.launch.contract import LEFT_ALONE, AttemptEnd, Ending
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobStatus
-from autotuner.launch.engines.output import JobOutput
-from autotuner.launch.ranks import Death
+from autotuner.launch.engines.registration import EngineRegistration
+from autotuner.launch.lines import NodeOutputs
+from autotuner.launch.local import says_full
+from autotuner.launch.node_processes import if_port_taken
 
 _READ_S = 0.1
 """Looks at the output that follow each other faster are one."""
@@ -19,179 +25,182 @@ _READ_S = 0.1
 _LAST_WORDS_S = 5.0
 """What the output gets to arrive once the engine says that the job is over."""
 
-_LEAVING_S = 10.0
+_LEAVING_S = 5.0
+"""What ranks get to leave by themselves after they have measured: to end a job takes engines longer than that."""
+
+_TIDYING_S = 10.0
 """What a job gets to end by itself after its last node has said that it did: an engine tidies up too."""
 
-PEERS_S = 10.0
+_PEERS_S = 10.0
 """What nodes get to say how they ended once one ended badly, or a rank said why: trainers on NCCL would wait for
 minutes."""
+
+_OF_A_LOST_PEER = (FailureKind.COMMUNICATION, FailureKind.TIMEOUT, FailureKind.CRASH)
+"""What ranks die of whose peers' node went away, long before its engine says that it did."""
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
 
 class EngineRanks:
-    """A job that runs, or has run, and what its nodes tell.
+    """A job that runs, or has run, as ``Ranks``.
 
     Args:
         engine: Runs it.
-        handle: What the engine calls it.
-        output: What its nodes print.
-        poll_s: How often the engine is asked.
-        patience_s: How long an engine may not answer.
+        registration: The engine as its operator registered it.
+        handle: What the engine calls the job.
+        num_nodes: Of the job.
+        ranks_per_node: On each.
+        status: As the engine said last.
 
     Attributes:
         status: As the engine last said.
-        is_out_of_reach: Whether it has not answered for longer than anybody waits.
     """
 
     def __init__(
-        self, engine: Engine, handle: str, output: JobOutput, *, poll_s: float, patience_s: float, status: JobStatus
+        self,
+        engine: Engine,
+        registration: EngineRegistration,
+        handle: str,
+        *,
+        num_nodes: int,
+        ranks_per_node: int,
+        status: JobStatus,
     ) -> None:
         self._engine = engine
+        self._name = registration.name
+        self._settings = registration.settings
         self._handle = handle
-        self._output = output
-        self._poll_s = poll_s
-        self._patience_s = patience_s
+        self._outputs = NodeOutputs(num_nodes, ranks_per_node)
+        self._offsets = [0] * num_nodes
+        self._unread: list[NodeLine] = []
         self._read_at = 0.0
-        self._looked_at = time.monotonic()
-        self._answered_at = time.monotonic()
-        self._peers_leave_by = 0.0
+        self._looked_at = self._answered_at = time.monotonic()
+        self._is_out_of_reach = False
+        self.peers_s = _PEERS_S
         self.status = status
-        self.is_out_of_reach = False
 
-    @property
-    def exit_code(self) -> int | None:
-        """Of the first node that ended badly, else 0; None while one runs."""
-        codes = [end.exit_code for _, end in sorted(self._output.ends.items())]
-        bad = next((code for code in codes if code != 0), None)
-        return bad if bad is not None else (0 if self._output.has_ended else None)
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether a node ran past the time limit."""
-        return any(end.timed_out for end in self._output.ends.values())
-
-    @property
-    def oom_killed(self) -> bool:
-        """Whether an out-of-memory killer struck on a node meanwhile."""
-        return any(end.oom_killed for end in self._output.ends.values())
-
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether all nodes said so, or the engine does, or nobody can be asked any more."""
         now = time.monotonic()
         if now - self._read_at >= _READ_S:
             self._read_at = now
-            self._pump()
-        if self._output.has_ended or self._peers_are_late(now):
+            self._read()
+        if self._outputs.has_ended:
             return True
-        if now - self._looked_at >= self._poll_s:
+        if now - self._looked_at >= self._settings.poll_s:
             self._looked_at = now
             self._look()
-        if self.status.phase.is_over:
-            self._hear_last_words()
+        if self.status.phase.is_over:  # an engine may know that before the last of the output has arrived
+            self._await_ends(_LAST_WORDS_S)
             return True
-        self.is_out_of_reach = now - self._answered_at > self._patience_s
-        return self.is_out_of_reach
+        self._is_out_of_reach = now - self._answered_at > self._settings.patience_s
+        return self._is_out_of_reach
 
-    def _peers_are_late(self, now: float) -> bool:
-        """Return whether a node ended badly without naming a dead rank, and the others had time to end of it.
+    def poll(self) -> Sequence[NodeLine]:
+        """What the nodes printed since the last look, as far as it has arrived."""
+        lines, self._unread = self._unread, []
+        return lines
 
-        Where a rank is named, ``follow`` knows whether the others may still say why it died.
-        """
-        if not self._peers_leave_by and any(
-            end.exit_code != 0 and not end.deaths for end in self._output.ends.values()
-        ):
-            self._peers_leave_by = now + PEERS_S
-        return 0.0 < self._peers_leave_by < now
+    def end(self, why: Ending) -> AttemptEnd:
+        """End the job, unless its nodes end by themselves, or another service will follow it."""
+        if not (isinstance(why, Stopped) and why.reason in LEFT_ALONE):
+            self._await_ends(_LEAVING_S if why == "measured" else 0.0)
+            has_left = self._outputs.has_ended and self._leaves_by_itself()
+            self._note_interruption()  # before this side itself tells nodes to end
+            if self.status.phase is EngineJobPhase.LOST or not has_left:
+                self._cancel()  # a lost job too: its engine may have queued it again
+        return self._outputs.attempt_end(timed_out=why == "timeout", detail=self.status.detail)
 
-    def deaths(self) -> Sequence[Death]:
-        """Ranks that the nodes' agents found dead, without those that were told to leave."""
-        found = (death for _, end in sorted(self._output.ends.items()) for death in end.deaths)
-        return [death for death in found if death.exit_code != -signal.SIGTERM]
-
-    def log(self) -> str:
-        """The last that the nodes printed, and what the engine said of the job."""
-        return "\n".join(filter(None, (self._output.text, self.status.detail)))
-
-    def end(self, *, grace_s: float) -> tuple[int, ...]:
-        """End the job, unless its nodes end by themselves; engines name no processes that they could not end."""
-        self._await_ends(grace_s)
-        has_left = self._output.has_ended and self._leaves_by_itself()
-        self._note_interruption()  # before this side itself tells nodes to end
-        is_lost = self.status.phase is EngineJobPhase.LOST
-        if has_left and not is_lost:
-            return ()
-        is_gone = self._cancelled()  # a lost job too: its engine may have queued it again
-        if not is_gone:
-            _log.error("engine.job_left", handle=self._handle)
-        if not is_gone and not is_lost:
-            self._look()  # an engine that cannot end a job may know by now that its nodes are out of reach
-        self._pump()
-        return ()
-
-    def miss(self) -> None:
-        """Take a job that has been ended for lost where a node said how it ended and another never did."""
-        if self.status.phase is EngineJobPhase.LOST or not self._output.ends:
-            return
-        self._await_ends(min(_LAST_WORDS_S, self._patience_s))
-        if silent := self._output.silent:
-            nodes = ", ".join(map(str, silent))
-            detail = f"node {nodes} fell silent" if len(silent) == 1 else f"nodes {nodes} fell silent"
-            self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
+    def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
+        """What happened to a job whose nodes went away says nothing of the trial."""
+        if failure.kind in _OF_A_LOST_PEER:
+            self._miss()
+        if self.status.phase is EngineJobPhase.LOST:
+            return _interrupted(f"{self._name} lost the job: {self.status.detail}")
+        if self._is_out_of_reach:
+            return _interrupted(f"{self._name} no longer answers")
+        if stopped := if_port_taken(failure):
+            return stopped
+        if failure.kind == FailureKind.CRASH and says_full(failure):
+            return _interrupted(f"the disk of a node is full: {failure.message}")
+        if self.status.is_out_of_memory and failure.kind in (FailureKind.CRASH, FailureKind.COMMUNICATION):
+            message = f"{self._name} ended the job for its memory: {self.status.detail}"
+            return replace(failure, kind=FailureKind.OOM, message=message)
+        return failure
 
     def _note_interruption(self) -> None:
         """Take the job for lost if SIGTERM ended its nodes and no node failed without it; nobody here has sent any."""
-        told = [node_rank for node_rank, end in sorted(self._output.ends.items()) if end.told_to_end]
-        failed = any(end.exit_code != 0 and not end.told_to_end for end in self._output.ends.values())
-        if not told or failed or self.status.phase is EngineJobPhase.LOST:
+        told = self._outputs.told_to_end
+        if not told or self.status.phase is EngineJobPhase.LOST:
             return
-        nodes = f"node{'s' if len(told) > 1 else ''} {', '.join(map(str, told))}"
-        detail = f"{nodes} got SIGTERM, and not from the autotuner"
+        detail = f"node{'s' if len(told) > 1 else ''} {_listed(told)} got SIGTERM, and not from the autotuner"
         if self.status.phase.is_over and self.status.detail:
             detail = f"{self.status.detail}: {detail}"
         self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
 
+    def _miss(self) -> None:
+        """Take a job that has been ended for lost where a node said how it ended and another never did."""
+        if self.status.phase is EngineJobPhase.LOST or not self._outputs.ends:
+            return
+        self._await_ends(_LAST_WORDS_S)
+        if silent := self._outputs.silent:
+            detail = f"node{'s' if len(silent) > 1 else ''} {_listed(silent)} fell silent"
+            self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
+
     def _leaves_by_itself(self) -> bool:
-        deadline = time.monotonic() + min(_LEAVING_S, self._patience_s)
+        deadline = time.monotonic() + min(_TIDYING_S, self._settings.patience_s)
         while time.monotonic() < deadline:
             self._look()
             if self.status.phase.is_over:
                 return True
-            time.sleep(min(self._poll_s, 0.5))
+            time.sleep(min(self._settings.poll_s, 0.5))
         return False
 
-    def _cancelled(self) -> bool:
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            try:
-                return self._engine.cancel(self._handle)
-            except EngineUnavailable as error:
-                if time.monotonic() > deadline:
-                    _log.error("engine.unavailable", handle=self._handle, error=str(error))
-                    return False
-                time.sleep(self._poll_s)
-
-    def _hear_last_words(self) -> None:
-        """An engine may know that a job is over before the last of its output has arrived."""
-        self._await_ends(min(_LAST_WORDS_S, self._patience_s))
+    def _cancel(self) -> None:
+        is_lost, deadline = self.status.phase is EngineJobPhase.LOST, time.monotonic() + self._settings.patience_s
+        while (is_gone := self._asked(partial(self._engine.cancel, self._handle))) is None:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(self._settings.poll_s)
+        if not is_gone:
+            _log.error("engine.job_left", handle=self._handle)
+        if not is_gone and not is_lost:
+            self._look()  # an engine that cannot end a job may know by now that its nodes are out of reach
+        self._read()
 
     def _await_ends(self, seconds: float) -> None:
         """Hear the nodes until each has said how it ended, but no longer than that."""
-        deadline = time.monotonic() + seconds
-        self._pump()
-        while not self._output.has_ended and time.monotonic() < deadline:
+        deadline = time.monotonic() + min(seconds, self._settings.patience_s)
+        self._read()
+        while not self._outputs.has_ended and time.monotonic() < deadline:
             time.sleep(_READ_S)
-            self._pump()
+            self._read()
 
-    def _pump(self) -> None:
-        try:
-            self._output.pump()
-        except EngineUnavailable as error:
-            _log.warning("engine.unavailable", handle=self._handle, error=str(error))
+    def _read(self) -> None:
+        for node, offset in enumerate(self._offsets):
+            if chunk := self._asked(partial(self._engine.read, self._handle, node, offset)):
+                self._offsets[node] += len(chunk)
+                self._unread += self._outputs.read(node, chunk)
 
     def _look(self) -> None:
-        try:
-            self.status = self._engine.look(self._handle)
+        if (status := self._asked(partial(self._engine.look, self._handle))) is not None:
+            self.status = status
             self._answered_at = time.monotonic()
+
+    def _asked(self, ask: Callable[[], T]) -> T | None:
+        """The engine's answer; None where it does not answer now."""
+        try:
+            return ask()
         except EngineUnavailable as error:
             _log.warning("engine.unavailable", handle=self._handle, error=str(error))
+            return None
+
+
+def _listed(nodes: Sequence[int]) -> str:
+    return ", ".join(map(str, nodes))
+
+
+def _interrupted(detail: str) -> Stopped:
+    return Stopped(reason="infrastructure", detail=detail)

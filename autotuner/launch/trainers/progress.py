@@ -10,9 +10,9 @@ from typing import Protocol
 
 from autotuner.core.measurement import StepReport
 from autotuner.core.measuring import Pace, Peak, step_report
+from autotuner.core.node_line import RankFailure
 from autotuner.core.trial import FailureKind
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.reports import RankFailure
 
 # What a trainer says of itself while it runs, whichever way it says it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.export.formats import TARGETS
 from autotuner.export.target import Target
-from autotuner.launch.ranks import free_port
 from autotuner.launch.trainers.logs import READERS, NewReader
 from autotuner.launch.trainers.progress import LogReader
 
@@ -81,51 +79,14 @@ def knows_nodes(command: Sequence[str]) -> bool:
     return any(name in (TORCHRUN, "node_rank") for argument in command for name in _placeholders(argument, "command"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """What of a command depends on where it runs."""
+_ON_A_NODE = {name: f"{{{name}}}" for name in ("python", *_OF_NODES)}
+"""Placeholders still, which only the node can fill in (``NodeTask.command``)."""
 
-    python: str
-    """The interpreter there."""
-    nodes: Mapping[str, str]
-    """Values of the placeholders of nodes."""
-    torchrun: tuple[str, ...]
-    """What starts this node's ranks, the interpreter first."""
-
-
-def on_this_machine(world_size: int) -> Places:
-    """One node that runs all ranks, here; torchrun finds a port by itself, another launcher is told a free one."""
-    return Places(
-        python=sys.executable,
-        nodes={
-            "master_address": "127.0.0.1",
-            "master_port": str(free_port()),
-            "node_rank": "0",
-            "num_nodes": "1",
-            "ranks_per_node": str(world_size),
-        },
-        torchrun=(*_torchrun(sys.executable), "--standalone", "--nproc-per-node", str(world_size)),
-    )
-
-
-def _torchrun(python: str) -> tuple[str, ...]:
-    return (python, "-m", "torch.distributed.run")
-
-
-def _on_a_node() -> Places:
-    """Placeholders still, which only the node can fill in (``NodeTask.command``)."""
-    nodes = {name: f"{{{name}}}" for name in _OF_NODES}
-    torchrun = (
-        *_torchrun("{python}"),
-        *("--nnodes", nodes["num_nodes"], "--node-rank", nodes["node_rank"]),
-        *("--nproc-per-node", nodes["ranks_per_node"], "--max-restarts", "0"),
-        *("--master-addr", nodes["master_address"], "--master-port", nodes["master_port"]),
-    )
-    return Places(python="{python}", nodes=nodes, torchrun=torchrun)
-
-
-ON_A_NODE = _on_a_node()
-"""What an engine's nodes fill in themselves."""
+_TORCHRUN = (
+    *("{python}", "-m", "torch.distributed.run", "--nnodes", "{num_nodes}", "--node-rank", "{node_rank}"),
+    *("--nproc-per-node", "{ranks_per_node}", "--max-restarts", "0"),
+    *("--master-addr", "{master_address}", "--master-port", "{master_port}"),
+)
 
 
 def num_steps(settings: TrialSettings) -> int:
@@ -137,18 +98,16 @@ def num_steps(settings: TrialSettings) -> int:
 def rendered(
     command: Sequence[str],
     spec: TrialSpec,
-    places: Places,
     *,
     arguments: Sequence[str],
     file: Path | None,
     spec_file: Path,
 ) -> list[str]:
-    """The argument vector of a trial.
+    """The argument vector of a trial, with placeholders still of what only its nodes know.
 
     Args:
         command: As registered.
         spec: The trial.
-        places: Where it runs.
         arguments: Of the exported layout.
         file: The first file of the exported layout, where it has one; else ``{file}`` is empty.
         spec_file: The trial as JSON.
@@ -156,7 +115,6 @@ def rendered(
     values: Mapping[str, object] = {
         "file": "" if file is None else file,
         "spec": spec_file,
-        "python": places.python,
         "seed": spec.seed,
         "steps": num_steps(spec.settings),
         "world_size": spec.layout.world_size,
@@ -164,14 +122,14 @@ def rendered(
         "global_batch_size": spec.workload.global_batch_size,
         "micro_batch_size": spec.layout.micro_batch_size,
         "num_micro_batches": spec.workload.num_micro_batches(spec.layout),
-        **places.nodes,
+        **_ON_A_NODE,
     }
     vector: list[str] = []
     for argument in command:
         if argument == f"{{{ARGUMENTS}}}":
             vector += arguments
         elif argument == f"{{{TORCHRUN}}}":
-            vector += places.torchrun
+            vector += _TORCHRUN
         else:
             vector.append(argument.format_map(values))
     return vector

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from typing import Protocol
 
 from autotuner.core.measurement import Measurement
+from autotuner.core.node_line import Death
 from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.units import format_seconds
-from autotuner.launch.ranks import Death
-from autotuner.launch.trainers.told import Complaint, TrainerReports
+from autotuner.launch.contract import AttemptEnd
+from autotuner.launch.trainers.reports import Complaint, TrainerReports
 
 _TAIL_LINES = 40
 
@@ -23,78 +23,44 @@ _SHELL_SIGNALS = 128
 """A shell's exit code of a command that a signal ended is that much above the signal's number."""
 
 
-class TrainerRanks(Protocol):
-    """What a verdict asks of a trainer's processes, wherever they ran."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of its command; below zero is the signal that ended it. None while it runs."""
-        ...
-
-    def log(self) -> str:
-        """The last lines that were printed."""
-        ...
-
-
-def trainer_verdict(
-    spec: TrialSpec, reports: TrainerReports, ranks: TrainerRanks, *, timed_out: bool, oom_killed: bool
-) -> Measurement | TrialFailure:
+def trainer_verdict(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -> Measurement | TrialFailure:
     """How the run ended, judged by what the trainer told, how it left and what it printed.
 
     One rank's death makes its peers fail in their collectives, so a communication failure is believed only where
     nothing else is named, and torchrun's summary saw no rank ended by a signal.
-
-    Args:
-        spec: The trial.
-        reports: Read to the end.
-        ranks: Ended.
-        timed_out: The trial ran past its limit.
-        oom_killed: An out-of-memory killer struck while it ran.
     """
     if reports.measurement is not None:
         return reports.measurement
-    if ranks.exit_code == 0 and not timed_out and reports.progress.is_enough and not reports.failures:
+    if end.exit_code == 0 and not end.timed_out and reports.progress.is_enough and reports.failure is None:
         reports.complete()
-        return reports.measurement or _failure(FailureKind.CRASH, "no step was measured", None, ranks)
-    last_words = next(iter(_own_lines(ranks.log())[-1:]), "")
-    kind, message, rank = _cause(
-        spec, reports, ranks.exit_code, last_words=last_words, timed_out=timed_out, oom_killed=oom_killed
-    )
-    return _failure(kind, message, rank, ranks)
+        return reports.measurement or _failure(FailureKind.CRASH, "no step was measured", None, end)
+    return _failure(*_cause(spec, reports, end), end)
 
 
 _Cause = tuple[FailureKind, str, int | None]
 
 
-def _cause(
-    spec: TrialSpec,
-    reports: TrainerReports,
-    exit_code: int | None,
-    *,
-    last_words: str,
-    timed_out: bool,
-    oom_killed: bool,
-) -> _Cause:
+def _cause(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -> _Cause:
     symptoms = reports.symptoms
-    if reports.failures:
-        failure = reports.failures[0]
+    if failure := reports.failure:
         return failure.kind, failure.message, failure.rank
-    if exit_code == 0 and not timed_out:
+    if end.exit_code == 0 and not end.timed_out:
         return FailureKind.CRASH, _too_few(spec, reports), None
     is_limited = spec.settings.memory_budget_bytes is not None
     if memory := symptoms.out_of_memory or (symptoms.out_of_limited_memory if is_limited else None):
         return _said(FailureKind.OOM, memory)
-    if timed_out:
+    if end.timed_out:
         return FailureKind.TIMEOUT, _hang(spec, reports), None
-    death = symptoms.root or Death(rank=-1, exit_code=_signal_of(exit_code))
+    death = symptoms.root or Death(rank=-1, exit_code=_signal_of(end.exit_code))
     if death.exit_code < 0 and not (death.rank < 0 and symptoms.error):
-        return _killed(death, oom_killed=oom_killed)
+        return _killed(death, oom_killed=end.oom_killed)
     if symptoms.error:
         return _said(FailureKind.CRASH, symptoms.error, death)
     if symptoms.communication:
         return _said(FailureKind.COMMUNICATION, symptoms.communication, death)
     who = f"rank {death.rank}" if death.rank >= 0 else "the trainer"
     message = f"{who} ended with exit code {death.exit_code}, {_how_far(reports)}"
+    last_words = next(iter(_own_lines(end.log)[-1:]), "")
     return FailureKind.CRASH, f"{message}; the last it said: {last_words}" if last_words else message, _rank(death.rank)
 
 
@@ -148,7 +114,7 @@ def _hang(spec: TrialSpec, reports: TrainerReports) -> str:
     progress = reports.progress
     if progress.last_step is None or progress.last_at_s is None:
         return f"{limit}; no step was told"
-    since_s = time.monotonic() - progress.last_at_s
+    since_s = (reports.ended_at or time.time()) - progress.last_at_s  # both by the node's clock
     return f"{limit}; the last step was {progress.last_step}, {format_seconds(since_s)} before the end"
 
 
@@ -164,6 +130,6 @@ def _own_lines(log: str) -> list[str]:
     return lines[:agent] or lines
 
 
-def _failure(kind: FailureKind, message: str, rank: int | None, ranks: TrainerRanks) -> TrialFailure:
-    tail = "\n".join(_own_lines(ranks.log())[-_TAIL_LINES:])
+def _failure(kind: FailureKind, message: str, rank: int | None, end: AttemptEnd) -> TrialFailure:
+    tail = "\n".join(_own_lines(end.log)[-_TAIL_LINES:])
     return TrialFailure(kind=kind, message=message, rank=rank, log_tail=tail)

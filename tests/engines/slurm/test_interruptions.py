@@ -149,7 +149,7 @@ def test_a_job_of_one_user_that_another_user_cancels_is_interrupted(
     slurm.folder.chmod(0o755)
     settings = SlurmSettings(**own_settings(slurm) | python_for_all())
     engine = SlurmEngine("held", settings, as_other_user(slurm), fresh_s=0.0)
-    launcher = EngineLauncher(held.registration(tmp_path), tmp_path / "trials", held.trainers, engine)
+    launcher = EngineLauncher(held.registration(tmp_path), held.trainers, engine)
     owners: list[str] = []
 
     def cancel(number: str) -> None:

@@ -18,7 +18,7 @@ from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.codec import dumps, from_plain, loads, to_plain
 from autotuner.core.link import LinkPoint, link_health_of
 from autotuner.core.profile import Measurements, ProfileRequest
-from autotuner.launch.ranks import free_port
+from autotuner.launch.node_processes import free_port
 from autotuner.launch.this_machine import ask_torch
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined

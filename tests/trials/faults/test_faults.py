@@ -35,10 +35,10 @@ from autotuner.core.trial import FailureKind, Outcome, Trial
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.launch.contract import Launcher
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
-from autotuner.launch.zygote import Forks
 from autotuner.runs.clock import SystemClock
 from autotuner.store.sql import memory_store
 from tests.builders import cpu_cluster, cpu_layout, tiny_model

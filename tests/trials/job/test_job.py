@@ -34,8 +34,8 @@ from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.units import MIB
 from autotuner.core.workload import Workload
 from autotuner.host.machine import settings_of_libraries
+from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.zygote import Forks
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.launching import Watcher, measured, spec
 from tests.trials.specs import (

@@ -15,8 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from autotuner.launch.ranks import ATTEMPT_ID, Death
-from autotuner.launch.zygote import ForkedRanks, Zygote
+from autotuner.core.node_line import Death
+from autotuner.launch.contract import ATTEMPT_ID
+from autotuner.launch.forks import ForkedRanks, Zygote
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 
@@ -41,7 +42,7 @@ class Nursery:
     def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
         """What ranks say of themselves."""
         ranks, folder = self.send("confess", num_ranks, **variables)
-        wait(ranks.ended)
+        wait(ranks.has_ended)
         return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
 
 
@@ -73,7 +74,7 @@ def both_run(folder: Path) -> Callable[[], bool]:
 
 def test_ranks_are_told_where_they_stand_and_their_exit_codes_and_what_they_print_come_back(nursery: Nursery) -> None:
     ranks, folder = nursery.send("confess", 3)
-    wait(ranks.ended)
+    wait(ranks.has_ended)
     assert ranks.exit_codes == {0: 0, 1: 1, 2: 2}
     facts = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(3)]
     assert [fact["environment"]["RANK"] for fact in facts] == ["0", "1", "2"]
@@ -96,7 +97,7 @@ def test_a_rank_gets_the_variables_of_its_request_and_none_of_another(nursery: N
 
 def test_a_task_that_raises_ends_its_rank_with_the_traceback_in_its_log(nursery: Nursery) -> None:
     ranks, folder = nursery.send("raise_error")
-    wait(ranks.ended)
+    wait(ranks.has_ended)
     assert set(ranks.exit_codes.values()) == {70}
     assert "ValueError: rank 1 is broken" in (folder / "ranks" / "1" / "stderr.log").read_text()
 
@@ -107,16 +108,16 @@ def test_a_task_that_raises_ends_its_rank_with_the_traceback_in_its_log(nursery:
 )
 def test_a_task_that_there_is_not_is_refused_with_the_reason(nursery: Nursery, task: str, reason: str) -> None:
     ranks, _ = nursery.send(task)
-    wait(ranks.ended)
+    wait(ranks.has_ended)
     assert reason in ranks.log()
     assert ranks.exit_codes == {}
 
 
 def test_a_rank_that_dies_is_told_apart_from_those_that_are_ended(nursery: Nursery) -> None:
     ranks, folder = nursery.send("die")
-    wait(lambda: not ranks.ended() and ranks.deaths())
-    ranks.end(grace_s=0.0)
-    assert ranks.deaths() == [Death(rank=1, exit_code=-signal.SIGKILL)]
+    wait(lambda: not ranks.has_ended() and ranks.deaths)
+    ranks.end("measured")
+    assert ranks.deaths == [Death(rank=1, exit_code=-signal.SIGKILL)]
     assert set(ranks.exit_codes) == {0, 1}
     assert left_over(folder.name) == []
 
@@ -125,18 +126,18 @@ def test_a_rank_that_dies_is_told_apart_from_those_that_are_ended(nursery: Nurse
 def test_ranks_are_ended_whether_they_want_to_or_not(nursery: Nursery, task: str) -> None:
     ranks, folder = nursery.send(task)
     wait(both_run(folder))
-    wait(lambda: not ranks.ended() and ranks.has_started)  # while it forks, the zygote carries their id itself
+    wait(lambda: not ranks.has_ended() and ranks.has_started)  # while it forks, the zygote carries their id itself
     assert len(left_over(folder.name)) == 2
-    ranks.end(grace_s=0.2)
+    ranks.end("timeout")
     assert left_over(folder.name) == []
     assert nursery.zygote.is_alive
 
 
 def test_a_process_that_a_rank_has_started_ends_with_the_ranks(nursery: Nursery) -> None:
     ranks, folder = nursery.send("hire")
-    wait(ranks.ended)
+    wait(ranks.has_ended)
     assert len(left_over(folder.name)) == 2
-    ranks.end(grace_s=0.0)
+    ranks.end("measured")
     assert left_over(folder.name) == []
 
 
@@ -155,7 +156,7 @@ def test_a_zygote_does_not_grow(nursery: Nursery) -> None:
 
 def test_ranks_that_were_not_forked_yet_are_ended_with_their_zygote(doomed: Nursery) -> None:
     ranks, folder = doomed.send("ask_back")
-    ranks.end(grace_s=0.0)
+    ranks.end("measured")
     assert not doomed.zygote.is_alive
     assert left_over(folder.name) == []
 
@@ -164,7 +165,7 @@ def test_ranks_die_with_their_zygote(doomed: Nursery) -> None:
     ranks, folder = doomed.send("ignore_sigterm")
     wait(both_run(folder))
     os.kill(doomed.zygote.pid, signal.SIGKILL)
-    wait(ranks.ended)
+    wait(ranks.has_ended)
     wait(lambda: not left_over(folder.name))
 
 
@@ -172,9 +173,9 @@ def test_ranks_die_with_their_zygote(doomed: Nursery) -> None:
 def test_a_zygote_that_is_stuck_is_given_up_with_its_ranks(doomed: Nursery) -> None:
     ranks, folder = doomed.send("ask_back")
     wait(both_run(folder))
-    wait(lambda: not ranks.ended() and ranks.has_started)
+    wait(lambda: not ranks.has_ended() and ranks.has_started)
     os.kill(doomed.zygote.pid, signal.SIGSTOP)
-    ranks.end(grace_s=0.0)
+    ranks.end("measured")
     assert left_over(folder.name) == []
     assert not doomed.zygote.is_alive
 
@@ -184,7 +185,7 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     zygote = Zygote()
     ranks = zygote.start("tests.trials.rank_tasks:confess", tmp_path, 1, {ATTEMPT_ID: "torchless"})
-    wait(ranks.ended)
+    wait(ranks.has_ended)
     assert "no torch on this machine" in ranks.log()
     zygote.close()
 

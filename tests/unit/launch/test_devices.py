@@ -16,15 +16,23 @@ import psutil
 import pytest
 
 from autotuner.catalog.hardware import load_accelerator
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.measurement import Measurement
+from autotuner.launch.contract import ATTEMPT_ID
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.ranks import ATTEMPT_ID, end_all
-from autotuner.launch.repeating import pooled
-from autotuner.launch.routing import RoutedLauncher
-from autotuner.launch.this_machine import detect_cluster, forget_cluster, software_of_this_machine, visible_gpus
+from autotuner.launch.node_processes import end_all
+from autotuner.launch.repeated import pooled
+from autotuner.launch.this_machine import (
+    ask_torch,
+    detect_cluster,
+    forget_cluster,
+    software_of_this_machine,
+    visible_gpus,
+)
 from tests.builders import breakdown, cpu_cluster, h100_cluster, measurement
 from tests.fake_launcher import FakeLauncher
+from tests.patience import PATIENCE_S
 from tests.trials.launching import Watcher, failed, spec
 
 
@@ -121,6 +129,43 @@ def test_who_asks_while_the_cores_are_measured_waits_for_that_measurement() -> N
     assert len({cluster.accelerator.fp32_flop_per_s for cluster in clusters}) == 1
 
 
+# ---------------------------------------------------------------- torch jobs
+def module(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
+    """The name of a module that a new process finds."""
+    (folder / "answering.py").write_text("\n".join(("import sys", *lines)))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return "answering"
+
+
+def test_the_last_line_is_the_answer_and_progress_stands_on_standard_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = module(tmp_path, monkeypatch, "print('noise')", "print(sys.stdin.read().upper())")
+    assert ask_torch(name, "question", timeout_s=PATIENCE_S) == "QUESTION"
+    told: list[str] = []
+    lines = ("print('1 of 2\\n2 of 2', file=sys.stderr)", "print('done')")
+    name = module(tmp_path, monkeypatch, *lines)
+    assert ask_torch(name, "", timeout_s=PATIENCE_S, progress=told.append) == "done"
+    assert told == ["1 of 2", "2 of 2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "said"),
+    [
+        ("sys.exit(print('too large', file=sys.stderr) or 2)", InvalidInput, "too large"),  # the caller's mistake
+        ("raise ModuleNotFoundError(\"No module named 'torch'\")", InvalidInput, "is not installed here"),
+        ("raise ValueError('odd shapes')", AutotunerError, "odd shapes"),
+        ("__import__('time').sleep(60)", AutotunerError, "no answer after 1 s"),
+    ],
+)
+def test_a_process_that_refuses_breaks_or_never_answers_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, error: type[Exception], said: str
+) -> None:
+    timeout_s = 1.0 if "sleep" in line else PATIENCE_S
+    with pytest.raises(error, match=said):
+        ask_torch(module(tmp_path, monkeypatch, line), "", timeout_s=timeout_s)
+
+
 # ---------------------------------------------------------------- pooling
 def test_one_run_or_equal_ones_stay_as_they_are_and_rates_follow_the_step_time() -> None:
     assert pooled([measurement()]) == measurement()
@@ -190,7 +235,7 @@ ELSEWHERE = replace(cpu_cluster(), engine="elsewhere")
 
 def test_a_trial_runs_where_its_cluster_says_and_on_no_engine_that_nobody_registered() -> None:
     here, elsewhere = FakeLauncher(), FakeLauncher(capacity=4)
-    launcher = RoutedLauncher({"local": here, "elsewhere": elsewhere})
+    launcher = Launchers({"local": here, "elsewhere": elsewhere})
     assert isinstance(launcher.run(spec("routed", cluster=ELSEWHERE), Watcher()), Measurement)
     assert (len(here.specs), len(elsewhere.specs)) == (0, 1)
     launcher.run(spec("routed"), Watcher())

@@ -16,12 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotuner.core.cluster import LOCAL
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
-from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.devices import CORES, DevicePool
+from autotuner.launch.launchers import Launchers
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from tests.fake_launcher import FakeLauncher, plain_measurement
@@ -47,7 +48,7 @@ def impatient() -> Watcher:
 HOLDS = """
 import sys
 from pathlib import Path
-from autotuner.launch.exclusive import DevicePool
+from autotuner.launch.devices import DevicePool
 from tests.trials.launching import Watcher, spec
 with DevicePool(lock_folder=lambda: Path(sys.argv[1])).claim(spec("theirs"), Watcher()):
     print("held", flush=True)
@@ -182,14 +183,14 @@ def test_all_runs_of_a_trial_keep_its_devices_so_that_waiting_for_them_takes_no_
         return plain_measurement(trial)
 
     launcher = FakeLauncher(behave)
-    ExclusiveLauncher(RepeatingLauncher(launcher), pool).run(spec("twice", replace(SHORT, num_runs=2)), Watcher())
+    Launchers({LOCAL: launcher}, pool).run(spec("twice", replace(SHORT, num_runs=2)), Watcher())
     assert len(launcher.specs) == 2
 
 
 def test_a_folder_that_cannot_be_locked_in_says_why_and_nothing_of_the_trial(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     pool = DevicePool(lock_folder=lambda: tmp_path / "file")
-    outcome = ExclusiveLauncher(FakeLauncher(), pool).run(spec("unlocked"), Watcher())
+    outcome = Launchers({LOCAL: FakeLauncher()}, pool).run(spec("unlocked"), Watcher())
     assert isinstance(outcome, Stopped)
     assert (outcome.reason, "file" in outcome.detail) == ("infrastructure", True)
 
@@ -220,6 +221,6 @@ def test_a_lock_folder_that_is_not_only_ours_is_not_used(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     make(tmp_path / f"autotuner-{os.getuid()}")
-    outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("t"), Watcher())
+    outcome = Launchers({LOCAL: FakeLauncher()}, DevicePool.of_this_machine()).run(spec("t"), Watcher())
     assert isinstance(outcome, Stopped)
     assert said in outcome.detail

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.node_line import NodeEnd, node_line
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.kubernetes.api import Kind, KubernetesApi, PodLog
@@ -28,7 +29,6 @@ from autotuner.launch.engines.kubernetes.objects import (
 )
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 from autotuner.launch.engines.kubernetes.states import job_state
-from autotuner.launch.engines.output import PREFIX
 
 _LISTED_S = 10.0
 """What the first list may take."""
@@ -244,8 +244,7 @@ class KubernetesEngine:
         pod = self._jobs.pod(name, node_rank)
         if pod is None or pod.main.reason != "OOMKilled" or _NODE_ENDED in printed:
             return b""
-        end = {"type": "node", "node": node_rank, "exit_code": -9, "deaths": [], "timed_out": False, "oom_killed": True}
-        return b"\n%s%s\n" % (PREFIX, json.dumps(end).encode())
+        return b"\n" + node_line(NodeEnd(node=node_rank, exit_code=-signal.SIGKILL, oom_killed=True))
 
     def _is_gone(self, kind: Kind, name: str) -> bool:
         with suppress(EngineUnavailable):

@@ -6,11 +6,11 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.node_line import NodeEnd
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.slurm.commands import Command, CommandFailed, JobRow, SlurmCommands, SlurmQueue, user
@@ -137,7 +137,7 @@ class SlurmEngine:
         """
         name, folder = self._job(handle)
         ends = folder.node_ends()
-        was_told = any(end and end.get("told_to_end") for end in ends) and not folder.is_cancelled
+        was_told = any(end and end.told_to_end for end in ends) and not folder.is_cancelled
         if _all(ends) and not was_told:
             return JobStatus(phase=EngineJobPhase.ENDED)
         number = folder.number() or _number(handle)
@@ -234,7 +234,7 @@ class SlurmEngine:
         return [row for row in self._queue.jobs(name, since=time.monotonic()) if not row.phase.is_over]
 
 
-def _all(ends: Sequence[Mapping[str, Any] | None]) -> bool:
+def _all(ends: Sequence[NodeEnd | None]) -> bool:
     """Return whether every node has said how it ended."""
     return bool(ends) and all(ends)
 

@@ -6,19 +6,19 @@ import json
 import math
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import dumps
 from autotuner.core.errors import InvalidInput
+from autotuner.core.node_line import PREFIX, NodeEnd
 from autotuner.core.trial_spec import NodeTask
 from autotuner.core.value import CountFromZero, Positive, value
 from autotuner.host.machine import IMAGE
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder
-from autotuner.launch.engines.output import PREFIX
+from autotuner.launch.lines import LineReader
 
 # What an operator says of a Slurm cluster, beside what every engine is told.
 
@@ -251,7 +251,7 @@ class JobFolder:
                 file.seek(offset)
                 return file.read()
 
-    def node_ends(self) -> list[Mapping[str, Any] | None]:
+    def node_ends(self) -> list[NodeEnd | None]:
         """Return each node's last line, None for a node that runs; an empty list if nothing is known of the job."""
         with self._work():
             try:
@@ -275,14 +275,14 @@ class JobFolder:
     def _output(self, node_rank: int) -> Path:
         return self.path / f"node-{node_rank}.out"
 
-    def _end(self, node_rank: int) -> Mapping[str, Any] | None:
+    def _end(self, node_rank: int) -> NodeEnd | None:
         path = self._output(node_rank)
         if not path.exists():
             return None
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            ends = map(_read_end, reversed(file.read().splitlines(keepends=True)))
-            return next((end for end in ends if end is not None), None)
+            told = LineReader(PREFIX, node_rank).read(file.read())
+            return next((line for line in reversed(told) if isinstance(line, NodeEnd)), None)
 
     def _number(self, file: str) -> int | None:
         with self._work():
@@ -297,14 +297,3 @@ class JobFolder:
             yield
         except OSError as error:
             raise EngineUnavailable(f"the shared folder {self.path.parent}: {error}") from error
-
-
-def _read_end(line: bytes) -> Mapping[str, Any] | None:
-    """Return the line's document if a node says in it how it ended."""
-    if not line.startswith(PREFIX) or not line.endswith(b"\n"):
-        return None
-    try:
-        document = json.loads(line.removeprefix(PREFIX))
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) and document.get("type") == "node" else None

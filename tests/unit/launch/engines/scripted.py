@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.node_line import PREFIX
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.engines.output import PREFIX
 from autotuner.launch.engines.processes import ProcessEngine, ProcessSettings
 from autotuner.launch.engines.registration import EngineRegistration, EngineSettings, Kind
 from tests.trainers.registered import registered
@@ -86,4 +86,4 @@ def launcher(tmp_path: Path, engine: Scripted, **settings: Any) -> EngineLaunche
     own = ProcessSettings(folder=str(tmp_path))
     registration = EngineRegistration(name="scripted", kind="processes", settings=common, own=own, make=kind)
     trainers = {one.trainer.name: one for one in (registered(),)}
-    return EngineLauncher(registration, tmp_path / "trials", trainers, engine)
+    return EngineLauncher(registration, trainers, engine)

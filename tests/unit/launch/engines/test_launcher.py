@@ -12,13 +12,13 @@ import pytest
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
+from autotuner.core.node_line import RankFailure
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.engines.registration import EngineRegistration, ask_engines, check_engine_named, read_engines
-from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.launch.reports import RankFailure
+from autotuner.launch.launchers import Launchers
 from tests.builders import cpu_cluster
 from tests.fake_launcher import plain_measurement
 from tests.trainers.registered import by_trainer, registered
@@ -52,7 +52,6 @@ def test_a_job_is_told_of_as_it_waits_runs_and_ends(tmp_path: Path) -> None:
         ("ended", ""),
     ]
     assert engine.forgotten == [watcher.jobs[0].handle]
-    assert list((tmp_path / "trials").iterdir()) == []
 
 
 def test_a_job_that_its_engine_lost_says_nothing_of_the_trial(tmp_path: Path) -> None:
@@ -230,7 +229,7 @@ def test_the_operators_variables_and_first_queue_reach_the_job(tmp_path: Path) -
 
 def test_runs_of_one_trial_are_jobs_of_their_own_and_their_waiting_costs_no_time(tmp_path: Path) -> None:
     engine, watcher = Scripted(QUEUED, RUNNING, printed=measured), Watcher()
-    repeating = RepeatingLauncher(launcher(tmp_path, engine))
+    repeating = Launchers({"scripted": launcher(tmp_path, engine)})
     repeating.run(trial(settings=replace(SHORT, num_runs=2, max_foreign_share=1.0)), watcher)
     assert list(engine.orders) == [job_name(trial().trial_id, run, 0) for run in (0, 1)]
 

@@ -7,34 +7,28 @@ import math
 import os
 import re
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import psutil
 import pytest
 
 from autotuner.core.measurement import StepReport
 from autotuner.core.measuring import Peak
+from autotuner.core.node_line import CpuTime, Death, NodeEnd, NodeLine, Printed, TrainerLine
 from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.launch.ranks import ATTEMPT_ID, Death
-from autotuner.launch.trainers.processes import Output, TrainerProcesses
-from autotuner.launch.trainers.progress import Progress, ReportedMemory, ReportedStep
+from autotuner.launch.contract import AttemptEnd
+from autotuner.launch.trainers.progress import LogReader, Progress, Reported, ReportedMemory, ReportedStep
 from autotuner.launch.trainers.registration import (
     PLACEHOLDERS,
     Registration,
     check_command,
     num_steps,
-    on_this_machine,
     read_trainers,
     rendered,
 )
-from autotuner.launch.trainers.told import CoreWatch, CpuTime, Symptoms, TrainerReports
+from autotuner.launch.trainers.reports import ForeignShare, Symptoms, TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
 from tests.builders import cpu_layout
 from tests.trials.launching import ENDLESS, SHORT, failed, spec
@@ -46,20 +40,22 @@ SPEC = Path("/trial/spec.json")
 def vector(*command: str, arguments: tuple[str, ...] = (), file: Path | None = None) -> list[str]:
     check_command(command)
     trial = spec("command", layout=cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2))
-    return rendered(command, trial, on_this_machine(2), arguments=arguments, file=file, spec_file=SPEC)
+    return rendered(command, trial, arguments=arguments, file=file, spec_file=SPEC)
 
 
 def test_placeholders_are_filled_in_also_by_numbers_and_become_as_many_words_as_there_are() -> None:
     for name in PLACEHOLDERS:
         check_command(["train", f"{{{name}}}"])
-        assert vector("train", f"{{{name}}}", arguments=("x",), file=Path("f")) != ["train", f"{{{name}}}"]
+        is_of_nodes = name.startswith(("master_", "node_", "num_nodes", "ranks_", "python"))
+        filled = vector("train", f"{{{name}}}", arguments=("x",), file=Path("f"))
+        assert (filled == ["train", f"{{{name}}}"]) == is_of_nodes, "which only the node can fill in"
     words = "{world_size} {micro_batch_size} {num_micro_batches} {global_batch_size} {seq_len} {seed}"
     assert vector("train", *words.split()) == ["train", "2", "2", "2", "8", "64", "0"]
     assert vector("train", '{{"steps": {seed}}}') == ["train", '{"steps": 0}']
     arguments = ("--a", "b c; rm -rf /", "{steps}", "$(x)")
     assert vector("train", "{arguments}", "end", arguments=arguments) == ["train", *arguments, "end"]
     assert vector("train", "{arguments}", "end") == ["train", "end"]
-    assert vector("{python}", "--file={file}", "{spec}") == [sys.executable, "--file=", str(SPEC)]
+    assert vector("{python}", "--file={file}", "{spec}") == ["{python}", "--file=", str(SPEC)]
     assert vector("train", "--file={file}", file=Path("/trial/ds.json")) == ["train", "--file=/trial/ds.json"]
 
 
@@ -69,31 +65,22 @@ def test_a_trainer_is_asked_for_the_most_steps_that_a_trial_may_take_and_one_to_
 
 
 # ---------------------------------------------------------------- cores
-def watch(*looks: CpuTime) -> CoreWatch:
-    answers: Iterator[CpuTime] = iter(looks)
-
-    def look(processes: Iterable[psutil.Process]) -> CpuTime:
-        assert list(processes) == []
-        return next(answers)
-
-    made = CoreWatch(lambda: (), look, apart_s=0.0)
-    for _ in looks:
-        made.look()
-    return made
+def share(*looks: tuple[float, float, float]) -> float:
+    foreign = ForeignShare()
+    for busy_s, total_s, own_s in looks:
+        foreign.look(CpuTime(node=0, busy_s=busy_s, total_s=total_s, own_s=own_s))
+    return foreign.share
 
 
-def cpu(busy_s: float, total_s: float, own_s: float) -> CpuTime:
-    return CpuTime(busy_s=busy_s, total_s=total_s, own_s=own_s)
-
-
-def test_others_used_what_was_busy_and_not_the_trials_by_counters_that_can_be_read() -> None:
-    assert watch(cpu(10.0, 100.0, 5.0), cpu(18.0, 120.0, 9.0)).foreign_share == pytest.approx(4.0 / 20.0)
-    assert watch(cpu(10.0, 100.0, 5.0)).foreign_share == 0.0
-    assert watch().foreign_share == 0.0
-    assert watch(cpu(10.0, 100.0, 5.0), cpu(20.0, 120.0, 1.0)).foreign_share == 0.5
-    real = CoreWatch(lambda: [psutil.Process()])
-    real.look()
-    assert 0.0 <= real.foreign_share <= 1.0
+def test_others_used_what_was_busy_and_not_the_trials_on_the_busiest_node() -> None:
+    assert share((10.0, 100.0, 5.0), (14.0, 110.0, 7.0), (18.0, 120.0, 9.0)) == pytest.approx(4.0 / 20.0)
+    assert [share((10.0, 100.0, 5.0)), share()] == [0.0, 0.0]
+    assert share((10.0, 100.0, 5.0), (20.0, 120.0, 1.0)) == 0.5  # processes that are gone take no time back
+    foreign = ForeignShare()
+    for total_s in (100.0, 120.0):
+        for node, own_s in ((0, total_s), (1, total_s / 2)):
+            foreign.look(CpuTime(node=node, busy_s=total_s, total_s=total_s, own_s=own_s))
+    assert foreign.share == 0.5
 
 
 # ---------------------------------------------------------------- The registrations that docs/trainers.md shows
@@ -114,7 +101,7 @@ def test_torchtitan_s_module_is_imported_from_the_folder_that_it_was_written_int
     trial = spec("documented", layout=cpu_layout(data_parallel_replicate_degree=2))
     file = tmp_path / "a trial" / "torchtitan_layout.py"
     command = documented(tmp_path)["titan-3"].command
-    vector = rendered(command, trial, on_this_machine(2), arguments=(), file=file, spec_file=file)
+    vector = rendered(command, trial, arguments=(), file=file, spec_file=file)
     (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
     (tmp_path / "torchrun").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -122,95 +109,63 @@ def test_torchtitan_s_module_is_imported_from_the_folder_that_it_was_written_int
     assert ran.stdout.startswith(f"{file.parent} --standalone --nproc-per-node=2 -m torchtitan.train")
 
 
-# ---------------------------------------------------------------- What a trainer prints, line by line
-def heard(write: Callable[[int], object], hear: Callable[[str, float], None] | None = None) -> tuple[list[str], str]:
-    """The lines that were heard, and the text that was kept."""
-    lines: list[str] = []
-    reading, writing = os.pipe()
-    output = Output(os.fdopen(reading, "rb", buffering=0), hear or (lambda line, at_s: lines.append(line)))
-    write(writing)
-    os.close(writing)
-    output.finish(5.0)
-    return lines, output.text
-
-
-def test_lines_are_heard_whole_by_any_end_and_the_last_alone_are_kept() -> None:
-    def write(pipe: int) -> None:
-        os.write(pipe, b"one\ntw")
-        time.sleep(0.02)
-        os.write(pipe, b"o\nthree")
-
-    assert heard(write) == (["one", "two", "three"], "one\ntwo\nthree")
-    assert heard(lambda pipe: os.write(pipe, b" 5%| 1/20\r      \r{'loss': '6.25'}\n"))[0] == [
-        " 5%| 1/20",
-        "{'loss': '6.25'}",
-    ]
-    assert heard(lambda pipe: os.write(pipe, b"\xff\n"))[0] == ["\ufffd"]
-
-    def write_much(pipe: int) -> None:
-        for number in range(1000):
-            os.write(pipe, b"%d\n" % number)
-        for _ in range(50):
-            os.write(pipe, b"x" * 10_000)
-
-    lines, text = heard(write_much)
-    assert lines[:2] == ["0", "1"]
-    assert len(text) < 20_000
-    assert max(map(len, text.splitlines())) == 2000
-
-
-def test_a_reader_that_breaks_does_not_keep_a_trainer_waiting() -> None:
-    def broken(line: str, at_s: float) -> None:
-        raise ValueError(line, at_s)
-
-    _, text = heard(lambda pipe: [os.write(pipe, b"x" * 60_000 + b"\n") for _ in range(10)], broken)
-    assert len(text.splitlines()) == 10
-
-
 # ---------------------------------------------------------------- told
 TRIAL = spec("told", SHORT)
+PEAK = Peak(flop_per_s=2e11, source="data sheet")
+END = NodeEnd(node=0, exit_code=0)
 
 
-def reports(folder: Path) -> TrainerReports:
-    peak = Peak(flop_per_s=1e12, source="said")
-    return TrainerReports(TRIAL, peak, folder, None, {"trainer": "loop", "device": "h100-sxm"})
+def told_line(node: int, /, **document: object) -> TrainerLine:
+    return TrainerLine(line=json.dumps(document), node=node, at=0.0)
 
 
-def append(folder: Path, name: str, *documents: dict[str, object]) -> None:
-    with (folder / name).open("a") as file:
-        file.writelines(json.dumps(document) + "\n" for document in documents)
+def steps(**first: object) -> list[TrainerLine]:
+    lines: list[dict[str, object]] = [
+        {"step": step, "rank": rank, "step_time_s": 0.1}
+        for step in range(10)
+        for rank in range(TRIAL.layout.world_size)
+    ]
+    return [told_line(0, **line) for line in (lines[0] | first, *lines[1:])]
 
 
-def steps(rank: int, **first: object) -> list[dict[str, object]]:
-    lines: list[dict[str, object]] = [{"step": step, "rank": rank, "step_time_s": 0.1} for step in range(10)]
-    return [lines[0] | first, *lines[1:]]
+def taken(*lines: NodeLine, reader: LogReader | None = None) -> TrainerReports:
+    reports = TrainerReports(TRIAL, PEAK, reader, {"trainer": "loop", "device": "h100-sxm"})
+    reports.take([*lines, END])
+    return reports
 
 
-def environment(told: TrainerReports) -> dict[str, str]:
-    told.new_steps(is_over=True)
-    assert told.measurement is not None
-    return told.measurement.environment
-
-
-def test_ranks_tell_versions_and_nodes_the_rest(tmp_path: Path) -> None:
-    append(tmp_path, "node-0.jsonl", {"environment": {"host": "a", "driver": "580.82"}})
-    append(tmp_path, "node-1.jsonl", {"environment": {"host": "b", "driver": "570.1"}})
-    for rank in range(TRIAL.layout.world_size):
-        append(tmp_path, f"rank-{rank}.jsonl", *steps(rank, environment={"torch": "2.13"}))
-    facts = environment(reports(tmp_path))
+def test_ranks_tell_versions_and_nodes_the_rest_the_first_node_first() -> None:
+    second = told_line(1, environment={"host": "b", "driver": "570.1"})
+    first = told_line(0, environment={"host": "a", "driver": "580.82"})
+    found = taken(second, first, *steps(environment={"torch": "2.13"})).measurement
+    assert found is not None
+    facts = found.environment
     assert (facts["trainer"], facts["torch"], facts["device"]) == ("loop", "2.13", "h100-sxm")
     assert (facts["host"], facts["driver"], facts["nodes"]) == ("a", "580.82", "a,b")
 
 
-def test_what_is_no_object_of_strings_is_passed_over_and_what_the_launcher_learns_later_is_said(tmp_path: Path) -> None:
-    append(tmp_path, "node-0.jsonl", {"environment": "somewhere"}, {"environment": {"host": 3}})
-    for rank in range(TRIAL.layout.world_size):
-        append(tmp_path, f"rank-{rank}.jsonl", *steps(rank))
-    told = reports(tmp_path)
-    told.runs_on({"NCCL_ALGO": "Tree"})
-    facts = environment(told)
-    assert facts["NCCL_ALGO"] == "Tree"
-    assert "host" not in facts
+def test_what_is_no_object_of_strings_is_passed_over() -> None:
+    torn = TrainerLine(line="{", at=0.0)
+    found = taken(
+        torn,
+        told_line(0, environment="somewhere"),
+        told_line(0, environment={"host": 3}),
+        told_line(0, step="x"),
+        *steps(),
+    )
+    assert found.measurement is not None
+    assert "host" not in found.measurement.environment
+
+
+def test_a_reader_that_breaks_costs_its_line_and_not_the_trial() -> None:
+    class Broken:
+        def read(self, line: str) -> Reported | None:
+            if "tokens" in line:
+                raise ValueError(line)
+            return ReportedStep(step=int(line), step_time_s=0.5)
+
+    found = taken(*(Printed(text=text, at=0.0) for text in ("0", "tokens", "1", "2")), reader=Broken())
+    assert len(found.progress.steps) == 3
 
 
 # ---------------------------------------------------------------- Lines of logs that tell of what a trainer died
@@ -300,9 +255,6 @@ def test_other_lines_name_no_cause(line: str) -> None:
 
 
 # ---------------------------------------------------------------- Reports of ranks, joined to steps
-PEAK = Peak(flop_per_s=2e11, source="data sheet")
-
-
 def progress(**settings: Any) -> Progress:
     return Progress(spec("progress", replace(ENDLESS, **settings)), PEAK)
 
@@ -438,28 +390,16 @@ Root Cause (first observed failure):
 """
 
 
-def judged(tmp_path: Path, log: str, code: int, *, oom_killed: bool = False, budget: int | None = None) -> TrialFailure:
+def judged(log: str, code: int, *, oom_killed: bool = False, budget: int | None = None) -> TrialFailure:
     """The verdict on a command that printed the log and left with the code."""
     trial = spec("judged", replace(SHORT, memory_budget_bytes=budget))
-    reports = TrainerReports(trial, Peak(flop_per_s=1.0, source="data sheet"), tmp_path, None, {})
-    printed = tmp_path / "log"
-    printed.write_text(log)
-    program = f"import sys; sys.stdout.write(open(sys.argv[1]).read()); sys.exit({code})"
-    processes = TrainerProcesses(
-        [sys.executable, "-S", "-c", program, str(printed)],
-        directory=tmp_path,
-        environment={ATTEMPT_ID: f"judged-{uuid4().hex}"},  # others run beside it
-        limit_bytes=None,
-        heard=reports.heard,
-    )
-    while not processes.ended():
-        time.sleep(0.01)
-    processes.end(grace_s=1.0)
-    return failed(trainer_verdict(trial, reports, processes, timed_out=False, oom_killed=oom_killed))
+    reports = TrainerReports(trial, PEAK, None, {})
+    reports.take([*(Printed(text=line, at=0.0) for line in log.splitlines()), NodeEnd(node=0, exit_code=code)])
+    return failed(trainer_verdict(trial, reports, AttemptEnd(exit_code=code, log=log, oom_killed=oom_killed)))
 
 
-def test_an_exit_code_comes_with_the_last_that_was_said_and_without_torchruns_traceback(tmp_path: Path) -> None:
-    failure = judged(tmp_path, "train.py: error: unrecognized arguments: --x\n" + AGENT.format(code=2), 1)
+def test_an_exit_code_comes_with_the_last_that_was_said_and_without_torchruns_traceback() -> None:
+    failure = judged("train.py: error: unrecognized arguments: --x\n" + AGENT.format(code=2), 1)
     assert failure.kind == FailureKind.CRASH
     assert failure.rank == 1
     assert "rank 1 ended with exit code 2, before its first step" in failure.message
@@ -488,19 +428,8 @@ LOST_PEER, NO_THREAD = "[rank0]: RuntimeError: Connection closed by peer\n", "Ru
     ],
 )
 def test_a_death_is_judged_by_its_cause_where_one_was_told_and_by_its_end_otherwise(
-    tmp_path: Path, log: str, code: int, more: dict[str, Any], kind: FailureKind, rank: int | None, words: str
+    log: str, code: int, more: dict[str, Any], kind: FailureKind, rank: int | None, words: str
 ) -> None:
-    failure = judged(tmp_path, log, code, **more)
+    failure = judged(log, code, **more)
     assert (failure.kind, failure.rank) == (kind, rank)
     assert words in failure.message
-
-
-def test_a_folder_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="nowhere"):
-        TrainerProcesses(
-            ["true"],
-            directory=tmp_path / "nowhere",
-            environment={ATTEMPT_ID: f"x-{uuid4().hex}"},
-            limit_bytes=None,
-            heard=lambda line, at_s: None,
-        )

@@ -241,7 +241,7 @@ def test_a_container_that_the_kernel_killed_for_memory_says_so_in_its_last_line(
     assert held.printed(engine, handle, "begun")
     held.cluster.kill_for_memory(held.cluster.pod("t-1-0-0", 0))
     assert "OOMKilled" in held.until(engine, handle, EngineJobPhase.ENDED).detail
-    assert held.printed(engine, handle, '"oom_killed": true')
+    assert held.printed(engine, handle, '"oom_killed":true')
 
 
 def test_an_image_without_our_packages_is_told_in_python_s_own_words(held: Held) -> None:
@@ -264,10 +264,10 @@ def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_take
     assert held.until(engine, handle, EngineJobPhase.LOST).detail
 
 
-def test_kueue_needs_a_queue_and_takes_the_first_that_the_operator_lists(held: Held, tmp_path: Path) -> None:
+def test_kueue_needs_a_queue_and_takes_the_first_that_the_operator_lists(held: Held) -> None:
     assert held.engine().refuses(cpu_cluster()) is None
     assert "names none" in str(held.engine("kueue = true").refuses(cpu_cluster()))
-    launcher = EngineLauncher(held.registration('kueue = true\nqueues = ["research"]'), tmp_path)
+    launcher = EngineLauncher(held.registration('kueue = true\nqueues = ["research"]'))
     assert launcher.refuses(cpu_cluster()) is None
     launcher.close()
 

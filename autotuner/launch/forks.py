@@ -18,14 +18,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.ranks import ATTEMPT_ID, Death, Ranks, end_all
-from autotuner.launch.reports import TrialFiles
+from autotuner.core.codec import dumps
+from autotuner.core.node_line import Death, NodeLine
+from autotuner.core.trial import Stopped, TrialFailure
+from autotuner.core.trial_spec import NodeTask
+from autotuner.host.keeper import kernel_oom_kills
+from autotuner.launch.contract import ATTEMPT_ID, AttemptEnd, Ending, Ranks
+from autotuner.launch.lines import LineReader
+from autotuner.launch.node_processes import ask_for_stacks, end_all, if_killed, with_stuck
 
 _ID_WIDTH = 200
 """Characters that the process keeps free for the id of an attempt: a trial's id and a few more."""
 
 _TASK = "trials.process.task:run_trial"
+
+_GRACE_S = 3.0
+"""What a rank gets to leave after SIGTERM, or to say what it saw of a peer's death; gloo was seen to need about one
+second."""
+
+_STACKS_S = 0.5
+"""What ranks get to write their stacks when a trial has run out of time."""
+
+_OVERTIME_S = 1.0
+"""What they get to leave after that: a trial must not outlive its limit by more than five seconds, and a hung rank will
+not leave anyway."""
 
 _REAPING_S = 2.0
 """A process that is well tells of its children's end within milliseconds."""
@@ -44,16 +60,22 @@ class Forks:
         task: What each rank does, as ``Zygote.start`` has it.
     """
 
+    slack_s = 0.0
+
     def __init__(self, task: str = _TASK) -> None:
         self._task = task
         self._mutex = threading.Lock()
         self._zygotes: list[Zygote] = []
 
-    def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
-        """Start ranks as ``Starter`` says."""
+    def start(self, task: NodeTask, folder: Path) -> Ranks:
+        """Start the ranks of a trial as ``Starter`` says."""
+        assert task.spec is not None  # benchmarks and trainers need a node
+        (folder / "ranks").mkdir()
+        (folder / "spec.json").write_text(dumps(task.spec))
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **task.variables}
         with self._mutex:
             zygote = self._idle_zygote()
-            return zygote.start(self._task, files.directory, spec.layout.world_size, environment)
+            return zygote.start(self._task, folder, task.ranks_per_node, {**variables, ATTEMPT_ID: task.job_name})
 
     def close(self) -> None:
         """End the zygotes, and with them whatever they forked."""
@@ -125,7 +147,7 @@ class Zygote:
         """
         attempt_id = environment[ATTEMPT_ID]
         orders = {"task": task, "folder": str(folder), "num_ranks": num_ranks, "environment": dict(environment)}
-        ranks = ForkedRanks(self, attempt_id, num_ranks)
+        ranks = ForkedRanks(self, attempt_id, num_ranks, folder)
         self._served[attempt_id] = ranks
         self._requests.write(json.dumps({"id": attempt_id, **orders}).encode() + b"\n")
         self._requests.flush()
@@ -175,17 +197,25 @@ class ForkedRanks:
         attempt_id: Found in the environment of their processes.
         has_started: All are forked.
         exit_codes: Of the ranks that are gone, however they ended; below zero is the signal.
+        deaths: Ranks that died of themselves, in the order in which the zygote saw them.
     """
 
-    def __init__(self, zygote: Zygote, attempt_id: str, num_ranks: int) -> None:
+    def __init__(self, zygote: Zygote, attempt_id: str, num_ranks: int, folder: Path) -> None:
         self._zygote = zygote
         self._num_ranks = num_ranks
-        self._deaths: list[Death] = []
+        self._folder = folder
+        self._reader = LineReader()
+        self._offset = 0
+        self._num_deaths_told = 0
         self._refusal = ""
-        self.has_started = False
         self._is_ending = False
+        self._oom_kills = kernel_oom_kills()
+        self._stuck: tuple[int, ...] = ()
+        self.peers_s = _GRACE_S
+        self.has_started = False
         self.attempt_id = attempt_id
         self.exit_codes: dict[int, int] = {}
+        self.deaths: list[Death] = []
 
     def heard(self, event: Mapping[str, Any]) -> None:
         """Take an event of these ranks; the zygote calls it."""
@@ -197,9 +227,9 @@ class ForkedRanks:
             case "ended":
                 self.exit_codes[event["rank"]] = event["exit_code"]
                 if event["exit_code"] and not self._is_ending:
-                    self._deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
+                    self.deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether all are gone, or there never will be one."""
         self._zygote.listen()
         if not (self._is_ending or self._zygote.is_alive):
@@ -213,29 +243,55 @@ class ForkedRanks:
         for rank in set(range(self._num_ranks)) - self.exit_codes.keys():
             self.heard({"event": "ended", "rank": rank, "exit_code": -signal.SIGKILL})
 
-    def deaths(self) -> Sequence[Death]:
-        """Ranks that died of themselves, in the order in which the zygote saw them."""
-        return self._deaths
+    def poll(self) -> Sequence[NodeLine]:
+        """What they wrote since the last look, and which of them the zygote saw die."""
+        deaths, self._num_deaths_told = self.deaths[self._num_deaths_told :], len(self.deaths)
+        path, chunk = self._folder / "reports.jsonl", b""
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(self._offset)
+                chunk = file.read()
+        self._offset += len(chunk)
+        return [*self._reader.read(chunk), *deaths]
 
     def log(self) -> str:
         """Why none was started, or what the zygote wrote last."""
         return self._refusal or self._zygote.log()
 
-    def end(self, *, grace_s: float) -> tuple[int, ...]:
-        """End those that are left; with the zygote, if it has not forked them yet or does not see them gone.
-
-        Returns:
-            Pids of processes that SIGKILL did not end; see ``end_all``.
-        """
-        is_over = self.ended()
+    def end(self, why: Ending) -> AttemptEnd:
+        """End those that are left; with the zygote, if it has not forked them yet or does not see them gone."""
+        is_over = self.has_ended()
         self._is_ending = True
         if not (self.has_started or is_over):
             self._zygote.close()  # it would fork them later
-        stuck = end_all(self.attempt_id, grace_s=grace_s)
-        deadline = time.monotonic() + (0.0 if stuck else _REAPING_S)
-        while not self.ended() and time.monotonic() < deadline:
+        self._stuck = end_all(self.attempt_id, grace_s=self._grace_s(why))
+        deadline = time.monotonic() + (0.0 if self._stuck else _REAPING_S)
+        while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        if not self.ended():
+        if not self.has_ended():
             self._zygote.close()
         self._zygote.forget(self)
-        return stuck
+        logs = sorted((self._folder / "ranks").glob("*/stderr.log"))
+        return AttemptEnd(
+            deaths=self.deaths,
+            rank_logs={int(path.parent.name): path.read_text(errors="replace") for path in logs},
+            log=self.log(),
+            timed_out=why == "timeout",
+            oom_killed=kernel_oom_kills() > self._oom_kills,
+        )
+
+    def _grace_s(self, why: Ending) -> float:
+        """What they get to leave: none once they have said all; ranks out of time say before where they are."""
+        match why:
+            case "measured":
+                return 0.0
+            case "timeout":
+                ask_for_stacks(self.attempt_id)
+                time.sleep(_STACKS_S)
+                return _OVERTIME_S
+            case _:
+                return _GRACE_S
+
+    def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
+        """A rank that somebody killed, or whoever forked it, says nothing of the trial."""
+        return if_killed(failure, self.deaths) or with_stuck(failure, self._stuck)

@@ -10,15 +10,15 @@ import pytest
 
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import PipelineSchedule, Recompute
-from autotuner.core.cluster import Cluster
+from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown, FinishedRun, LinkEvent, LinkEventKind, Measurement
 from autotuner.core.stages import stage_layers
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.launch.contract import TrialWatcher
+from autotuner.launch.launchers import Launchers
 from autotuner.launch.proxy import extrapolated, proxies
-from autotuner.launch.repeating import RepeatingLauncher
 from tests.builders import cpu_cluster, cpu_layout, failure, tiny_model
 from tests.fake_launcher import FakeLauncher, plain_measurement
 from tests.trials.launching import SHORT, Watcher, failed, spec
@@ -49,7 +49,7 @@ def in_turn(outcomes: Iterable[float | TrialFailure]) -> Behaviour:
 
 
 def measured(launcher: FakeLauncher, settings: TrialSettings, watcher: Watcher | None = None) -> Measurement:
-    outcome = RepeatingLauncher(launcher).run(spec("repeated", settings), watcher or Watcher())
+    outcome = Launchers({LOCAL: launcher}).run(spec("repeated", settings), watcher or Watcher())
     assert isinstance(outcome, Measurement), outcome
     return outcome
 
@@ -66,7 +66,7 @@ def test_a_trial_is_run_again_while_it_is_disturbed_and_the_least_disturbed_run_
     outcome = measured(FakeLauncher(disturbed_by(0.5, 0.2, 0.4)), replace(SHORT, max_repeats=2))
     assert (outcome.foreign_cpu_share, outcome.step_time_s, outcome.num_disturbed) == (0.2, 1.2, 2)
     launcher = FakeLauncher(disturbed_by(0.5))
-    RepeatingLauncher(launcher).run(spec("gpus", device="cuda"), Watcher())
+    Launchers({LOCAL: launcher}).run(spec("gpus", device="cuda"), Watcher())
     assert len(launcher.specs) == 1
 
 
@@ -75,7 +75,7 @@ def test_runs_that_finished_before_the_service_died_are_not_repeated() -> None:
     measured(FakeLauncher(in_turn([1.0, 1.1, failure(FailureKind.CRASH)])), settings, watcher)
     assert [run.number for run in watcher.runs] == [0, 1]
     launcher, again = FakeLauncher(in_turn([1.2])), Watcher()
-    outcome = RepeatingLauncher(launcher).run(replace(spec("repeated", settings), runs=tuple(watcher.runs)), again)
+    outcome = Launchers({LOCAL: launcher}).run(replace(spec("repeated", settings), runs=tuple(watcher.runs)), again)
     assert isinstance(outcome, Measurement)
     assert [(one.run, one.runs) for one in launcher.specs] == [(2, ())]
     assert outcome.noise_floor == pytest.approx(0.2 / 1.1)
@@ -88,7 +88,7 @@ def test_a_run_again_has_the_time_that_kept_runs_left() -> None:
     settings = replace(SHORT, num_runs=2)
     run = FinishedRun(number=0, seconds=0.75 * SHORT.timeout_s, measurement=plain_measurement(spec("repeated")))
     launcher = FakeLauncher()
-    RepeatingLauncher(launcher).run(replace(spec("repeated", settings), runs=(run,)), Watcher())
+    Launchers({LOCAL: launcher}).run(replace(spec("repeated", settings), runs=(run,)), Watcher())
     assert launcher.specs == []  # another run as long would not fit
     launcher = FakeLauncher(in_turn([1.0, 1.0]))
     measured(launcher, replace(SHORT, num_runs=2))
@@ -102,7 +102,7 @@ def test_a_trial_that_dies_is_not_run_again_and_leaves_the_figures_of_the_runs_b
     assert (len(launcher.specs), outcome.step_time_s, outcome.noise_floor) == (2, 1.0, None)
     launcher = FakeLauncher(in_turn([failure(FailureKind.OOM), 1.0]))
     settings = replace(SHORT, num_runs=2, max_repeats=2)
-    assert RepeatingLauncher(launcher).run(spec("dead", settings), Watcher()) == failure(FailureKind.OOM)
+    assert Launchers({LOCAL: launcher}).run(spec("dead", settings), Watcher()) == failure(FailureKind.OOM)
     assert len(launcher.specs) == 1
 
 
@@ -124,14 +124,14 @@ def test_a_watcher_may_stop_any_of_the_runs(changes: dict[str, Any]) -> None:
             self.specs.append(spec)
             return plain_measurement(spec) if len(self.specs) == 1 else Stopped(reason="shutdown")
 
-    outcome = RepeatingLauncher(Second()).run(spec("stopped", replace(SHORT, **changes)), Watcher())
+    outcome = Launchers({LOCAL: Second()}).run(spec("stopped", replace(SHORT, **changes)), Watcher())
     assert outcome == Stopped(reason="shutdown")
 
 
 def test_a_trial_at_proxy_depth_runs_two_smaller_models_and_says_so() -> None:
     launcher, watcher = FakeLauncher(), Watcher()
     settings = replace(SHORT, proxy_layers_per_stage=(1, 2))
-    outcome = RepeatingLauncher(launcher).run(spec("proxy", settings, model=tiny_model(num_layers=8)), watcher)
+    outcome = Launchers({LOCAL: launcher}).run(spec("proxy", settings, model=tiny_model(num_layers=8)), watcher)
     assert isinstance(outcome, Measurement)
     assert [trial.model.num_layers for trial in launcher.specs] == [1, 2]
     assert outcome.extrapolated_from == (1, 2)
@@ -141,7 +141,7 @@ def test_a_trial_at_proxy_depth_runs_two_smaller_models_and_says_so() -> None:
 def test_a_proxy_that_dies_says_with_how_many_layers() -> None:
     launcher = FakeLauncher(in_turn([1.0, failure(FailureKind.OOM)]))
     settings = replace(SHORT, proxy_layers_per_stage=(1, 2))
-    outcome = failed(RepeatingLauncher(launcher).run(spec("proxy", settings), Watcher()))
+    outcome = failed(Launchers({LOCAL: launcher}).run(spec("proxy", settings), Watcher()))
     assert outcome.kind == FailureKind.OOM
     assert outcome.message.startswith("with 2 of 4 layers: ")
 
@@ -152,7 +152,7 @@ def test_what_the_launcher_refuses_is_refused() -> None:
             del trainer
             return f"no {cluster.accelerator.name} here"
 
-    assert RepeatingLauncher(Elsewhere()).refuses(cpu_cluster(2)) == "no cpu here"
+    assert Launchers({LOCAL: Elsewhere()}).refuses(cpu_cluster(2)) == "no cpu here"
 
 
 def test_a_person_who_waits_is_told_why_a_trial_is_run_again_and_of_proxies() -> None:

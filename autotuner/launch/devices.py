@@ -15,11 +15,9 @@ import psutil
 from filelock import FileLock, Timeout
 
 from autotuner.core.cluster import Cluster
-from autotuner.core.measurement import Measurement
-from autotuner.core.trial import Stopped, TrialFailure
-from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.launch.contract import Launcher, TrialWatcher
-from autotuner.launch.ranks import CannotRun, launcher_work
+from autotuner.core.trial import Stopped
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import CannotRun, TrialWatcher, launcher_work
 from autotuner.launch.this_machine import visible_gpus
 
 CORES = "cpu"
@@ -157,37 +155,6 @@ class DevicePool:
             for name in devices:
                 if lock := self._taken.pop(name):
                     lock.release()
-
-
-class ExclusiveLauncher:
-    """Any launcher on this machine, with devices for each trial that no other trial uses meanwhile.
-
-    A trial keeps them through all runs that ``RepeatingLauncher`` makes of it, and no time limit counts the waiting.
-    """
-
-    def __init__(self, launcher: Launcher, devices: DevicePool) -> None:
-        self._launcher = launcher
-        self._devices = devices
-
-    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Why the launcher inside refuses the cluster or the trainer, if it does."""
-        return self._launcher.refuses(cluster, trainer)
-
-    def capacity(self, cluster: Cluster) -> int:
-        """No more than find devices of their own, and than the launcher has room for."""
-        return min(self._devices.capacity(cluster), self._launcher.capacity(cluster))
-
-    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Wait for devices, then run the trial; the watcher's answer if it wants a stop meanwhile."""
-        try:
-            with self._devices.claim(spec, watcher) as devices:
-                return devices if isinstance(devices, Stopped) else self._launcher.run(spec, watcher)
-        except CannotRun as error:
-            return Stopped(reason="infrastructure", detail=f"cannot lock this machine's devices: {error}")
-
-    def close(self) -> None:
-        """Close the launcher inside."""
-        self._launcher.close()
 
 
 def _file_name(device: str) -> str:

@@ -1,4 +1,4 @@
-"""RepeatingLauncher: runs a trial as often, and as deep, as its settings ask before it believes the figures."""
+"""Runs a trial as often, and as deep, as its settings ask before it believes the figures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.trial import EngineJob, Outcome, Stopped, TrialFailure
-from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.proxy import extrapolated, proxies
 
@@ -69,44 +68,27 @@ _LEAST_S = 0.001
 """A time limit has to be above 0."""
 
 
-class RepeatingLauncher:
-    """Any launcher, with a trial run again where others disturbed it, for its noise floor, or at two depths instead.
+def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+    """Run a trial until its settings are content.
 
-    All runs of a trial share its time limit; an optional one that would not fit is left out. The watcher is asked for a
-    stop during each and told of each, but hears the steps of the first run of the whole model only: a trial has one row
-    of steps, and the pruner compares like with like.
+    It runs again where others disturbed it and for its noise floor, or at two depths instead. All runs share its time
+    limit; an optional one that would not fit is left out. The watcher is asked for a stop during each and told of each,
+    but hears the steps of the first run of the whole model only: a trial has one row of steps, and the pruner compares
+    like with like.
     """
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-
-    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Why the launcher inside refuses the cluster or the trainer, if it does."""
-        return self._launcher.refuses(cluster, trainer)
-
-    def capacity(self, cluster: Cluster) -> int:
-        """How many trials the launcher inside has room for."""
-        return self._launcher.capacity(cluster)
-
-    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Run the trial, or its proxies, until the settings are content."""
-        runs = _Runs(self._launcher, deadline=time.monotonic() + spec.settings.timeout_s)
-        depths = proxies(spec)
-        if depths is None:
-            return runs.repeated(spec, watcher)
-        measured: list[Measurement] = []
-        for proxy in depths:
-            watcher.on_note(f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate from")
-            outcome = runs.repeated(proxy, _without_steps(watcher))
-            if not isinstance(outcome, Measurement):
-                return _at_depth(outcome, proxy, spec)
-            measured.append(outcome)
-        shallow, deep = measured
-        return extrapolated(spec, shallow, deep)
-
-    def close(self) -> None:
-        """Close the launcher inside."""
-        self._launcher.close()
+    runs = _Runs(launcher, deadline=time.monotonic() + spec.settings.timeout_s)
+    depths = proxies(spec)
+    if depths is None:
+        return runs.repeated(spec, watcher)
+    measured: list[Measurement] = []
+    for proxy in depths:
+        watcher.on_note(f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate from")
+        outcome = runs.repeated(proxy, _without_steps(watcher))
+        if not isinstance(outcome, Measurement):
+            return _at_depth(outcome, proxy, spec)
+        measured.append(outcome)
+    shallow, deep = measured
+    return extrapolated(spec, shallow, deep)
 
 
 class _Runs:
@@ -208,31 +190,20 @@ class _Queue:
 
 
 class _StopsOnly:
-    """A watcher that hears notes and may stop the trial, but hears no steps."""
+    """A watcher that may stop the trial and hears of everything, but not of its steps."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
-        self._watcher = watcher
+        self.on_note = watcher.on_note
+        self.on_wait = watcher.on_wait
+        self.on_run = watcher.on_run
+        self.on_job = watcher.on_job
+        self.stop_requested = watcher.stop_requested
 
     def on_step(self, step: StepReport) -> None:
         pass
 
     def on_link_event(self, event: LinkEvent) -> None:
         pass
-
-    def on_note(self, note: str) -> None:
-        self._watcher.on_note(note)
-
-    def on_wait(self, reason: str | None) -> None:
-        self._watcher.on_wait(reason)
-
-    def on_run(self, run: FinishedRun) -> None:
-        self._watcher.on_run(run)
-
-    def on_job(self, job: EngineJob) -> None:
-        self._watcher.on_job(job)
-
-    def stop_requested(self) -> Stopped | None:
-        return self._watcher.stop_requested()
 
 
 def _without_steps(watcher: TrialWatcher) -> TrialWatcher:

@@ -13,22 +13,20 @@ import psutil
 import pytest
 
 from autotuner.core.choices import ExportFormat
-from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
-from autotuner.core.measuring import model_flop
+from autotuner.core.measuring import Peak, model_flop
 from autotuner.core.trial import FailureKind, Outcome, Stopped
 from autotuner.core.trial_spec import Trainer, TrialSettings
-from autotuner.export.target import Export
 from autotuner.host.machine import host_hash
+from autotuner.launch.contract import Place
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.reports import TrialFiles
-from autotuner.launch.trainers.attempt import trainer_environment
 from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.work import TrainerWork
 from tests.builders import cpu_cluster, tiny_model
 from tests.trainers.registered import by_trainer, registered
 from tests.trials.launching import ENDLESS, SHORT, Watcher, failed, left_over, measured, spec
 
-HANGING = replace(SHORT, timeout_s=1.0)
+HANGING = replace(SHORT, timeout_s=3.0)
 
 
 @pytest.fixture
@@ -202,37 +200,43 @@ def test_a_process_without_session_group_or_variables_of_its_trainer_is_ended_wi
     assert [process for process in left() if process.pid not in before] == []
 
 
+def test_a_node_that_somebody_else_ends_says_nothing_of_the_trial(work_dir: Path) -> None:
+    def end_node() -> None:
+        (node,) = [one for one in left_over("trainer") if one.cmdline()[1:3] == ["-m", "trials.process.node"]]
+        node.terminate()
+
+    outcome = run(work_dir, registered(), ENDLESS, Watcher(at_first_step=end_node))
+    assert outcome == Stopped(reason="infrastructure", detail="the node got SIGTERM, and not from the autotuner")
+
+
 # ---------------------------------------------------------------- what it is given
 def test_a_trainer_gets_no_variable_of_the_service_that_its_operator_did_not_name(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SECRET", "1")
-    monkeypatch.setenv("NAMED", "2")
-    monkeypatch.setenv("AUTOTUNER_DATABASE_URL", "postgresql://user:password@host/db")
-    registration = replace(registered(OWN="3"), environment=("NAMED", "NOT_THERE"))
-    exported = Export(format=ExportFormat.ARGUMENTS, layout=Layout(), version="1", environment={"NCCL_ALGO": "Ring"})
-    variables = trainer_environment(
-        registration, by_trainer(spec("env"), registration), exported, TrialFiles(work_dir), "attempt", ()
-    )
-    assert {name: variables[name] for name in ("NAMED", "OWN", "NCCL_ALGO")} == {
-        "NAMED": "2",
+    for name in ("SECRET", "NAMED", "GLOO_SOCKET_IFNAME", "AUTOTUNER_DATABASE_URL"):
+        monkeypatch.setenv(name, "of the service")
+    tells = "import os; [print(name, value[:20], sep='=') for name, value in os.environ.items()]; os._exit(1)"
+    registration = replace(registered(OWN="3"), environment=("NAMED", "NOT_THERE"), command=("{python}", "-Sc", tells))
+    variables = dict(line.split("=", 1) for line in failed(run(work_dir, registration)).log_tail.splitlines())
+    assert {name: variables[name] for name in ("NAMED", "OWN", "GLOO_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES")} == {
+        "NAMED": "of the service",
         "OWN": "3",
-        "NCCL_ALGO": "Ring",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "CUDA_VISIBLE_DEVICES": "",
     }
     assert set(variables) <= {
-        *("NAMED", "OWN", "NCCL_ALGO", "PATH", "HOME", "LANG", "TMPDIR"),
+        *("NAMED", "OWN", "PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "LC_CTYPE"),
         *("OMP_NUM_THREADS", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES"),
         *("AUTOTUNER_ATTEMPT_ID", "AUTOTUNER_REPORT_DIR", "AUTOTUNER_SPEC"),
     }
-    assert "password" not in "".join(variables.values())
 
 
-def test_a_budget_on_gpus_is_a_share_of_their_memory(work_dir: Path) -> None:
+def test_a_budget_on_gpus_is_a_share_of_their_memory() -> None:
     registration = registered(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     settings = replace(SHORT, memory_budget_bytes=20 * 10**9)
     trial = by_trainer(spec("gpu", settings), registration, device="cuda", memory_bytes=80 * 10**9)
-    exported = Export(format=ExportFormat.ARGUMENTS, layout=Layout(), version="1")
-    variables = trainer_environment(registration, trial, exported, TrialFiles(work_dir), "attempt", ("2", "3"))
+    work = TrainerWork(registration, trial, Peak(flop_per_s=1e12, source="said"))
+    variables = work.task("attempt", Place(num_nodes=1, ranks_per_node=2, devices=("2", "3"))).variables
     assert variables["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert variables["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True,per_process_memory_fraction:0.2500"
 

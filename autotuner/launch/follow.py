@@ -1,0 +1,214 @@
+"""Follows one attempt to its verdict, whatever runs and wherever it runs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from autotuner.core.measurement import LinkEvent, Measurement, StepReport
+from autotuner.core.node_line import Death, NodeEnd, NodeLine, RankFailure
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import format_seconds
+from autotuner.launch.contract import AttemptEnd, Ending, Ranks, Result, TrialWatcher, Work, launcher_work
+from autotuner.launch.lines import RankReports, deaths_of
+
+_CAUSE_S = 60.0
+"""What the cause gets to show where a rank has only said that it lost its peers: on a busy node torchrun was seen to
+need more than ten seconds to find a killed rank, and the engine to pass that on."""
+
+_POLL_S = 0.05
+
+
+def follow(
+    work: Work[Result],
+    ranks: Ranks,
+    watcher: TrialWatcher,
+    *,
+    deadline: float,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Result | TrialFailure | Stopped:
+    """Follow ranks until they have a result, fail, run out of time or are no longer wanted; then end and judge them.
+
+    Args:
+        work: What they do.
+        ranks: Started; ended when this returns or raises.
+        watcher: What it raises comes out as it is.
+        deadline: On the monotonic clock.
+        meanwhile: Called at every look, many times a second.
+
+    Raises:
+        CannotRun: Files or processes of the launcher failed.
+    """
+    try:
+        why = _followed(work, ranks, watcher, deadline, meanwhile)
+    except BaseException:
+        ranks.end("abandoned")
+        raise
+    with launcher_work():
+        end = ranks.end(why)
+    if isinstance(why, Stopped):
+        return why
+    with launcher_work():
+        last = work.take(ranks.poll())
+    _pass_on(last, watcher)
+    with launcher_work():
+        outcome = work.judge(end)
+        return ranks.explain(outcome) if isinstance(outcome, TrialFailure) else outcome
+
+
+def _followed(
+    work: Work[Result], ranks: Ranks, watcher: TrialWatcher, deadline: float, meanwhile: Callable[[], None]
+) -> Ending:
+    peers, leave_by = _Peers(), float("inf")
+    while True:
+        with launcher_work():
+            if ranks.has_ended():
+                return "ended"  # what they reported last is read when they have been ended for certain
+            lines = ranks.poll()
+            news = work.take(lines)
+        meanwhile()
+        _pass_on(news, watcher)
+        if work.is_complete():
+            return "measured"
+        if stopped := watcher.stop_requested():
+            return stopped
+        now = time.monotonic()
+        if now >= deadline:
+            return "timeout"
+        peers.hear(lines)
+        if peers.has_failed:  # the others may say what they saw, then they are ended
+            leave_by = min(leave_by, now + (ranks.peers_s if peers.knows_cause else _CAUSE_S))
+        if now >= leave_by or work.has_failed():
+            return "ended"
+        time.sleep(_POLL_S)
+
+
+class _Peers:
+    """Which ranks failed, and whether it is known of one that it did not only lose its peers."""
+
+    def __init__(self) -> None:
+        self._failed: set[int] = set()
+        self._lost_peers: set[int] = set()
+        self._has_bad_node = False
+
+    def hear(self, lines: Sequence[NodeLine]) -> None:
+        for line in lines:
+            match line:
+                case RankFailure():
+                    self._failed.add(line.rank)
+                    if line.kind == FailureKind.COMMUNICATION:
+                        self._lost_peers.add(line.rank)
+                case Death():
+                    self._failed.add(line.rank)
+                case NodeEnd():
+                    self._failed |= {death.rank for death in deaths_of(line)}
+                    self._has_bad_node |= line.exit_code != 0 and not line.deaths
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._failed) or self._has_bad_node
+
+    @property
+    def knows_cause(self) -> bool:
+        return bool(self._failed - self._lost_peers) or self._has_bad_node
+
+
+def _pass_on(news: Sequence[StepReport | LinkEvent], watcher: TrialWatcher) -> None:
+    for one in news:
+        if isinstance(one, StepReport):
+            watcher.on_step(one)
+        else:
+            watcher.on_link_event(one)
+
+
+# What an end of our own ranks means: a measurement, or a failure with its kind, its rank and that rank's last words.
+
+_TAIL_LINES = 40
+
+_CPP_FRAME = re.compile(r"frame #\d+: ")
+
+_STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n((?:  File .*\n?)+)", re.MULTILINE)
+"""What faulthandler writes when a rank is asked for its stack."""
+
+
+def verdict(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> Measurement | TrialFailure:
+    """How the attempt ended, judged by what its ranks reported and what whoever started them saw of them.
+
+    What ended the profiled steps costs the trial its breakdown, no more: the measurement was complete before them.
+
+    One rank's death makes its peers fail in their collectives, so a communication failure is believed only when no
+    rank reported anything else and none was killed.
+    """
+    measured = reports.measurement
+    if measured is not None and (measured.breakdown is not None or not spec.settings.profiled_steps):
+        return measured
+    failure = _failure(spec, reports, end)
+    return failure if measured is None else replace(measured, breakdown_failure=f"{failure.kind}: {failure.message}")
+
+
+def _failure(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> TrialFailure:
+    own = [failure for failure in reports.failures if failure.kind != FailureKind.COMMUNICATION]
+    if own:
+        return _reported(own[0], end.rank_logs)
+    if end.timed_out:
+        return _timed_out(spec, end.rank_logs)
+    reported = {failure.rank for failure in reports.failures}
+    if silent := next((death for death in end.deaths if death.rank not in reported), None):
+        return _killed(silent, end)
+    if reports.failures:
+        return _reported(reports.failures[0], end.rank_logs)
+    message = "the ranks ended, or never started, without a report"
+    return TrialFailure(kind=FailureKind.CRASH, message=message, log_tail=_tail(end.log))
+
+
+def _reported(failure: RankFailure, logs: Mapping[int, str]) -> TrialFailure:
+    log = logs.get(failure.rank, "")
+    tail = _tail(log if failure.traceback in log else log + failure.traceback)
+    return TrialFailure(kind=failure.kind, message=failure.message, rank=failure.rank, log_tail=tail)
+
+
+def _timed_out(spec: TrialSpec, logs: Mapping[int, str]) -> TrialFailure:
+    rank = _stuck_rank(logs)
+    message = f"no result within {format_seconds(spec.settings.timeout_s)}"
+    if rank is not None:
+        message += f"; rank {rank} hangs, the others wait for it"
+    tail = _tail(logs.get(rank if rank is not None else 0, ""))
+    return TrialFailure(kind=FailureKind.TIMEOUT, message=message, rank=rank, log_tail=tail)
+
+
+def _killed(death: Death, end: AttemptEnd) -> TrialFailure:
+    rank, exit_code = death.rank, death.exit_code
+    cause = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
+    by_kernel = end.oom_killed and exit_code == -signal.SIGKILL
+    kind = FailureKind.OOM if by_kernel else FailureKind.CRASH
+    message = f"rank {rank} was ended by {cause}" + (", the kernel's out-of-memory killer" if by_kernel else "")
+    return TrialFailure(kind=kind, message=message, rank=rank, log_tail=_tail(end.rank_logs.get(rank, "")))
+
+
+def _stuck_rank(logs: Mapping[int, str]) -> int | None:
+    """The rank that the others wait for: it answers with no stack at all, or else with one outside torch.distributed.
+
+    In this order, since a rank may wait where Python does not see it: for DDP, in the backward pass.
+    """
+    stacks = {rank: _STACK.findall(text)[-1:] for rank, text in logs.items()}
+    if not any(stacks.values()):
+        return None
+    silent = [rank for rank, stack in stacks.items() if not stack]
+    busy = [rank for rank, stack in stacks.items() if stack and "torch/distributed" not in _innermost_frames(stack[0])]
+    return next(iter(silent + busy), None)
+
+
+def _innermost_frames(stack: str) -> str:
+    return "\n".join(stack.splitlines()[:3])
+
+
+def _tail(text: str) -> str:
+    """The last lines; of a text that is longer without torch's C++ stacks, which are, and stand behind their error."""
+    lines = text.splitlines()
+    if len(lines) > _TAIL_LINES:
+        lines = [line for line in lines if not _CPP_FRAME.match(line)]
+    return "\n".join(lines[-_TAIL_LINES:])

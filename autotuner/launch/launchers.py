@@ -1,0 +1,65 @@
+"""Launchers: all launchers of a service as one, which routes a trial, claims its devices and repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.launch.contract import CannotRun, Launcher, TrialWatcher
+from autotuner.launch.devices import DevicePool
+from autotuner.launch.repeated import run_repeated
+
+
+class Launchers:
+    """Hands each trial to the launcher of the engine that its cluster names, as often as its settings ask.
+
+    A trial on this machine has devices that no other trial uses meanwhile. It keeps them through all of its runs, so
+    that no time limit counts the waiting.
+
+    Args:
+        by_engine: By the name of the engine that clusters give; ``local`` runs what names no cluster.
+        devices: Of this machine; None: nobody else wants them.
+    """
+
+    def __init__(self, by_engine: Mapping[str, Launcher], devices: DevicePool | None = None) -> None:
+        self._by_engine = by_engine
+        self._devices = devices
+
+    def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
+        """What the engine's launcher says, or that there is none of that name."""
+        launcher = self._by_engine.get(cluster.engine)
+        return self._unknown(cluster.engine) if launcher is None else launcher.refuses(cluster, trainer)
+
+    def capacity(self, cluster: Cluster) -> int:
+        """What the engine's launcher says; here no more than find devices of their own."""
+        launcher = self._by_engine.get(cluster.engine)
+        if launcher is None:
+            return 1
+        room = launcher.capacity(cluster)
+        return min(room, self._devices.capacity(cluster)) if self._devices and cluster.engine == LOCAL else room
+
+    def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+        """Have the engine's launcher run it, here once it has devices; the watcher's answer if it stops before."""
+        engine = spec.cluster.engine if spec.cluster else LOCAL
+        launcher = self._by_engine.get(engine)
+        if launcher is None:
+            return TrialFailure(kind=FailureKind.CRASH, message=self._unknown(engine))
+        if self._devices is None or engine != LOCAL:
+            return run_repeated(launcher, spec, watcher)
+        try:
+            with self._devices.claim(spec, watcher) as devices:
+                return devices if isinstance(devices, Stopped) else run_repeated(launcher, spec, watcher)
+        except CannotRun as error:
+            return Stopped(reason="infrastructure", detail=f"cannot lock this machine's devices: {error}")
+
+    def close(self) -> None:
+        """Close all of them."""
+        for launcher in self._by_engine.values():
+            launcher.close()
+
+    def _unknown(self, engine: str) -> str:
+        known = ", ".join(self._by_engine)
+        return f"no engine {engine} is registered where trials run (there are: {known})"

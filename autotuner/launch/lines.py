@@ -1,0 +1,177 @@
+"""Reads what ranks and nodes report: bytes become values, and values become what is known of an attempt."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any
+
+from autotuner.core.codec import from_plain
+from autotuner.core.measurement import Breakdown, LinkEvent, Measurement, StepReport
+from autotuner.core.node_line import (
+    KINDS,
+    PREFIX,
+    Death,
+    NodeEnd,
+    NodeLine,
+    Printed,
+    RankFailure,
+    RankLog,
+    Untagged,
+)
+from autotuner.core.profile import CollectivePoint, Measurements
+from autotuner.core.timeline import StepTimeline
+from autotuner.launch.contract import AttemptEnd
+
+_FIELDS = {kind: frozenset(one.name for one in fields(kind)) for kind in KINDS.values()}
+
+_LONGEST_BYTES = 1 << 26
+"""Of a line: a timeline of many ranks takes megabytes, but output without an end of line must not fill the memory."""
+
+_KEPT_LINES = 400
+_KEPT_CHARACTERS = 2000
+"""What a person may read of a failure: so many lines, so much of each."""
+
+
+class LineReader:
+    """Reads one stream of lines, and trusts nothing: a line that is no value is passed over.
+
+    Args:
+        prefix: Of lines that are values; others are ``Untagged``. Empty: all are.
+        node: That writes the stream; no line can claim another.
+    """
+
+    def __init__(self, prefix: bytes = b"", node: int = 0) -> None:
+        self._prefix = prefix
+        self._node = node
+        self._rest = b""
+
+    def read(self, chunk: bytes) -> list[NodeLine]:
+        """The values of the lines that are whole by now; what is still being written waits."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > _LONGEST_BYTES:
+            self._rest = b""
+        return [value for line in lines if (value := self._value(line)) is not None]
+
+    def _value(self, line: bytes) -> NodeLine | None:
+        if not line.startswith(self._prefix):
+            return Untagged(text=line.decode(errors="replace"))
+        with suppress(ValueError, RecursionError):  # torn by a full disk, of another release, or no line of ours
+            document = json.loads(line.removeprefix(self._prefix))
+            tag = document.get("type") if isinstance(document, dict) else None
+            if isinstance(tag, str) and tag in KINDS:
+                kind, said = KINDS[tag], document | {"node": self._node}
+                return from_plain(kind, {name: value for name, value in said.items() if name in _FIELDS[kind]})
+        return None
+
+
+class NodeOutputs:
+    """What the nodes of a job have printed, as far as it has arrived.
+
+    Attributes:
+        ends: How each node's processes ended, by node; those that still run are missing.
+    """
+
+    def __init__(self, num_nodes: int, ranks_per_node: int) -> None:
+        self._readers = [LineReader(PREFIX, node) for node in range(num_nodes)]
+        self._ranks_per_node = ranks_per_node
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._rank_logs: dict[int, str] = {}
+        self.ends: dict[int, NodeEnd] = {}
+
+    def read(self, node: int, chunk: bytes) -> list[NodeLine]:
+        """What a node's next bytes say; what the end of the attempt needs is kept."""
+        values = self._readers[node].read(chunk)
+        for value in values:
+            match value:
+                case Printed(text=text) | Untagged(text=text):
+                    self._lines.append(text[:_KEPT_CHARACTERS])
+                case RankLog(local_rank=local_rank, text=text) if 0 <= local_rank < self._ranks_per_node:
+                    self._rank_logs[node * self._ranks_per_node + local_rank] = text
+                case NodeEnd():
+                    self.ends[node] = value
+        return values
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every node has said how it ended."""
+        return len(self.ends) == len(self._readers)
+
+    @property
+    def silent(self) -> list[int]:
+        """The nodes that have not."""
+        return [node for node in range(len(self._readers)) if node not in self.ends]
+
+    @property
+    def told_to_end(self) -> list[int]:
+        """The nodes that got SIGTERM, where no node failed without one."""
+        ends = sorted(self.ends.items())
+        has_failed = any(end.exit_code != 0 and not end.told_to_end for _, end in ends)
+        return [] if has_failed else [node for node, end in ends if end.told_to_end]
+
+    def attempt_end(self, *, timed_out: bool, detail: str = "") -> AttemptEnd:
+        """How the attempt ended; ``detail`` is what the engine said of the job."""
+        ends = [end for _, end in sorted(self.ends.items())]
+        bad = next((end.exit_code for end in ends if end.exit_code), None)
+        return AttemptEnd(
+            exit_code=bad if bad is not None else (0 if self.has_ended else None),
+            deaths=[death for end in ends for death in deaths_of(end)],
+            rank_logs=self._rank_logs,
+            log="\n".join(filter(None, (*self._lines, detail))),
+            timed_out=timed_out or any(end.timed_out for end in ends),
+            oom_killed=any(end.oom_killed for end in ends),
+        )
+
+
+def deaths_of(end: NodeEnd) -> list[Death]:
+    """The ranks of a node that died of themselves, without those that torchrun then ended."""
+    pairs = (pair for pair in end.deaths if len(pair) == 2)
+    return [Death(rank=rank, exit_code=code) for rank, code in pairs if code != -signal.SIGTERM]
+
+
+class RankReports:
+    """What ranks of ours have reported by now.
+
+    Attributes:
+        measurement: With every event of its links; its timeline and its breakdown come later.
+        failures: Last words of ranks that died, in the order they were written.
+        collectives: What benchmarks of nodes have timed.
+        benchmarks: All that they measured, once they are complete.
+    """
+
+    def __init__(self) -> None:
+        self._link_events: list[LinkEvent] = []
+        self.measurement: Measurement | None = None
+        self.failures: list[RankFailure] = []
+        self.collectives: list[CollectivePoint] = []
+        self.benchmarks: Measurements | None = None
+
+    def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:
+        """Take new lines; the steps and the events of links among them come back."""
+        for line in lines:
+            match line:
+                case LinkEvent():
+                    self._link_events.append(line)
+                    self._add(link_events=tuple(self._link_events))
+                case Measurement():
+                    self.measurement = replace(line, link_events=tuple(self._link_events))
+                case StepTimeline():
+                    self._add(timeline=line)
+                case Breakdown():
+                    self._add(breakdown=line)
+                case RankFailure():
+                    self.failures.append(line)
+                case CollectivePoint():
+                    self.collectives.append(line)
+                case Measurements():
+                    self.benchmarks = line
+        return [line for line in lines if isinstance(line, StepReport | LinkEvent)]
+
+    def _add(self, **found: Any) -> None:
+        """Add to the measurement; where a full disk tore that, what follows it is worth nothing."""
+        if self.measurement is not None:
+            self.measurement = replace(self.measurement, **found)

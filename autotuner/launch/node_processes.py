@@ -1,0 +1,268 @@
+"""A node as a process of this machine, which dies with the service, and the certain end of an attempt's processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import structlog
+
+from autotuner.core.codec import dumps
+from autotuner.core.node_line import Death, NodeLine
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import NodeTask
+from autotuner.host import keeper
+from autotuner.launch.contract import ATTEMPT_ID, AttemptEnd, Ending, Ranks
+from autotuner.launch.lines import NodeOutputs
+
+_NEEDED_BY_A_NODE = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
+"""Variables of the service that a trainer's node gets beside those that the task passes on: never a database's URL."""
+
+_SLACK_S = 4.5
+"""The node holds the time limit, and ends what hangs within four seconds."""
+
+_PEERS_S = 5.0
+"""Torchrun takes seconds to tell which rank was killed."""
+
+_GRACE_S = 8.0
+"""What a node gets to end its processes in good order; what it gives them itself is six."""
+
+_PIPE_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
+_POLL_S = 0.02
+
+_log = structlog.get_logger(__name__)
+
+
+class NodeProcesses:
+    """Starts each attempt as one node: ``python -m trials.process.node``, below a keeper.
+
+    The keeper adopts every orphan below it, and is told to end when the *thread* that started it ends. So a process
+    that left its session ends with the attempt, and nothing outlives a service that is killed.
+    """
+
+    slack_s = _SLACK_S
+
+    def start(self, task: NodeTask, folder: Path) -> Ranks:
+        """Start a node as ``Starter`` says."""
+        (folder / "node").mkdir()
+        (folder / "task.json").write_text(dumps(task))
+        passed = (*_NEEDED_BY_A_NODE, *task.passed) if task.command else tuple(os.environ)
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), "0"),
+                *(sys.executable, "-m", "trials.process.node"),
+                *("--task", str(folder / "task.json"), "--folder", str(folder / "node")),
+                *("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", str(free_port())),
+            ],
+            env={**{name: os.environ[name] for name in passed if name in os.environ}, ATTEMPT_ID: task.job_name},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        return NodeProcess(process, task)
+
+    def close(self) -> None:
+        """Release nothing: nothing is kept."""
+
+
+class NodeProcess:
+    """One node of this machine, as ``Ranks``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], task: NodeTask) -> None:
+        assert process.stdout is not None  # a pipe was asked for
+        self._process = process
+        self._pipe = process.stdout
+        self._attempt_id = task.job_name
+        self._outputs = NodeOutputs(1, task.ranks_per_node)
+        self._unread: list[NodeLine] = []
+        self._was_told_to_end = False
+        self._deaths: Sequence[Death] = ()
+        self._stuck: tuple[int, ...] = ()
+        self.peers_s = _PEERS_S
+        os.set_blocking(self._pipe.fileno(), False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def has_ended(self) -> bool:
+        """Whether the node and all below it are gone; its last lines wait in the pipe."""
+        return self._process.poll() is not None
+
+    def poll(self) -> Sequence[NodeLine]:
+        """What the node printed since the last look."""
+        self._read()
+        lines, self._unread = self._unread, []
+        return lines
+
+    def end(self, why: Ending) -> AttemptEnd:
+        """SIGTERM to the node, which ends its processes in good order; SIGKILL to all that is left."""
+        self._read()
+        self._was_told_to_end = bool(self._outputs.told_to_end)  # by somebody else
+        for node in self._nodes():  # before its ranks, or it could not say how they ended
+            with contextlib.suppress(psutil.Error):
+                node.terminate()
+        self._wait(_GRACE_S)
+        self._process.terminate()  # the keeper ends what the node has left
+        self._stuck = end_all(self._attempt_id, grace_s=0.0, living=self._left)
+        self._wait(_KILLED_S)
+        if not self.has_ended():
+            self._process.kill()
+            self._process.wait()
+        self._stuck = self._stuck or end_all(self._attempt_id, grace_s=0.0)
+        self._read()
+        self._pipe.close()
+        end = self._outputs.attempt_end(timed_out=why == "timeout")
+        self._deaths = end.deaths
+        return end
+
+    def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
+        """A node that somebody else ended, a port that was taken or a rank that was killed say nothing of the trial."""
+        if self._was_told_to_end:
+            return Stopped(reason="infrastructure", detail="the node got SIGTERM, and not from the autotuner")
+        return if_port_taken(failure) or if_killed(failure, self._deaths) or with_stuck(failure, self._stuck)
+
+    def _read(self) -> None:
+        """Read the pipe until it is empty: a node must never wait for it long."""
+        with contextlib.suppress(BlockingIOError, ValueError):  # nothing new, or closed
+            while chunk := os.read(self._pipe.fileno(), _CHUNK_BYTES):
+                self._unread += self._outputs.read(0, chunk)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the end and go on reading: a node whose pipe is full cannot say how it ended."""
+        deadline = time.monotonic() + seconds
+        while not self.has_ended() and time.monotonic() < deadline:
+            self._read()
+            time.sleep(_POLL_S)
+
+    def _nodes(self) -> list[psutil.Process]:
+        """The node, as long as it is there; the keeper may have adopted others."""
+        with contextlib.suppress(psutil.Error):
+            children = psutil.Process(self._process.pid).children()
+            return [child for child in children if "trials.process.node" in child.cmdline()]
+        return []
+
+    def _left(self, attempt_id: str) -> Iterator[psutil.Process]:
+        """Those that the environment tells, and those that the keeper adopted without it; the keeper ends by itself."""
+        found = {process.pid: process for process in processes_of(attempt_id)}
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found[process.pid] = process
+        yield from (process for pid, process in found.items() if pid != self._process.pid)
+
+
+# What a failure says where something else than the trial is to blame.
+
+_PORT_TAKEN = "address already in use"
+"""Words of the system (EADDRINUSE), which torch repeats: another program was given that port before the ranks met."""
+
+
+def if_port_taken(failure: TrialFailure) -> Stopped | None:
+    """Somebody else had the port at which the ranks should meet."""
+    if _PORT_TAKEN in failure.log_tail.lower():
+        return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
+    return None
+
+
+def if_killed(failure: TrialFailure, deaths: Sequence[Death]) -> Stopped | None:
+    """A rank cannot end itself by SIGKILL, and where the kernel did for want of memory, the failure says so."""
+    of_rank = [death.exit_code for death in deaths if death.rank == failure.rank]
+    if failure.kind is FailureKind.CRASH and of_rank == [-signal.SIGKILL]:
+        return Stopped(reason="infrastructure", detail=failure.message)
+    return None
+
+
+def with_stuck(failure: TrialFailure, pids: Sequence[int]) -> TrialFailure:
+    """The failure, with the processes that hold the device still."""
+    if not pids:
+        return failure
+    listed = ", ".join(map(str, pids))
+    return replace(failure, message=f"{failure.message}; SIGKILL did not end process {listed}")
+
+
+# The processes of one attempt at a trial: found by its id in their environment, ended for certain.
+
+_KILLED_S = 1.0
+"""A process is gone milliseconds after SIGKILL, unless the kernel waits for a device on its behalf: that may last."""
+
+
+def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
+    """Live processes of an attempt; ranks have sessions of their own, so process groups do not find them."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(ATTEMPT_ID, "").strip() == attempt_id and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+
+
+def end_all(
+    attempt_id: str, *, grace_s: float, living: Callable[[str], Iterable[psutil.Process]] = processes_of
+) -> tuple[int, ...]:
+    """SIGTERM to all processes of an attempt, SIGKILL to those left after ``grace_s``; returns when none is left.
+
+    Args:
+        attempt_id: What their environment has as ``ATTEMPT_ID``.
+        grace_s: What they may take to leave by themselves.
+        living: Says which of the processes are there still.
+
+    Returns:
+        Pids that outlasted SIGKILL by a second: they sit in a call of a driver that nothing interrupts (state D).
+    """
+    for process in living(attempt_id):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    deadline = time.monotonic() + grace_s
+    while time.monotonic() < deadline:
+        if not any(living(attempt_id)):
+            return ()
+        time.sleep(_POLL_S)
+    deadline = time.monotonic() + _KILLED_S
+    while (left := list(living(attempt_id))) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(_POLL_S)
+    stuck = tuple(process.pid for process in left)
+    if stuck:
+        _log.error("launcher.processes_stuck", attempt_id=attempt_id, pids=stuck)
+    return stuck
+
+
+def ask_for_stacks(attempt_id: str) -> None:
+    """Have every forked rank write its Python stack to its log: that shows where a hang is."""
+    for process in processes_of(attempt_id):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "trials.process.zygote" in process.cmdline():  # compilers that a rank started know no SIGUSR1
+                process.send_signal(signal.SIGUSR1)
+
+
+# A port of this machine for ranks to meet at.
+
+_PORTS = range(10_000, 20_000)
+"""Below those that the kernel gives to connections (ip_local_port_range, from 32768): none takes it meanwhile."""
+
+_CHOICE = random.SystemRandom()
+
+
+def free_port() -> int:
+    """One that nobody listens at now; another process may choose it too, with odds of one in ten thousand."""
+    while True:
+        port = _CHOICE.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        return port

@@ -1,0 +1,245 @@
+"""What an attempt can run: our own decoder, a registered trainer, or the benchmarks of a check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autotuner.catalog.software import load_stack
+from autotuner.core.codec import dumps
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.measurement import LinkEvent, Measurement, StepReport
+from autotuner.core.measuring import Peak
+from autotuner.core.node_line import NodeLine
+from autotuner.core.profile import Measurements, ProfileRequest, Wanted
+from autotuner.core.trial import TrialFailure
+from autotuner.core.trial_spec import NodeTask, TrialSpec
+from autotuner.export.formats import export
+from autotuner.export.target import Export
+from autotuner.launch.contract import AttemptEnd, CannotRun, Place
+from autotuner.launch.follow import verdict
+from autotuner.launch.lines import RankReports
+from autotuner.launch.trainers.registration import Registration, knows_nodes, rendered
+from autotuner.launch.trainers.reports import TrainerReports
+from autotuner.launch.trainers.verdict import trainer_verdict
+
+_FOLDER = Path("{folder}")
+"""Of the task's files, which only the node can name."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._:+-]")
+
+
+class DecoderWork:
+    """A trial of our own decoder."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self._spec = spec
+        self._reports = RankReports()
+
+    def task(self, name: str, place: Place) -> NodeTask:
+        """The trial on every rank."""
+        variables = dict(place.variables)
+        if place.devices is not None and self._spec.device == "cuda":
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.devices)
+        return _task(self._spec, name, place, variables)
+
+    def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
+        """What the ranks reported."""
+        return self._reports.take(lines)
+
+    def is_complete(self) -> bool:
+        """There is a measurement, and its breakdown where steps are profiled."""
+        measured = self._reports.measurement
+        return measured is not None and (measured.breakdown is not None or not self._spec.settings.profiled_steps)
+
+    def has_failed(self) -> bool:
+        """Never before the ranks end: one that lost its peers may be followed by the one that says why."""
+        return False
+
+    def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
+        """By what the ranks reported, and what whoever started them saw."""
+        return verdict(self._spec, self._reports, end)
+
+
+class BenchmarkWork:
+    """The benchmarks of devices and links of a check, on all ranks of a job.
+
+    Args:
+        spec: What it has of a trial.
+        quick: Tiny sizes.
+        wanted: What is measured.
+    """
+
+    def __init__(self, spec: TrialSpec, *, quick: bool, wanted: Wanted) -> None:
+        self._spec = spec
+        self._quick = quick
+        self._wanted = wanted
+        self.reports = RankReports()
+
+    def task(self, name: str, place: Place) -> NodeTask:
+        """The module on every rank of every node."""
+        request = ProfileRequest(
+            device=self._spec.device,
+            num_ranks=place.num_nodes * place.ranks_per_node,
+            quick=self._quick,
+            wanted=self._wanted,
+        )
+        task = _task(self._spec, name, place, place.variables)
+        return replace(task, spec=None, module="trials.benchmarks.links", request=dumps(request))
+
+    def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
+        """What was timed; there are no steps."""
+        return self.reports.take(lines)
+
+    def is_complete(self) -> bool:
+        """All was measured."""
+        return self.reports.benchmarks is not None
+
+    def has_failed(self) -> bool:
+        """As of the decoder."""
+        return False
+
+    def judge(self, end: AttemptEnd) -> Measurements | TrialFailure:
+        """What was measured, or by what the ranks reported and their agents saw."""
+        if self.reports.benchmarks is not None:
+            return self.reports.benchmarks
+        ended = verdict(self._spec, self.reports, end)
+        assert isinstance(ended, TrialFailure)  # nobody measures steps here
+        return ended
+
+
+class TrainerWork:
+    """A trial of a registered trainer.
+
+    Args:
+        registration: How it is started.
+        spec: The trial.
+        peak: What MFU is a share of.
+        num_nodes: That it runs on.
+    """
+
+    def __init__(self, registration: Registration, spec: TrialSpec, peak: Peak, *, num_nodes: int = 1) -> None:
+        self._registration = registration
+        self._spec = spec
+        facts = {  # versions of its libraries are the trainer's own to tell, and the rest the node's
+            "trainer": registration.trainer.name,
+            "format": registration.trainer.format.value,
+            "reports": registration.reports,
+            "device": spec.cluster.accelerator.name if spec.cluster else "",
+        }
+        self._reports = TrainerReports(spec, peak, registration.new_reader(spec), facts, num_nodes=num_nodes)
+
+    def task(self, name: str, place: Place) -> NodeTask:
+        """The registered command on every node, with the layout's files beside it.
+
+        Raises:
+            InvalidInput: Several nodes would each train alone.
+            CannotRun: Its folder is not on this machine.
+        """
+        registered, spec = self._registration, self._spec
+        if place.num_nodes > 1 and not knows_nodes(registered.command):
+            rule = "must hold {torchrun} or {node_rank} to run on more than one node"
+            raise InvalidInput(f"{registered.trainer.name}.command", list(registered.command), rule, "{torchrun}")
+        if place.devices is not None and not registered.working_directory.is_dir():
+            raise CannotRun(f"the trainer {registered.trainer.name} has no folder {registered.working_directory}")
+        exported = _exported(spec)
+        names = [file.name for file in exported.files]
+        command = rendered(
+            registered.command,
+            spec,
+            arguments=[str(_FOLDER / word) if word in names else word for word in exported.arguments],
+            file=_FOLDER / names[0] if names else None,
+            spec_file=_FOLDER / "spec.json",
+        )
+        variables = {**place.variables, **exported.environment, **registered.variables, **self._devices(place)}
+        return replace(
+            _task(spec, name, place, variables),
+            command=tuple(command),
+            working_directory=str(registered.working_directory),
+            passed=registered.environment,
+            files={file.name: file.text for file in exported.files},
+        )
+
+    def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
+        """What the trainer reported or printed."""
+        return self._reports.take(lines)
+
+    def is_complete(self) -> bool:
+        """Enough steps were measured; none is profiled."""
+        return self._reports.measurement is not None
+
+    def has_failed(self) -> bool:
+        """It told what no trial survives."""
+        return self._reports.failure is not None
+
+    def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
+        """By what it told, how it left and what it printed."""
+        return trainer_verdict(self._spec, self._reports, end)
+
+    def _devices(self, place: Place) -> dict[str, str]:
+        """The devices of this machine, and the share of a GPU's memory that torch's allocator may take of a budget.
+
+        Source: c10/cuda/CUDAAllocatorConfig.h of torch 2.13, ``per_process_memory_fraction``.
+        """
+        if place.devices is None:
+            return {}
+        if self._spec.device == "cpu":
+            return {"CUDA_VISIBLE_DEVICES": ""}
+        variables = {"CUDA_VISIBLE_DEVICES": ",".join(place.devices)}
+        budget, memory = self._spec.settings.memory_budget_bytes, self._spec.memory_bytes
+        if budget is not None and memory is not None:
+            name = "PYTORCH_CUDA_ALLOC_CONF"
+            own = f"per_process_memory_fraction:{min(1.0, budget / memory):.4f}"
+            variables[name] = ",".join(filter(None, (self._registration.variables.get(name, ""), own)))
+        return variables
+
+
+def _task(spec: TrialSpec, name: str, place: Place, variables: Mapping[str, str]) -> NodeTask:
+    return NodeTask(
+        job_name=name,
+        num_nodes=place.num_nodes,
+        ranks_per_node=place.ranks_per_node,
+        time_limit_s=spec.settings.timeout_s,
+        spec=replace(spec, jobs=()),
+        variables=dict(variables),
+    )
+
+
+def _exported(spec: TrialSpec) -> Export:
+    """The layout in the trainer's words; names that a caller gave are made harmless, whatever reads the words."""
+    assert spec.trainer is not None  # a trainer's trial says both
+    assert spec.cluster is not None
+    model = replace(spec.model, name=_UNSAFE.sub("-", spec.model.name))
+    cluster = replace(spec.cluster, name=_UNSAFE.sub("-", spec.cluster.name))
+    job = Job(model=model, cluster=cluster, workload=spec.workload, stack=load_stack(spec.trainer.stack))
+    return export(job, spec.layout, spec.trainer.format)
+
+
+def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cores: int | None = None) -> Peak:
+    """What MFU of a trainer's trial is a share of.
+
+    Args:
+        spec: The trial.
+        core_flop_per_s: Measured GEMM rate of a core here, for a trial without a reference.
+        num_cores: Cores of this machine that its ranks share; None on an engine.
+
+    Raises:
+        InvalidInput: Nobody knows it.
+    """
+    num_ranks, reference = spec.layout.world_size, spec.reference_flop_per_s
+    of_cores = "" if num_cores is None else f" of {num_cores} cores"
+    if reference is not None:
+        flop_per_s = reference * num_ranks
+    elif core_flop_per_s is not None and num_cores is not None:
+        flop_per_s = core_flop_per_s * num_cores
+    else:
+        name = spec.cluster.name if spec.cluster else ""
+        raise InvalidInput("cluster", name, "has no measured peak, which MFU is a share of", "autotuner cluster check")
+    return Peak(
+        flop_per_s=flop_per_s,
+        source=f"measured GEMM rate{of_cores}" if spec.device == "cpu" else "data sheet",
+        precision_flop_per_s=spec.precision_flop_per_s and spec.precision_flop_per_s * num_ranks,
+    )
