@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 
-from autotuner.backtest.report import Report, Score, backtest
+from autotuner.backtest.report import BacktestReport, Score, backtest
 from autotuner.backtest.table import Sheet, Table, read_table
 from research.constants import write_left_out_errors
 from research.fit_stacks import FITS, fitted_memory, sheets_of, with_memory
@@ -73,7 +73,7 @@ def _with_memory_held_out(sheets: Sequence[Sheet]) -> list[Sheet]:
 
 
 # ---------------------------------------------------------------- tables of the page
-def _error_table(reports: Mapping[str, Report], tables: Mapping[str, Table]) -> Iterator[str]:
+def _error_table(reports: Mapping[str, BacktestReport], tables: Mapping[str, Table]) -> Iterator[str]:
     yield "| table | rows | median | at least | aim | mean | p90 | in 80 % interval |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for target in TARGETS:
@@ -133,7 +133,7 @@ def _error_row(name: str, score: Score, at_least: str, aim: str) -> str:
     return f"| {name} | {score.rows_used} | **{median}** | {at_least} | {aim} | {mean} | {p90} | {covered} |"
 
 
-def _sheet_table(report: Report) -> Iterator[str]:
+def _sheet_table(report: BacktestReport) -> Iterator[str]:
     yield "| sheet | rows | median error | Spearman | let through | refused | regret | trials ours | TPE | random |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for score in report.sheets:
@@ -155,7 +155,7 @@ def _count(score: Score, name: str) -> str:
     return f"{count.median:g} / {count.p90:g}"
 
 
-def _search_table(reports: Mapping[str, Report]) -> Iterator[str]:
+def _search_table(reports: Mapping[str, BacktestReport]) -> Iterator[str]:
     scores = [score for report in reports.values() for score in report.sheets if score.regret is not None]
     regrets = np.array([score.regret for score in scores], dtype=float)
     yield f"Sheets with 8 measured rows or more: {len(scores)}, over all tables."
@@ -177,7 +177,7 @@ def _search_table(reports: Mapping[str, Report]) -> Iterator[str]:
     yield from ("", *_lost_table(reports))
 
 
-def _lost_table(reports: Mapping[str, Report]) -> Iterator[str]:
+def _lost_table(reports: Mapping[str, BacktestReport]) -> Iterator[str]:
     """Share of trials that ran out of memory, of the tables that have such runs."""
     yield "| trials that ran out of memory, on the way to within 2 % | ours | TPE | random |"
     yield "| --- | --- | --- | --- |"

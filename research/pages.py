@@ -56,7 +56,7 @@ from autotuner.core.space import default_space
 from autotuner.core.text import field_texts
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.export.formats import TARGETS
+from autotuner.export.formats import FORMATS
 from autotuner.export.target import Target
 from autotuner.report.words import likely
 from autotuner.search.ranking import PredictedLayout, best_predicted
@@ -294,7 +294,7 @@ class Limit:
 
 def exports_page() -> str:
     """The exports_page, a section for each format, or for several with the same rules."""
-    targets = sorted(TARGETS.values(), key=lambda target: (len(target.rules), target.format))
+    targets = sorted(FORMATS.values(), key=lambda target: (len(target.rules), target.format))
     sections = [_section(target, targets) for target in targets if _leader(target, targets) is target]
     return "\n".join([_EXPORTS_HEAD, *sections])
 

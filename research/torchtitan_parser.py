@@ -30,7 +30,7 @@ from autotuner.core.stages import stage_sizes
 from autotuner.core.workload import Workload
 from autotuner.export.torchtitan.catalog import SCHEDULES, presets
 from autotuner.export.torchtitan.read import TORCHTITAN_CONFIG
-from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
+from autotuner.export.torchtitan.rules import DEFAULT_SPACE_0_3, RULES_0_3
 from autotuner.search.space.legal import legal_layouts
 
 _JOBS = (
@@ -128,7 +128,7 @@ def _cases(model: str, cluster: str) -> list[tuple[Job, Layout]]:
         workload=Workload(seq_len=8192, global_batch_size=2048),
     )
     space = SearchSpace(
-        **SEARCHED_0_3,
+        **DEFAULT_SPACE_0_3,
         precision=(Precision.FP32, Precision.BF16, Precision.FP8, Precision.NVFP4),
         recompute=tuple(Recompute),
         compiled=(False, True),

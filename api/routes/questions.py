@@ -28,7 +28,7 @@ from autotuner.core.requests import (
 from autotuner.core.rules.legality import require_asked
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.export.formats import TARGETS, export, read_with_model
+from autotuner.export.formats import FORMATS, export, read_with_model
 from autotuner.export.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts
@@ -227,7 +227,7 @@ exports_router = APIRouter(tags=["exports"])
 @exports_router.get("/exports/formats", responses=problems())
 def list_formats() -> Document[Listed[Format]]:
     """List the formats that a layout can be written in: of which release, what they cannot say, which are read back."""
-    return Listed.whole([target.described for target in TARGETS.values()])
+    return Listed.whole([target.described for target in FORMATS.values()])
 
 
 @exports_router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))

@@ -266,7 +266,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class BacktestReport:
     """Figures of every sheet and of all together."""
 
     all: Score
@@ -279,7 +279,7 @@ class Report:
         return asdict(self)
 
 
-def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Report:
+def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> BacktestReport:
     """Predict and search every sheet of the table.
 
     Args:
@@ -295,7 +295,7 @@ def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Report
         ]
         judgements.append(judge(sheet, num_seeds=num_seeds, num_given=num_given, others=others))
     sheets = tuple(map(_sheet_score, judgements))
-    return Report(all=_total(judgements, sheets, table.left_out), sheets=sheets, left_out_examples=dict(table.examples))
+    return BacktestReport(all=_total(judgements, sheets, table.left_out), sheets=sheets, left_out_examples=dict(table.examples))
 
 
 def _sheet_score(judgement: Judgement) -> Score:

@@ -77,7 +77,7 @@ def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, .
     return named({f"{trainer.lower()}-{name}": limit for name, limit in limits.items()})
 
 
-def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:
+def rotation_sentence(job: Job, layout: Layout) -> tuple[str, ...]:
     """Return how a launch rotates the stages, as a sentence without a full stop; none where nothing is rotated."""
     if not layout.stage_rotation:
         return ()

@@ -18,7 +18,7 @@ from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
 from autotuner.export.accelerate import ACCELERATE
 from autotuner.export.command import COLLECTIVES
-from autotuner.export.common_rules import rotation_said
+from autotuner.export.common_rules import rotation_sentence
 from autotuner.export.deepspeed import DEEPSPEED
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO
@@ -27,7 +27,7 @@ from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 from autotuner.export.torchtitan.read import TORCHTITAN, TORCHTITAN_CONFIG
 from autotuner.export.transformers import TRANSFORMERS
 
-TARGETS: Mapping[ExportFormat, Target] = {
+FORMATS: Mapping[ExportFormat, Target] = {
     target.format: target
     for target in (
         NEMO,
@@ -52,10 +52,10 @@ def target_of(name: str) -> Target:
     Raises:
         InvalidInput: There is none; the rule lists those there are.
     """
-    for target in TARGETS.values():
+    for target in FORMATS.values():
         if target.format == name:
             return target
-    raise InvalidInput("format", name, f"must be one of {', '.join(TARGETS)}")
+    raise InvalidInput("format", name, f"must be one of {', '.join(FORMATS)}")
 
 
 def export(job: Job, layout: Layout, name: str) -> Export:
@@ -68,7 +68,7 @@ def export(job: Job, layout: Layout, name: str) -> Export:
     if not target.format.is_of_a_trainer:
         require_legal(layout, job, target.rules)
     written = target.write(job, layout)
-    rotated = rotation_said(job, layout) if "stage_rotation" in target.elsewhere else ()
+    rotated = rotation_sentence(job, layout) if "stage_rotation" in target.elsewhere else ()
     unsaid = reasons(layout, job, target.rules)
     return replace(written, defaults=(*written.defaults, *rotated), unsaid=unsaid)
 
@@ -78,7 +78,7 @@ def refusals(job: Job, layout: Layout, wanted: ExportFormat) -> tuple[Reason, ..
 
     Only scripts that start our own trial have any: a trainer is told what it knows, and the export lists the rest.
     """
-    return () if wanted.is_of_a_trainer else reasons(layout, job, TARGETS[wanted].rules)
+    return () if wanted.is_of_a_trainer else reasons(layout, job, FORMATS[wanted].rules)
 
 
 def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:
@@ -93,9 +93,9 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
         InvalidInput: No format is recognised, the one that is named is not read, or a setting makes no sense.
     """
     try:
-        target = recognised(text) if name is None else target_of(name)
+        target = recognise(text) if name is None else target_of(name)
         if target.read is None:
-            readable = ", ".join(t.format for t in TARGETS.values() if t.read)
+            readable = ", ".join(t.format for t in FORMATS.values() if t.read)
             raise InvalidInput("format", target.format, f"is written, not read; read are {readable}")
         return _sendable(with_collectives(target.read(text, num_ranks), text))
     except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
@@ -115,16 +115,16 @@ def read_with_model(text: str, name: str | None = None, num_ranks: int | None = 
     return replace(found, model=model, notes=(*found.notes, note))
 
 
-def recognised(text: str) -> Target:
+def recognise(text: str) -> Target:
     """The target whose configuration the text looks like.
 
     Raises:
         InvalidInput: It looks like none.
     """
-    for target in TARGETS.values():
+    for target in FORMATS.values():
         if target.recognises(text):
             return target
-    readable = ", ".join(t.format for t in TARGETS.values() if t.read)
+    readable = ", ".join(t.format for t in FORMATS.values() if t.read)
     raise InvalidInput("config", text[:60], f"looks like no configuration that is known; say its format: {readable}")
 
 

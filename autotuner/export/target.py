@@ -218,7 +218,7 @@ class Target:
     them at one value."""
     write: Callable[[Job, Layout], Export]
     """The layout in its words, without ``unsaid``, which follows from the rules."""
-    searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    default_space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Values that a sweep tries by default of fields whose usual ones it cannot say, or seldom."""
     read: Callable[[str, int | None], Imported] | None = None
     """A configuration; the second argument is the number of ranks, where the caller knows it. Raises ``InvalidInput``

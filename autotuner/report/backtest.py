@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from autotuner.backtest.replay import PROPOSERS
-from autotuner.backtest.report import Report as Backtest
-from autotuner.backtest.report import Score, TrialCount
+from autotuner.backtest.report import BacktestReport, Score, TrialCount
 from autotuner.backtest.slow_links import Score as SlowLinkScore
 from autotuner.backtest.slow_links import SlowLinkReport
 from autotuner.report.report import Cells, Column, Figure, Lines, Quantity, Report, Section, Strong, Table
@@ -49,7 +48,7 @@ _NOTE = (
 )
 
 
-def backtest_report(found: Backtest) -> Report:
+def backtest_report(found: BacktestReport) -> Report:
     """Return a row for each sheet, all together, the worst sheet of each column, and what was left out."""
     shown = _shown(found.sheets)
     sources = list(dict.fromkeys(map(_source, shown)))

@@ -7,8 +7,7 @@ from pathlib import Path
 from autotuner.core.choices import ExportFormat
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.layout import Layout
-from autotuner.export.formats import TARGETS as FORMATS
-from autotuner.export.formats import read
+from autotuner.export.formats import FORMATS, read
 from tests.builders import big_job
 from tests.fuzz.target import Target, text_of
 

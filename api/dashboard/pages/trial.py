@@ -18,7 +18,7 @@ from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
-from autotuner.export.formats import TARGETS, export, refusals
+from autotuner.export.formats import FORMATS, export, refusals
 from autotuner.export.target import Export
 from autotuner.report.explanation import bandwidth_section
 from autotuner.report.export import flags_section
@@ -119,7 +119,7 @@ def trial_page(
         formats=[
             (one, looked_at.to("use", format=one), made and one == made.format)
             for one in ExportFormat
-            if one in TARGETS
+            if one in FORMATS
         ],
         **shown,
     )
@@ -161,7 +161,7 @@ def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export |
     try:
         if refused := refusals(request.job, layout, chosen):
             usage = "No script is written: our trial would refuse this layout"
-            version = TARGETS[chosen].version
+            version = FORMATS[chosen].version
             return Export(format=chosen, layout=layout, version=version, unsaid=refused, usage=usage)
         return export(request.job, layout, chosen)
     except InvalidInput:

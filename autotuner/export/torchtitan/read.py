@@ -15,7 +15,14 @@ from autotuner.export.command import whole_number
 from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.target import Imported, Target
 from autotuner.export.torchtitan.catalog import DEBUG_MODEL, RELEASE_0_2, RELEASE_0_3, Release, spec_of
-from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES, RULES_0_2, RULES_0_3, SEARCHED_0_2, SEARCHED_0_3, shards
+from autotuner.export.torchtitan.rules import (
+    DDP_BUCKET_BYTES,
+    DEFAULT_SPACE_0_2,
+    DEFAULT_SPACE_0_3,
+    RULES_0_2,
+    RULES_0_3,
+    shards,
+)
 from autotuner.export.torchtitan.texts import (
     Settings,
     is_configuration,
@@ -437,7 +444,7 @@ TORCHTITAN = Target(
     rules=RULES_0_2,
     elsewhere=LAUNCHED | {"attention_kernel"},
     write=write_0_2,
-    searched=SEARCHED_0_2,
+    default_space=DEFAULT_SPACE_0_2,
     read=lambda text, num_ranks: _imported(RELEASE_0_2, job_file_settings(text), num_ranks),
     recognises=is_job_file,
 )
@@ -448,7 +455,7 @@ TORCHTITAN_CONFIG = Target(
     rules=RULES_0_3,
     elsewhere=LAUNCHED,
     write=write_0_3,
-    searched=SEARCHED_0_3,
+    default_space=DEFAULT_SPACE_0_3,
     read=lambda text, num_ranks: _imported(RELEASE_0_3, module_settings(text), num_ranks),
     recognises=is_configuration,
 )

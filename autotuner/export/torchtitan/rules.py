@@ -273,20 +273,20 @@ _LIMITS_0_3: Mapping[str, Limit] = {
 
 RULES_0_3: tuple[Rule, ...] = (*_COMMON, *named(_LIMITS_0_3))
 
-_SEARCHED: Mapping[str, tuple[int, ...]] = {
+_DEFAULT_SPACE: Mapping[str, tuple[int, ...]] = {
     "shard_level": (ShardLevel.NONE, ShardLevel.PARAMETERS),
     "fp32_gradient_reduce": (False, True),  # the second wherever it is not idle
 }
 
-SEARCHED_0_2 = {
-    **_SEARCHED,
+DEFAULT_SPACE_0_2 = {
+    **_DEFAULT_SPACE,
     "context_exchange": (ContextExchange.RING, ContextExchange.ALL_GATHER),
     "gradient_bucket_bytes": (DEFAULT_BUCKET_BYTES, DDP_BUCKET_BYTES),
     "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),
 }
 
-SEARCHED_0_3 = {
-    **_SEARCHED,
+DEFAULT_SPACE_0_3 = {
+    **_DEFAULT_SPACE,
     "context_exchange": (ContextExchange.RING, ContextExchange.ALL_GATHER),  # the first where there is nothing to meet
     "attention_kernel": _KERNELS_0_3,
     "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),  # the first beside bf16

@@ -16,7 +16,7 @@ from autotuner.core import documents
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
-from autotuner.export.formats import TARGETS
+from autotuner.export.formats import FORMATS
 from autotuner.export.target import Target
 from autotuner.launch.trainers.logs import READERS, NewReader
 from autotuner.launch.trainers.progress import LogReader
@@ -214,7 +214,7 @@ def refuses_trainer(registered: Mapping[str, Registration], trainer: Trainer) ->
 
 def read_trainers(
     path: Path,
-    targets: Mapping[ExportFormat, Target] = TARGETS,
+    targets: Mapping[ExportFormat, Target] = FORMATS,
     readers: Mapping[str, NewReader] = READERS,
 ) -> dict[str, Registration]:
     """Every trainer of a file, by name, in the file's order; each is a table of its own.

@@ -128,7 +128,7 @@ def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_
             rule = f"the trainer {trainer.name} does not read it, so that it is what its own code has"
             raise InvalidInput(f"space.{name}", [plain(one) for one in values or ()], rule, f"[{plain(held[name])}]")
     usual = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _AXES if name not in held}
-    usual |= {name: values for name, values in target.searched.items() if name in usual}
+    usual |= {name: values for name, values in target.default_space.items() if name in usual}
     space = SearchSpace(**usual).with_axes(**axes).with_axes(**{name: (value,) for name, value in held.items()})
     asked = {name: values for name, values in axes.items() if name not in held and values is not None}
     _require_sayable(asked, job, space, rules, trainer)

@@ -7,7 +7,7 @@ import pytest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.export.deepspeed import DEEPSPEED
-from autotuner.export.formats import export, read, recognised
+from autotuner.export.formats import export, read, recognise
 from autotuner.export.target import Imported
 from tests.builders import big_job
 
@@ -17,8 +17,8 @@ def _told(found: Imported) -> str:
 
 
 def test_configurations_are_recognised_with_whole_elements_and_ranks_that_fit() -> None:
-    assert recognised(export(big_job(), Layout(), "deepspeed").text) == DEEPSPEED
-    assert recognised("deepspeed --num_gpus 8 train.py --zero_stage 2") == DEEPSPEED
+    assert recognise(export(big_job(), Layout(), "deepspeed").text) == DEEPSPEED
+    assert recognise("deepspeed --num_gpus 8 train.py --zero_stage 2") == DEEPSPEED
     (reason,) = export(big_job(), Layout.parse("zero8 bucket1001"), "deepspeed").unsaid  # others are golden outputs
     assert (reason.rule, reason.nearest) == ("deepspeed-counts-whole-elements", 1002)
     text = '{"train_micro_batch_size_per_gpu": 1, "tensor_parallel": {"autotp_size": 4}}'

@@ -12,7 +12,7 @@ from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.export.command import flags_of, launched
-from autotuner.export.formats import export, read, recognised, target_of
+from autotuner.export.formats import export, read, recognise, target_of
 from autotuner.export.target import Imported, NoteKind, stack_of
 from tests.builders import big_job
 from tests.properties.strategies import layouts
@@ -56,7 +56,7 @@ def test_arguments_that_are_no_layout_are_refused(text: str, says: str) -> None:
 
 
 def test_arguments_are_recognised_by_fields_that_no_trainer_s_are_called_like() -> None:
-    assert recognised("python train.py --data_parallel_shard_degree 8").format == "arguments"
+    assert recognise("python train.py --data_parallel_shard_degree 8").format == "arguments"
 
 
 # ---------------------------------------------------------------- flags
@@ -201,7 +201,7 @@ def test_a_format_that_nobody_knows_or_recognises_is_asked_for_among_all_that_th
     with pytest.raises(InvalidInput, match="torchrun"):
         target_of("fortran")
     with pytest.raises(InvalidInput, match="say its format: "):
-        recognised("once upon a time")
+        recognise("once upon a time")
 
 
 def test_every_format_has_a_stack_of_the_catalog() -> None:

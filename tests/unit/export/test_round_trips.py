@@ -17,7 +17,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.stack import Stack
 from autotuner.core.stages import stage_sizes
-from autotuner.export.formats import TARGETS, export, read, recognised
+from autotuner.export.formats import FORMATS, export, read, recognise
 from autotuner.export.target import Target
 from tests.builders import present
 from tests.unit.export.sayable import JOB, in_its_words, models, sayable, with_defaults
@@ -50,14 +50,14 @@ def _as_read(target: Target, job: Job, layout: Layout) -> tuple[Layout, tuple[in
 @settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_what_a_format_can_say_is_read_back_as_it_was(name: ExportFormat, data: st.DataObject) -> None:
-    target, job = TARGETS[name], data.draw(_JOBS.get(name, st.just(JOB)))
+    target, job = FORMATS[name], data.draw(_JOBS.get(name, st.just(JOB)))
     layout = data.draw(sayable(target, job))
     exported = export(job, layout, name)
     assert exported.unsaid == ()
     text = exported.text if exported.arguments else exported.files[0].text
     if name in (F.MEGATRON_BRIDGE, F.NEMO):
         text += f" model.num_layers={job.model.num_layers}"
-    assert recognised(text) is target or name == F.TRANSFORMERS  # accelerate starts the same scripts
+    assert recognise(text) is target or name == F.TRANSFORMERS  # accelerate starts the same scripts
     back = read(text, name, None if name == F.ACCELERATE else layout.world_size)
     assert back.num_ranks == layout.world_size
     assert _as_read(target, job, back.layout) == _as_read(target, job, layout)
@@ -67,7 +67,7 @@ def test_what_a_format_can_say_is_read_back_as_it_was(name: ExportFormat, data: 
         assert replace(present(back.model), name=job.model.name) == job.model
 
 
-@given(layout=sayable(TARGETS[F.DEEPSPEED], JOB))
+@given(layout=sayable(FORMATS[F.DEEPSPEED], JOB))
 def test_the_batch_sizes_of_deepspeed_alone_tell_the_ranks(layout: Layout) -> None:
     assert read(export(JOB, layout, "deepspeed").text).num_ranks == layout.world_size
 
@@ -195,7 +195,7 @@ def test_any_values_of_known_keys_are_read_or_refused(
     _is_read_or_refused(json.dumps(config), name, num_ranks)
 
 
-READ = sorted(target.format for target in TARGETS.values() if target.read)
+READ = sorted(target.format for target in FORMATS.values() if target.read)
 
 
 @settings(max_examples=50)

@@ -26,7 +26,7 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.workload import Workload
-from autotuner.export.formats import TARGETS
+from autotuner.export.formats import FORMATS
 from autotuner.export.target import Target
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.trainers import (
@@ -145,7 +145,7 @@ def test_what_it_searches_is_what_it_reads_and_our_own_decoder_keeps_its_space()
     assert trial_space(job, None, {"micro_batch_size": (1,)}).values("micro_batch_size") == (1,)
 
 
-@pytest.mark.parametrize("target", [one for one in TARGETS.values() if one.format.is_of_a_trainer])
+@pytest.mark.parametrize("target", [one for one in FORMATS.values() if one.format.is_of_a_trainer])
 def test_every_format_leaves_a_sweep_layouts_with_several_data_parallel_ranks(target: Target) -> None:
     one = trainer(format=target.format)
     found = legal_layouts(GPUS, trainer_space(GPUS, one, target, {}), (*RULES, *trainer_rules(one, target)))
@@ -153,7 +153,7 @@ def test_every_format_leaves_a_sweep_layouts_with_several_data_parallel_ranks(ta
 
 
 def test_what_a_trainer_says_in_other_words_than_usual_is_searched_in_these() -> None:
-    one, target = trainer(format=ExportFormat.TORCHTITAN), TARGETS[ExportFormat.TORCHTITAN]
+    one, target = trainer(format=ExportFormat.TORCHTITAN), FORMATS[ExportFormat.TORCHTITAN]
     found = legal_layouts(GPUS, trainer_space(GPUS, one, target, {}), (*RULES, *trainer_rules(one, target)))
     several = found.data_parallel_degree * found.context_parallel_degree > 1
     assert (found.fp32_gradient_reduce[several] == 1).all()

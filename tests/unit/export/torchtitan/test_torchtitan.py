@@ -16,7 +16,7 @@ from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
-from autotuner.export.formats import export, read, recognised
+from autotuner.export.formats import export, read, recognise
 from autotuner.export.torchtitan.catalog import base_of, flavors, presets
 from autotuner.export.torchtitan.read import TORCHTITAN
 from tests.builders import big_job, present
@@ -196,8 +196,8 @@ def test_experts_in_fp8_are_scaled_by_rows_and_lie_in_no_pipeline() -> None:
 
 
 def test_files_and_commands_are_recognised_and_plain_llama_has_the_shapes_of_flavors() -> None:
-    assert recognised(text_of(PIPELINE)).format == "torchtitan"
-    assert recognised("./run_train.sh --parallelism.tensor_parallel_degree 2").format == "torchtitan"
+    assert recognise(text_of(PIPELINE)).format == "torchtitan"
+    assert recognise("./run_train.sh --parallelism.tensor_parallel_degree 2").format == "torchtitan"
     for plain, later in (("llama-3-8b", "llama-3.1-8b"), ("llama-3-70b", "llama-3.1-70b")):
         assert replace(load_model(plain), name="") == replace(load_model(later), name="")
 
