@@ -132,8 +132,12 @@ def _document(api: FastAPI) -> dict[str, Any]:
 
 
 def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with ``RetuneList`` in the place of ``Listed_Retune_``: generators make classes of names."""
-    text = re.sub(r"\bListed_(\w+?)_(?=\")", r"\1List", json.dumps(document))
+    """Return the document with ``RetuneList`` in the place of ``Listed_Retune_``: generators make classes of names.
+
+    ``StepTime__Number_``, a step time of whatever numbers, is ``StepTime``, whose numbers are floats.
+    """
+    text = re.sub(r"\b(\w+?)__Number_(_Index_)?(?=\")", r"\1", json.dumps(document))
+    text = re.sub(r"\bListed_(\w+?)_(?=\")", r"\1List", text)
     named: dict[str, Any] = json.loads(re.sub(r"\bStored_(\w+?)_(?=\")", r"Stored\1List", text))
     schemas = named["components"]["schemas"]
     for name, schema in list(schemas.items()):

@@ -201,8 +201,18 @@ def memory(activations_bytes: float = 1e6) -> Memory:
 
 
 def prediction(**changes: Any) -> Prediction:
-    value = Prediction(
-        step_time=step_time(), memory=memory(), tokens_per_s=376.0, mfu=0.4, hfu=0.4, fits=True, relative_error=None
+    value: Prediction = Prediction(
+        step_time=step_time(),
+        memory=memory(),
+        tokens_per_s=376.0,
+        mfu=0.4,
+        hfu=0.4,
+        fits=True,
+        fit_probability=1.0,
+        relative_error=0.1,
+        validated=False,
+        never_compared=(),
+        precision_utilization=0.4,
     )
     return replace(value, **changes)
 

@@ -167,6 +167,8 @@ def _reader(hint: Any) -> _Read:
         return partial(_read_list, _reader(args[0]), None if args[-1] is Ellipsis else len(args))
     if origin in (dict, Mapping):
         return partial(_read_object, _reader(args[1]))
+    if isinstance(origin, type) and is_dataclass(origin):  # of numbers that have a default: StepTime[Number]
+        return partial(_read_value, origin)
     if isinstance(hint, TypeVar):
         return _reader(hint.__default__)  # type: ignore[attr-defined]  # of typing_extensions
     if not isinstance(hint, type) or hint in (object, Any):

@@ -1,6 +1,6 @@
 """Prediction: step time and memory of a layout, with intervals.
 
-Parts of a step and of memory are numbers of one layout, or columns of many: ``StepTime[Floats]``.
+A prediction and its parts are of one layout, or of many, with a column for each number: ``StepTime[Floats]``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ Number = TypeVar("Number", default=float)
 """A number of one layout, or a column of floats."""
 Index = TypeVar("Index", default=int)
 """The same of whole numbers."""
+Flag = TypeVar("Flag", default=bool)
+"""The same of yes and no."""
 
 
 @value
@@ -138,63 +140,63 @@ def _sum(parts: Sequence[Number]) -> Number:
 
 
 @value
-class Prediction:
-    """The cost model's answer for one layout. Never a measurement."""
+class Prediction(Generic[Number, Index, Flag]):
+    """The cost model's answer for one layout, or for many. Never a measurement."""
 
-    step_time: StepTime
-    memory: Memory
-    tokens_per_s: float
+    step_time: StepTime[Number]
+    memory: Memory[Number, Index]
+    tokens_per_s: Number
     """Whole job."""
-    mfu: float
+    mfu: Number
     """Model FLOP over what the accelerator's reference peak could do in that time (``Accelerator``)."""
-    hfu: float
+    hfu: Number
     """Hardware FLOP, recomputation counted, over the same."""
-    fits: bool
+    fits: Flag
     """The predicted peak is within the accelerator's memory."""
-    fit_probability: float | None = None
-    """How likely the measured peak is to be within it, 0..1; None in records older than this field."""
-    relative_error: float | None = None
-    """Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e); None in records
-    older than this field."""
-    validated: bool = False
+    fit_probability: Number
+    """How likely the measured peak is to be within it, 0..1."""
+    relative_error: Number
+    """Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e)."""
+    validated: Flag
     """Runs of this kind of model and everything that the layout has were measured with this stack on this device, and
     compared."""
-    never_compared: tuple[str, ...] = ()
-    """Names of what it has that was compared with no measured run, on whatever stack and device."""
-    precision_utilization: float | None = None
-    """Model FLOP over what the dense peak of the layout's own precision could do; never ranked by. None in records
-    older than this field."""
-    robust_step_s: float | None = None
+    never_compared: tuple[str, ...]
+    """Names of what it has that was compared with no measured run, on whatever stack and device; of many layouts a
+    column of such tuples."""
+    precision_utilization: Number
+    """Model FLOP over what the dense peak of the layout's own precision could do, 0 where that is not known; never
+    ranked by."""
+    robust_step_s: Number | None = None
     """Mean step time under the fault trace of its sweep; None without one."""
-    robust_mfu: float | None = None
+    robust_mfu: Number | None = None
     """MFU at that step time."""
-    imbalance: float | None = None
+    imbalance: Number | None = None
     """What the rank with most tokens computes above the mean, as a share of it; None where all sequences are as
     long."""
-    padding_waste: float | None = None
+    padding_waste: Number | None = None
     """Padding as a share of real tokens; None there, too."""
 
     @property
     @derived
-    def step_time_s(self) -> float:
+    def step_time_s(self) -> Number:
         """Sum of the parts of ``step_time``."""
         return self.step_time.total_s
 
     @property
     @derived
-    def peak_bytes(self) -> float:
+    def peak_bytes(self) -> Number:
         """Sum of the parts of ``memory``: one rank, worst stage."""
         return self.memory.total_bytes
 
     @property
-    def highest_mfu(self) -> float | None:
+    def highest_mfu(self: Prediction) -> float | None:
         """The MFU of a step at the peak of the layout's own precision, which no interval passes; None: not known."""
         return self.mfu / self.precision_utilization if self.precision_utilization else None
 
     @property
-    def expected_mfu(self) -> float:
+    def expected_mfu(self: Prediction) -> float:
         """What a run reaches on average: its MFU if it fits, nothing if it does not."""
-        return self.mfu * (float(self.fits) if self.fit_probability is None else self.fit_probability)
+        return self.mfu * self.fit_probability
 
 
 _95_OF_80 = 1.9600 / 1.2816

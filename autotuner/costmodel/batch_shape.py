@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import lcm
 from random import Random
+from typing import Generic
 
 from autotuner.core.batches import dealing_ranks, dealt
 from autotuner.core.choices import BatchBalance, ShardLevel
 from autotuner.core.layout import Layout
+from autotuner.core.prediction import Number
 from autotuner.core.workload import LengthDistribution, Workload
 
 _DRAWN_SEQUENCES = 8192
@@ -22,16 +24,16 @@ _FEWEST_BATCHES, _MOST_SEQUENCES = 4, 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchShape:
-    """What ranks compute of an average batch."""
+class BatchShape(Generic[Number]):
+    """What ranks compute of an average batch, in one layout or in many."""
 
-    tokens: float
+    tokens: Number
     """Computed on the rank that the others wait for, padding included, per sequence that it has."""
-    keys: float
+    keys: Number
     """Of the row or the document that such a token attends to, on average: attention goes by it."""
-    imbalance: float
+    imbalance: Number
     """What that rank computes above the mean of all, as a share of the mean."""
-    padding_waste: float
+    padding_waste: Number
     """Padding as a share of all real tokens."""
 
 

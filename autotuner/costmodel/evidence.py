@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from autotuner.catalog.hardware import core_times, is_as_catalogued
 from autotuner.catalog.software import Compared, comparisons, model_kind, pooled_scatter
@@ -193,25 +195,12 @@ _ATTENTION_PARTS = ("matrix_s", "attention_s")
 
 
 # ---------------------------------------------------------------- what was compared, for one job
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedColumns:
-    """What of many layouts was compared with measured runs; row i belongs to layout i."""
-
-    validated: Booleans
-    """Whether the laws of all parts were, by this stack on this device."""
-    never: tuple[str, ...]
-    """Names of what was compared nowhere."""
-    bits: Integers
-    """Bit n says that the layout has ``never[n]``."""
-
-    def never_in(self, index: int) -> tuple[str, ...]:
-        """What one layout has that was compared nowhere."""
-        bits = int(self.bits[index])
-        return tuple(name for number, name in enumerate(self.never) if bits >> number & 1)
+NameColumn: TypeAlias = npt.NDArray[np.object_]
+"""A tuple of names for each of many layouts."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Familiarity:
+class Evidence:
     """What was compared with measured runs for one stack on one device, and what was compared elsewhere."""
 
     stack: str
@@ -224,13 +213,13 @@ class Familiarity:
     """What its attention has of ``LATENT`` and ``LINEAR``."""
 
     @classmethod
-    def of(cls, job: Job) -> Familiarity:
+    def of(cls, job: Job) -> Evidence:
         """For the job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
         device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
         has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
         attention = tuple(name for name in has if has[name])
-        return _familiarity(job.stack.name, device, model_kind(job.model), attention)
+        return _evidence(job.stack.name, device, model_kind(job.model), attention)
 
     @cached_property
     def here(self) -> tuple[Compared, ...]:
@@ -290,18 +279,30 @@ class Familiarity:
         found = [self.kind] if self.of_kind == Where.NOWHERE else []
         return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
 
-    def compared(self, x: LayoutColumns) -> ComparedColumns:
-        """What of each layout was compared."""
+    def compared(self, x: LayoutColumns) -> tuple[Booleans, NameColumn]:
+        """Return what of each layout was compared.
+
+        Whether the laws of all its parts were, by this stack on this device; and the names of what it has that was
+        compared nowhere.
+        """
         first = len(self.never_of_job)
         validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)
-        bits = np.full(len(x), (1 << first) - 1, dtype=np.int64)
+        bits = np.full(len(x), (1 << first) - 1, dtype=np.int64)  # bit n says that a layout has ``never[n]``
         for subject, where in self.less_known:
             if (has := subject.of(x)).any():  # most of what a layout may have, a space never has
                 validated &= ~has
                 bits |= np.where(has, 1 << first, 0) if where == Where.NOWHERE else 0
             first += where == Where.NOWHERE
         assert first < 64, "more subjects than bits"
-        return ComparedColumns(validated=validated, never=self.never, bits=bits)
+        return validated, self._names(bits)
+
+    def _names(self, bits: Integers) -> NameColumn:
+        combinations, which = np.unique(bits, return_inverse=True)
+        names = np.empty(len(combinations), dtype=np.object_)
+        for place, one in enumerate(combinations.tolist()):
+            names[place] = tuple(name for number, name in enumerate(self.never) if one >> number & 1)
+        column: NameColumn = names[which]
+        return column
 
 
 def _is_profiled_core(accelerator: Accelerator) -> bool:
@@ -310,5 +311,5 @@ def _is_profiled_core(accelerator: Accelerator) -> bool:
 
 
 @cache
-def _familiarity(stack: str, device: str, kind: str, attention: tuple[str, ...]) -> Familiarity:
-    return Familiarity(stack=stack, device=device, kind=kind, attention=attention)
+def _evidence(stack: str, device: str, kind: str, attention: tuple[str, ...]) -> Evidence:
+    return Evidence(stack=stack, device=device, kind=kind, attention=attention)

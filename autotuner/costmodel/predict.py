@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from autotuner.core.choices import Precision
-from autotuner.core.columns import Booleans, Floats, LayoutColumns
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import BF16_PARTS, Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction, StepTime
-from autotuner.costmodel.evidence import ComparedColumns, Familiarity
+from autotuner.costmodel.evidence import Evidence
 from autotuner.costmodel.layer.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.recompute import model_flop_per_step, recomputed_flop_per_step
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.low_precision import is_bf16_on_cores
-from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
+from autotuner.costmodel.memory.peak import RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
-from autotuner.costmodel.sequences import SequenceColumns, with_dealing
+from autotuner.costmodel.sequences import batch_shapes, with_dealing
 from autotuner.costmodel.stages import ranks_looked_at
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow, before_data_s, total_s
@@ -31,56 +31,8 @@ from autotuner.costmodel.uncertainty import fit_probability, relative_error
 Table = TypeVar("Table")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionColumns:
-    """``Prediction`` for many layouts; row i belongs to layout i."""
-
-    step_time: StepTime[Floats]
-    memory: MemoryColumns
-    tokens_per_s: Floats
-    mfu: Floats
-    hfu: Floats
-    precision_utilization: Floats
-    fits: Booleans
-    fit_probability: Floats
-    relative_error: Floats
-    compared: ComparedColumns
-    """What of each layout was compared with measured runs."""
-    robust_step_s: Floats | None = None
-    """Mean step time under a fault trace; None without one."""
-    robust_mfu: Floats | None = None
-    """MFU at that step time."""
-    imbalance: Floats | None = None
-    """As in ``Prediction``; None where all sequences are as long."""
-    padding_waste: Floats | None = None
-    """As in ``Prediction``."""
-
-    def __len__(self) -> int:
-        return len(self.mfu)
-
-    def row(self, index: int) -> Prediction:
-        """The prediction of one layout."""
-        return Prediction(
-            step_time=row(self.step_time, index),
-            memory=row(self.memory, index),
-            tokens_per_s=float(self.tokens_per_s[index]),
-            mfu=float(self.mfu[index]),
-            hfu=float(self.hfu[index]),
-            precision_utilization=float(self.precision_utilization[index]),
-            fits=bool(self.fits[index]),
-            fit_probability=float(self.fit_probability[index]),
-            relative_error=float(self.relative_error[index]),
-            validated=bool(self.compared.validated[index]),
-            never_compared=self.compared.never_in(index),
-            robust_step_s=_at(self.robust_step_s, index),
-            robust_mfu=_at(self.robust_mfu, index),
-            imbalance=_at(self.imbalance, index),
-            padding_waste=_at(self.padding_waste, index),
-        )
-
-
-def _at(column: Floats | None, index: int) -> float | None:
-    return None if column is None else float(column[index])
+PredictionColumns: TypeAlias = Prediction[Floats, Integers, Booleans]
+"""Predictions of many layouts; row i of each column belongs to layout i."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +62,8 @@ def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
 
 def predict_one(layout: Layout, job: Job) -> Prediction:
     """Time and memory of one legal layout."""
-    return predict(LayoutColumns.from_layouts([layout]), job).row(0)
+    prediction: Prediction = row(predict(LayoutColumns.from_layouts([layout]), job), 0)
+    return prediction
 
 
 def _by_chunks(
@@ -188,8 +141,9 @@ def _predict(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> PredictionCo
     peaks = np.array([accelerator.peak_flop_per_s(p) or np.inf for p in Precision])
     model_flop = model_flop_per_step(job)
     mfu = model_flop / reference_flop
-    batches = None if job.workload.lengths is None else SequenceColumns.of(x, job)
-    return PredictionColumns(
+    batches = None if job.workload.lengths is None else batch_shapes(x, job)
+    validated, never_compared = Evidence.of(job).compared(x)
+    return Prediction(
         step_time=step_time,
         memory=sizes,
         tokens_per_s=job.workload.tokens_per_step / step_s,
@@ -199,7 +153,8 @@ def _predict(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> PredictionCo
         fits=needed_bytes <= accelerator.memory_bytes,
         fit_probability=fit_probability(needed_bytes, float(accelerator.memory_bytes)),
         relative_error=relative_error(x, step_time, job),
-        compared=Familiarity.of(job).compared(x),
+        validated=validated,
+        never_compared=cast("tuple[str, ...]", never_compared),  # a column of them
         imbalance=None if batches is None else batches.imbalance,
         padding_waste=None if batches is None else batches.padding_waste,
     )

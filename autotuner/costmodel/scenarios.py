@@ -19,6 +19,7 @@ from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict
 from autotuner.costmodel.stages import ranks_looked_at
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep, before_data_s, total_s
+from autotuner.costmodel.table import row
 
 REPLAN_STEPS = 2
 """Steps that still follow the old plan after a change of links: one that shows it and one in which all ranks agree
@@ -51,7 +52,8 @@ def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalC
 
 def predicted_under(layout: Layout, job: Job, trace: FaultTrace | None) -> Prediction:
     """Time and memory of one legal layout, robust ones where there is a trace."""
-    return predict_under(LayoutColumns.from_layouts([layout]), job, trace).row(0)
+    prediction: Prediction = row(predict_under(LayoutColumns.from_layouts([layout]), job, trace), 0)
+    return prediction
 
 
 def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float, ...]:

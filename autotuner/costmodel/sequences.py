@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache, lru_cache
 
 import numpy as np
@@ -29,23 +29,13 @@ _DEALING_FIELDS = (
 """All that the shape of a batch depends on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceColumns:
-    """``BatchShape`` for many layouts; row i belongs to layout i."""
-
-    tokens: Floats
-    keys: Floats
-    imbalance: Floats
-    padding_waste: Floats
-
-    @classmethod
-    def of(cls, x: LayoutColumns, job: Job) -> SequenceColumns:
-        """Shapes of the workload's batches in legal layouts, found once for each combination that they depend on."""
-        few, which = x.distinct(*_DEALING_FIELDS)
-        rows = zip(*(getattr(few, name).tolist() for name in _DEALING_FIELDS), strict=True)
-        found = list(map(_shapes(job.workload, job.cluster.accelerators_per_node), rows))
-        columns = {f.name: np.array([getattr(one, f.name) for one in found], np.float64) for f in fields(BatchShape)}
-        return cls(**{name: column[which] for name, column in columns.items()})
+def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
+    """Return the shapes of the workload's batches in legal layouts, each combination that they depend on found once."""
+    few, which = x.distinct(*_DEALING_FIELDS)
+    rows = zip(*(getattr(few, name).tolist() for name in _DEALING_FIELDS), strict=True)
+    found = list(map(_shapes(job.workload, job.cluster.accelerators_per_node), rows))
+    columns = {f.name: np.array([getattr(one, f.name) for one in found], np.float64) for f in fields(BatchShape)}
+    return BatchShape(**{name: column[which] for name, column in columns.items()})
 
 
 def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
@@ -55,14 +45,14 @@ def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
 
 def tokens_per_sequence(x: LayoutColumns, job: Job) -> Floats | float:
     """Tokens computed for a sequence, padding included, on the rank with most."""
-    return float(job.workload.seq_len) if job.workload.lengths is None else SequenceColumns.of(x, job).tokens
+    return float(job.workload.seq_len) if job.workload.lengths is None else batch_shapes(x, job).tokens
 
 
 def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
     """Keys of the sequence that a token lies in, those that a mask or a window hides among them."""
     if job.workload.lengths is None:
         return np.full(len(x), float(job.workload.seq_len))
-    return SequenceColumns.of(x, job).keys
+    return batch_shapes(x, job).keys
 
 
 @lru_cache(maxsize=16)

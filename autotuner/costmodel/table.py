@@ -32,9 +32,9 @@ def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
     return zipped(lambda column: column.take(rows, axis=0), table)
 
 
-def row(table: Any, index: int) -> Any:
+def row(table: Any, index: int) -> Any:  # a generic class over its numbers has no type that says what changes
     """One row, with numbers in the place of columns."""
-    return zipped(lambda column: column[index].item(), table)
+    return zipped(lambda column: column.item(index), table)
 
 
 def where(rows: Column, one: Table, other: Table) -> Table:

@@ -19,7 +19,7 @@ from autotuner.core.choices import NARROW_PRECISIONS
 from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Calibration, Job
 from autotuner.core.prediction import StepTime
-from autotuner.costmodel.evidence import Familiarity, Where
+from autotuner.costmodel.evidence import Evidence, Where
 from autotuner.costmodel.low_precision import is_bf16_on_cores
 
 Z80 = 1.2816
@@ -109,7 +109,7 @@ MEMORY_DEVIATION = 0.08
 
 def time_error(job: Job) -> TimeError:
     """What a search believes beforehand about the errors of this job's predictions."""
-    base = Familiarity.of(job).base
+    base = Evidence.of(job).base
     factor = SEARCHED if base == Where.HERE else TRUST[base]
     unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
     return TimeError(
@@ -121,8 +121,8 @@ def time_error(job: Job) -> TimeError:
 
 def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
     """What the intervals of these layouts are made of."""
-    familiarity = Familiarity.of(job)
-    residual, parts = _residual(x, job, familiarity), _parts(x, familiarity)
+    evidence = Evidence.of(job)
+    residual, parts = _residual(x, job, evidence), _parts(x, evidence)
     if job.calibration is None or not job.calibration.parts:
         return LayoutErrors(parts=parts, residual=residual, common=cluster_deviation(job))
     scale, known = job.calibration.interval_scale, part_deviations(job)
@@ -137,9 +137,9 @@ def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
 
 def part_deviations(job: Job) -> Mapping[str, float]:
     """The deviation of each part before any run, for layouts of which every option was compared where the job was."""
-    familiarity = Familiarity.of(job)
-    trust = dict.fromkeys(PARTS, TRUST[familiarity.base])
-    trust |= {part: TRUST[where] for part, where in familiarity.of_parts.items()}
+    evidence = Evidence.of(job)
+    trust = dict.fromkeys(PARTS, TRUST[evidence.base])
+    trust |= {part: TRUST[where] for part, where in evidence.of_parts.items()}
     return {name: trust[name] * deviation for name, deviation in PARTS.items()}
 
 
@@ -161,29 +161,29 @@ def _covariance(known: Calibration) -> Floats:
     return found
 
 
-def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | Floats]:
+def _parts(x: LayoutColumns, evidence: Evidence) -> Mapping[str, float | Floats]:
     """The deviation of each part: that of the least known law among those that it depends on."""
-    trust: dict[str, float | Floats] = dict.fromkeys(PARTS, TRUST[familiarity.base])
-    trust |= {part: TRUST[where] for part, where in familiarity.of_parts.items()}
-    for subject, where in familiarity.less_known:
+    trust: dict[str, float | Floats] = dict.fromkeys(PARTS, TRUST[evidence.base])
+    trust |= {part: TRUST[where] for part, where in evidence.of_parts.items()}
+    for subject, where in evidence.less_known:
         if subject.parts and (has := subject.of(x)).any():
             for part in subject.parts:
                 trust[part] = np.maximum(trust[part], np.where(has, TRUST[where], 0.0))
     return {name: trust[name] * deviation for name, deviation in PARTS.items()}
 
 
-def _residual(x: LayoutColumns, job: Job, familiarity: Familiarity) -> Floats:
+def _residual(x: LayoutColumns, job: Job, evidence: Evidence) -> Floats:
     """How far runs scatter that are like each layout, by the width of its numbers; unless the stack says it."""
     if job.stack.scatter is not None:
         return np.full(len(x), job.stack.scatter)
-    unknown = _UNKNOWN_DEVICE if familiarity.base == Where.NOWHERE else 1.0
-    narrow, wide = (_scatter(familiarity, bits) for bits in (BITS_8, BITS_16))
+    unknown = _UNKNOWN_DEVICE if evidence.base == Where.NOWHERE else 1.0
+    narrow, wide = (_scatter(evidence, bits) for bits in (BITS_8, BITS_16))
     scatter: Floats = unknown * np.where(is_one_of(x.precision, NARROW_PRECISIONS), narrow, wide)
     return scatter
 
 
-def _scatter(familiarity: Familiarity, bits: str) -> float:
-    known = familiarity.scatter(bits)
+def _scatter(evidence: Evidence, bits: str) -> float:
+    known = evidence.scatter(bits)
     return RESIDUAL if known is None else known
 
 
@@ -191,7 +191,7 @@ def cluster_deviation(job: Job) -> float:
     """Deviation of the cluster factor: that among clusters, or what measured runs on this one left of it."""
     if job.calibration is not None:
         return job.calibration.deviation
-    return (_UNKNOWN_DEVICE if Familiarity.of(job).base == Where.NOWHERE else 1.0) * CLUSTER
+    return (_UNKNOWN_DEVICE if Evidence.of(job).base == Where.NOWHERE else 1.0) * CLUSTER
 
 
 def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:

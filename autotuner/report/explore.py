@@ -94,8 +94,6 @@ def _verdict(mfu: Quantity, standing: State, figures: Sequence[Figure] = ()) -> 
 def _fit(found: Prediction, excess_bytes: float) -> State:
     if not found.fits:
         return State(f"{format_bytes(excess_bytes)} too large", "failed")
-    if found.fit_probability is None:
-        return State("legal, fits", "complete")
     is_sure = found.fit_probability >= _SURE
     return State(f"legal, fits {likely(found.fit_probability)}", "complete" if is_sure else "warned")
 

@@ -127,12 +127,8 @@ def _step(one: Prediction) -> Quantity:
     return predicted(one.step_time_s, "s", one.relative_error)
 
 
-def _fit(one: PredictedLayout) -> Cell:
-    """How likely the layout is to fit; yes or no where that is not known."""
-    chance = one.prediction.fit_probability
-    if chance is None:
-        return "yes" if one.prediction.fits else "no"
-    return predicted(chance, "chance")
+def _fit(one: PredictedLayout) -> Quantity:
+    return predicted(one.prediction.fit_probability, "chance")
 
 
 def _shares(one: PredictedLayout) -> str:
@@ -251,7 +247,7 @@ def _remedy(remedy: Remedy) -> str:
 def _met(one: PredictedLayout) -> str:
     """A layout with what it is predicted to reach: ``fsdp8 mb1 offload (104 ktoken/s ± 11 %, fits 97 %)``."""
     rate = with_interval(one.prediction.tokens_per_s, one.prediction.relative_error, _token_rate)
-    return f"{one.label} ({rate}, fits {likely(one.prediction.fit_probability or 0.0)})"
+    return f"{one.label} ({rate}, fits {likely(one.prediction.fit_probability)})"
 
 
 def _token_rate(per_s: float) -> str:

@@ -14,15 +14,15 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
-from autotuner.costmodel.evidence import LATENT, LINEAR, Familiarity, Where
+from autotuner.costmodel.evidence import LATENT, LINEAR, Evidence, Where
 
 
 def caveats(job: Job, layouts: LayoutColumns) -> tuple[Caveat, ...]:
     """Return what a reader of predictions of these layouts should know."""
-    familiarity = Familiarity.of(job)
+    evidence = Evidence.of(job)
     return (
-        *_compared(familiarity, job.cluster.accelerator.name),
-        *_less_known(familiarity, layouts),
+        *_compared(evidence, job.cluster.accelerator.name),
+        *_less_known(evidence, layouts),
         *_borrowed(job, layouts),
         *_links(job.cluster),
         *_choices(layouts),
@@ -55,11 +55,11 @@ def _shapes(model: TransformerSpec) -> Iterator[Caveat]:
         yield Caveat(kind=CaveatKind.ATTENTION_SINKS)
 
 
-def _compared(familiarity: Familiarity, accelerator: str) -> Iterator[Caveat]:
+def _compared(evidence: Evidence, accelerator: str) -> Iterator[Caveat]:
     """Yield how many runs of the kind of model were compared on this stack and device, or else where some were."""
-    kind, stack, device = familiarity.kind, familiarity.stack, familiarity.device
-    if familiarity.of_kind == Where.HERE:
-        runs_here = sum(one.runs for one in familiarity.here)
+    kind, stack, device = evidence.kind, evidence.stack, evidence.device
+    if evidence.of_kind == Where.HERE:
+        runs_here = sum(one.runs for one in evidence.here)
         yield Caveat(kind=CaveatKind.COMPARED, subjects=(kind,), stack=stack, device=device, count=runs_here)
         return
     yield Caveat(kind=CaveatKind.NEVER_COMPARED, subjects=(kind,), stack=stack, device=device)
@@ -72,12 +72,12 @@ def _compared(familiarity: Familiarity, accelerator: str) -> Iterator[Caveat]:
         yield Caveat(kind=CaveatKind.NEAREST_COMPARISON, stack=stack, device=device, count=count)
 
 
-def _less_known(familiarity: Familiarity, layouts: LayoutColumns) -> Iterator[Caveat]:
+def _less_known(evidence: Evidence, layouts: LayoutColumns) -> Iterator[Caveat]:
     """Yield what some of the layouts have that was not compared here; of the kind of model ``_compared`` tells."""
-    had = [(subject.name, where) for subject, where in familiarity.less_known if subject.of(layouts).any()]
+    had = [(subject.name, where) for subject, where in evidence.less_known if subject.of(layouts).any()]
     if elsewhere := tuple(name for name, where in had if where == Where.ELSEWHERE):
         yield Caveat(kind=CaveatKind.COMPARED_ELSEWHERE, subjects=elsewhere)
-    attention = [name for name in familiarity.never_of_job if name in (LATENT, LINEAR)]
+    attention = [name for name in evidence.never_of_job if name in (LATENT, LINEAR)]
     if never := (*attention, *(name for name, where in had if where == Where.NOWHERE)):
         yield Caveat(kind=CaveatKind.COMPARED_NOWHERE, subjects=never)
 

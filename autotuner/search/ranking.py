@@ -21,6 +21,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
+from autotuner.costmodel.table import row
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.caveats import caveats
 from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
@@ -169,9 +170,9 @@ class _Leaders:
         footprints = predicted_footprints(self.layouts, job, predictions)
         return tuple(
             PredictedLayout(
-                layout=self.layouts.row(row), prediction=predictions.row(row), footprint=footprints.row(row)
+                layout=self.layouts.row(index), prediction=row(predictions, index), footprint=footprints.row(index)
             )
-            for row in range(len(self.layouts))
+            for index in range(len(self.layouts))
         )
 
 

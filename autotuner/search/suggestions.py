@@ -19,6 +19,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.table import row
 from autotuner.search.ranking import BestLayouts, PredictedLayout, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 from autotuner.search.space.moves import neighbours
@@ -52,7 +53,7 @@ def unsearched(
     """
     outside = tuple(_outside(best.layout, job, space, rules))
     predictions = predict(LayoutColumns.from_layouts(outside), job)
-    after = [(layout, predictions.row(row)) for row, layout in enumerate(outside)]
+    after = [(layout, row(predictions, index)) for index, layout in enumerate(outside)]
     before_s = best.prediction.step_time.total_s
     paying = [
         Unsearched(

@@ -449,7 +449,8 @@ def column_sums(columns: Any, name: str = "") -> Iterator[tuple[str, list[float]
         for field in fields(columns):
             yield from column_sums(getattr(columns, field.name), f"{name}.{field.name}".lstrip("."))
     elif isinstance(columns, np.ndarray):
-        yield name, _sums(columns.astype(np.float64))
+        numbers = [len(names) for names in columns] if columns.dtype == np.object_ else columns
+        yield name, _sums(np.asarray(numbers, np.float64))
 
 
 def _sums(column: npt.NDArray[np.float64]) -> list[float]:

@@ -31,6 +31,7 @@ from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.space import default_space
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.scenarios import predict_under
+from autotuner.costmodel.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.golden.golden import Golden
 from tests.golden.jobs import JOBS, abbreviate, column_sums, few_digits, file_name, hash_of, job_of, layouts_of
@@ -82,7 +83,7 @@ _ONE_IN = 8
 def test_predictions_are_those_that_were_recorded(golden: Golden, name: str) -> None:
     job, layouts = job_of(name), layouts_of(name)
     table = predict(LayoutColumns.from_layouts(layouts), job)
-    predictions = [table.row(number) for number in range(len(layouts))]
+    predictions = [row(table, number) for number in range(len(layouts))]
     constants = {
         figure: [
             few_digits(end(getattr(one, figure) * one.step_time.total_s for one in predictions)) for end in (min, max)

@@ -31,6 +31,7 @@ from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.memory.weights import owned_elements, weights
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.stages import critical_ranks
+from autotuner.costmodel.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.properties.strategies import jobs
 
@@ -82,7 +83,7 @@ def test_parts_are_finite_not_negative_and_sum_to_their_totals(job: Job, data: s
     rows = some_rows(job, data)
     predictions = predict(rows, job)
     for index in range(len(rows)):
-        one = predictions.row(index)
+        one = row(predictions, index)
         seconds = [getattr(one.step_time, f.name) for f in fields(StepTime)]
         sizes = [getattr(one.memory, f.name) for f in fields(Memory) if f.name != "worst_stage"]
         assert all(np.isfinite(value) and value >= 0 for value in (*seconds, *sizes))
@@ -98,7 +99,7 @@ def test_parts_are_finite_not_negative_and_sum_to_their_totals(job: Job, data: s
 def test_a_row_does_not_depend_on_its_neighbours(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data)
     alone = predict(rows.take(slice(0, 1)), job)
-    assert alone.row(0) == predict(rows, job).row(0)
+    assert row(alone, 0) == row(predict(rows, job), 0)
 
 
 @given(jobs, st.data())

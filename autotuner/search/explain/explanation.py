@@ -19,6 +19,7 @@ from autotuner.core.trial import Trial
 from autotuner.core.value import derived
 from autotuner.costmodel.details import overlapped_share, stage_memory
 from autotuner.costmodel.predict import predict, predict_one
+from autotuner.costmodel.table import row
 from autotuner.search.caveats import caveats
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
 from autotuner.search.explain.limits import Limit, limit_of
@@ -144,7 +145,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
     broken = {candidate: reasons(candidate, job) for candidate in candidates}
     legal = [candidate for candidate in candidates if not broken[candidate]]
     table = predict(LayoutColumns.from_layouts([layout, *legal]), job)
-    own, *others = (table.row(index) for index in range(len(table)))
+    own, *others = (row(table, index) for index in range(1 + len(legal)))
     limit_bytes = float(job.cluster.accelerator.memory_bytes)
     changes = [_change(layout, own, *after, limit_bytes) for after in zip(legal, others, strict=True)]
     return Explanation(

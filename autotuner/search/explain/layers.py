@@ -26,7 +26,7 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial import Trial
 from autotuner.core.value import derived
-from autotuner.costmodel.predict import predict, predict_totals
+from autotuner.costmodel.predict import predict_one, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.caveats import caveats
 from autotuner.search.space.legal import legal_layouts
@@ -196,7 +196,7 @@ def _best_of(
     if best is None:
         assert before is not None, "strategies by themselves are predicted to fit"
         return replace(_nothing_more(layer, before), num_layouts=num_layouts)
-    step_s = predict(LayoutColumns.from_layouts([best]), job).row(0).step_time.total_s
+    step_s = predict_one(best, job).step_time.total_s
     return _gain(layer, (best, step_s, best_value), before, num_layouts)
 
 

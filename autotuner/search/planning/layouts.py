@@ -112,7 +112,7 @@ def outcome_of(
     num_ranks = job.cluster.world_size
     log_slowdown = failures.log_slowdown(num_ranks)
     of_failures = log_slowdown * math.log(failures.spread) / Z80  # to first order, as goodput is near 1
-    of_steps = math.log1p(best.prediction.relative_error or 0.0) / Z80
+    of_steps = math.log1p(best.prediction.relative_error) / Z80
     return Outcome(
         cluster=job.cluster,
         best=best,

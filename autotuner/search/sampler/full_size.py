@@ -13,6 +13,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import FullSizeEstimate, StepTime
 from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.costmodel.table import row
 from autotuner.costmodel.uncertainty import Z80, interval_error
 from autotuner.search.sampler.model import Estimate, Prior
 from autotuner.search.sampler.normal import log_probability
@@ -74,7 +75,7 @@ class FullSize:
         timed = [trial for trial in told if trial.step_time_s is not None]
         found = []
         for number, layout in enumerate(layouts):
-            step_time = predictions.row(number).step_time
+            step_time = row(predictions.step_time, number)
             present = [part for part in _STEP_PARTS if getattr(step_time, part) > 0]
             ran = {part for trial in timed if trial.stands_for == layout for part in trial.measured_parts}
             measured = tuple(part for part in present if part in ran)

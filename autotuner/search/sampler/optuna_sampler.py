@@ -87,8 +87,8 @@ class LayoutSampler(BaseSampler):
         same_trial: Integers | None = None,
         past: Sequence[PastTrial] = (),
     ) -> None:
-        if len(layouts) != len(predictions):
-            raise InvalidInput("predictions", len(predictions), "must be as many as layouts", len(layouts))
+        if len(layouts) != len(predictions.mfu):
+            raise InvalidInput("predictions", len(predictions.mfu), "must be as many as layouts", len(layouts))
         for name, value in (("min_gain", min_gain), ("cost_exponent", cost_exponent)):
             if not value >= 0:
                 raise InvalidInput(name, value, "must not be negative", 0)

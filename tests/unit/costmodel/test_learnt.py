@@ -13,7 +13,7 @@ from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Calibration, Job, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated, calibrated_by_both
-from autotuner.costmodel.evidence import LATENT, LINEAR, SUBJECTS, Familiarity, Where
+from autotuner.costmodel.evidence import LATENT, LINEAR, SUBJECTS, Evidence, Where
 from autotuner.costmodel.low_precision import gathers_parameters, is_narrow, saved_share, sent_share, weight_bytes
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of, taken, write
@@ -52,16 +52,16 @@ def test_subjects_have_names_and_words_that_the_table_counts_by_named_after_opti
 
 
 def test_software_is_known_on_devices_that_it_was_compared_on_and_the_most_known_place_counts() -> None:
-    places = [Familiarity.of(on(FITTED, device)).base for device in ("h100-sxm", "a100-80gb", "mi300x")]
+    places = [Evidence.of(on(FITTED, device)).base for device in ("h100-sxm", "a100-80gb", "mi300x")]
     assert places == [Where.HERE, Where.ELSEWHERE, Where.NOWHERE]
-    assert Familiarity.of(big_job()).base == Where.ELSEWHERE  # PyTorch itself was measured by nobody
+    assert Evidence.of(big_job()).base == Where.ELSEWHERE  # PyTorch itself was measured by nobody
     faster = replace(FITTED.cluster.accelerator, bf16_flop_per_s=2e15)
     job = replace(FITTED, cluster=replace(FITTED.cluster, accelerator=faster))
-    assert Familiarity.of(job).base == Where.NOWHERE
-    familiarity = Familiarity.of(FITTED)
-    assert familiarity.of_option("tp") == Where.HERE
-    assert familiarity.of_option("fused_softmax") == Where.ELSEWHERE
-    assert familiarity.of_option("no-such-word") == Where.NOWHERE
+    assert Evidence.of(job).base == Where.NOWHERE
+    evidence = Evidence.of(FITTED)
+    assert evidence.of_option("tp") == Where.HERE
+    assert evidence.of_option("fused_softmax") == Where.ELSEWHERE
+    assert evidence.of_option("no-such-word") == Where.NOWHERE
 
 
 def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work() -> None:
@@ -69,7 +69,7 @@ def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work()
     described = replace(core, fp32_flop_per_s=2e11)
     profiled = replace(described, core=replace(present(core.core), pointwise_bytes_per_s=1e9))
     bases = [
-        Familiarity.of(replace(big_job(), cluster=replace(big_job().cluster, accelerator=one))).base
+        Evidence.of(replace(big_job(), cluster=replace(big_job().cluster, accelerator=one))).base
         for one in (core, described, profiled)
     ]
     assert bases == [Where.HERE, Where.NOWHERE, Where.HERE]
@@ -81,10 +81,10 @@ def test_a_layout_is_validated_where_all_that_it_has_was_compared_here() -> None
         Layout(context_parallel_degree=8),
         Layout(offload_activations=True, context_parallel_degree=8),
     ]
-    compared = Familiarity.of(FITTED).compared(LayoutColumns.from_layouts(layouts))
-    assert compared.validated.tolist() == [True, False, False]
-    assert compared.never_in(0) == ()
-    assert "activations offloaded" in compared.never_in(2)
+    validated, never_compared = Evidence.of(FITTED).compared(LayoutColumns.from_layouts(layouts))
+    assert validated.tolist() == [True, False, False]
+    assert never_compared[0] == ()
+    assert "activations offloaded" in never_compared[2]
 
 
 # ---------------------------------------------------------------- What measured runs teach about a cluster

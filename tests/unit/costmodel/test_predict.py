@@ -19,6 +19,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import StepTime
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
+from autotuner.costmodel.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, present, tiny_job
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
@@ -33,8 +34,8 @@ SLOWER = Calibration(factor=1.25, deviation=0.02, num_runs=3)
 def test_rows_are_single_predictions_and_fit_where_that_is_more_likely_than_not() -> None:
     other = replace(GOOD, recompute=Recompute.FULL, micro_batch_size=2)
     together = predict(LayoutColumns.from_layouts([other, GOOD]), big_job())
-    assert together.row(0) == predict_one(other, big_job())
-    assert together.row(1) == predict_one(GOOD, big_job())
+    assert row(together, 0) == predict_one(other, big_job())
+    assert row(together, 1) == predict_one(GOOD, big_job())
     for layout in (GOOD, FLAT, replace(GOOD, recompute=Recompute.FULL), replace(GOOD, micro_batch_size=4)):
         value = predict_one(layout, big_job())
         assert value.fits == (present(value.fit_probability) >= 0.5)
@@ -49,7 +50,7 @@ def test_precisions_rank_by_mfu_and_have_peaks_of_their_own() -> None:
         LayoutColumns.from_layouts(replace(GOOD, precision=p, compiled=True) for p in (Precision.BF16, Precision.FP8)),
         job,
     )
-    bf16, fp8 = table.row(0), table.row(1)
+    bf16, fp8 = row(table, 0), row(table, 1)
     assert fp8.tokens_per_s > bf16.tokens_per_s
     # one reference peak for both, so the quotients differ by rounding alone
     assert fp8.mfu / bf16.mfu == pytest.approx(fp8.tokens_per_s / bf16.tokens_per_s, rel=1e-12)
@@ -189,9 +190,9 @@ def test_totals_and_rows_of_a_table_are_those_of_whole_predictions_in_order() ->
     choices = [replace(GOOD, micro_batch_size=size) for size in (1, 2, 4)]
     table = LayoutColumns.from_layouts(choices).take(np.arange(num_rows) % 3)
     predictions = predict(table, big_job())
-    assert len(predictions) == num_rows
+    assert len(predictions.mfu) == num_rows
     for index in (0, CHUNK - 1, CHUNK, num_rows - 1):
-        assert predictions.row(index) == predict_one(choices[index % 3], big_job())
+        assert row(predictions, index) == predict_one(choices[index % 3], big_job())
     layouts = legal_layouts(big_job())
     whole, totals = predict(layouts, big_job()), predict_totals(layouts, big_job())
     assert totals.mfu.tolist() == whole.mfu.tolist()
@@ -201,7 +202,7 @@ def test_totals_and_rows_of_a_table_are_those_of_whole_predictions_in_order() ->
     for case, rows in ((waiting, crossing_or_not), (job(wikipedia()), LAYOUTS)):
         columns = LayoutColumns.from_layouts(rows)
         together = predict(columns, case)
-        assert [together.row(row) for row in range(len(rows))] == [predict_one(layout, case) for layout in rows]
+        assert [row(together, index) for index in range(len(rows))] == [predict_one(layout, case) for layout in rows]
         assert np.array_equal(predict_totals(columns, case).mfu, together.mfu)
 
 

@@ -100,7 +100,7 @@ def test_the_first_row_is_the_best_of_the_whole_space_with_its_prediction_and_co
     first, *_ = best_predicted(big_job(), limit=1).rows
     assert first.prediction == predict_one(first.layout, big_job())
     table = best_predicted(job)
-    assert (table.num_legal, table.num_fitting) == (len(predictions), int(predictions.fits.sum()))
+    assert (table.num_legal, table.num_fitting) == (len(predictions.mfu), int(predictions.fits.sum()))
     assert 0 < table.num_fitting < table.num_legal
 
 

@@ -18,7 +18,7 @@ from autotuner.costmodel.details import stage_memory
 from autotuner.costmodel.predict import predict, predict_one, predict_totals
 from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.costmodel.step.unequal_links import simulated_numbers, simulated_s
-from autotuner.costmodel.table import columns_of
+from autotuner.costmodel.table import columns_of, row
 from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Transport, delegated, simulate
@@ -57,13 +57,13 @@ def hops_of(delays_s: np.ndarray, transport: str) -> Hops:
 def one_by_one_s(schedule: Schedule, passes: StagePasses, delays_s: np.ndarray, transport: Transport) -> list[float]:
     """Each layout's step by the simulator itself."""
     rank_of, found = schedule.rank_of, []
-    for row, delays in enumerate(delays_s):
+    for index, delays in enumerate(delays_s):
         ranks = [(rank_of[stage], rank_of[stage + 1]) for stage in range(schedule.num_stages - 1)]
         hops = [min(pair) if abs(pair[0] - pair[1]) == 1 else len(delays) - 1 for pair in ranks]
         times = PassTimes(
-            forward_s=tuple(passes.forward_s[row]),
-            input_s=tuple(passes.input_s[row]),
-            weight_s=tuple(passes.weight_s[row]),
+            forward_s=tuple(passes.forward_s[index]),
+            input_s=tuple(passes.input_s[index]),
+            weight_s=tuple(passes.weight_s[index]),
             send_s=tuple(float(delays[hop]) for hop in hops),
         )
         found.append(simulate(schedule, times, transport).makespan_s)
@@ -239,7 +239,7 @@ def test_totals_and_single_predictions_are_those_of_the_table() -> None:
     table = predict(TABLE, job)
     assert np.array_equal(predict_totals(TABLE, job).mfu, table.mfu)
     assert np.array_equal(predict_totals(TABLE, job).peak_bytes, table.memory.total_bytes)
-    for row, layout in enumerate(EVERY):
-        alone, beside = predict_one(layout, job), table.row(row)
+    for index, layout in enumerate(EVERY):
+        alone, beside = predict_one(layout, job), row(table, index)
         for part in fields(alone.step_time):
             assert getattr(alone.step_time, part.name) == pytest.approx(getattr(beside.step_time, part.name), rel=1e-12)

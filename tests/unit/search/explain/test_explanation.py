@@ -86,7 +86,7 @@ def test_a_change_says_what_shrinks_with_its_error_or_by_how_much_it_would_not_f
     part = next(p for p in explained.time if p.part == "recompute_s")
     effect = alternative_in_words(change, explained.prediction)
     assert f"removes {100 * part.share:.0f} % recomputation" in effect
-    assert f"± {100 * change.prediction.relative_error:.0f} %; fits, " in effect  # type: ignore[operator]  # just made
+    assert f"± {100 * change.prediction.relative_error:.0f} %; fits, " in effect
     explained = explain(LAYOUT, job_with_memory(own * 1.01))
     change = next(c for c in explained.too_large if said(c) == "recompute full → none")
     assert change.excess_bytes == pytest.approx(change.prediction.memory.total_bytes - explained.limit_bytes)
