@@ -68,10 +68,22 @@ class LayoutOptions:
         "dp{}", label="replicate", enters=CostPart.STEP, searched=(1,)
     )
     data_parallel_shard_degree: Option[Degree] = degree(label="shard", enters=CostPart.STEP)
-    tensor_parallel_degree: Option[Degree] = degree("tp{}", label="tensor", enters=CostPart.PRODUCTS)
-    context_parallel_degree: Option[Degree] = degree("cp{}", label="context", enters=CostPart.PRODUCTS, searched=(1,))
-    expert_parallel_degree: Option[Degree] = degree("ep{}", label="expert", enters=CostPart.PRODUCTS)
-    pipeline_parallel_degree: Option[Degree] = degree("pp{}", label="pipeline", enters=CostPart.RANK)
+    tensor_parallel_degree: Option[Degree] = degree(
+        "tp{}", label="tensor", enters=CostPart.PRODUCTS, step_parts=("tensor_communication_s",)
+    )
+    context_parallel_degree: Option[Degree] = degree(
+        "cp{}",
+        label="context",
+        enters=CostPart.PRODUCTS,
+        searched=(1,),
+        step_parts=("context_communication_s", "attention_s"),
+    )
+    expert_parallel_degree: Option[Degree] = degree(
+        "ep{}", label="expert", enters=CostPart.PRODUCTS, step_parts=("expert_communication_s",)
+    )
+    pipeline_parallel_degree: Option[Degree] = degree(
+        "pp{}", label="pipeline", enters=CostPart.RANK, step_parts=("pipeline_communication_s", "bubble_s")
+    )
     virtual_stages_per_rank: Option[Count] = option(
         1, word="v{}", topic=Topic.DEGREES, enters=CostPart.RANK, label="stages per rank", searched=ALL, is_split=True
     )
@@ -84,6 +96,7 @@ class LayoutOptions:
         searched=ALL,
         is_split=True,
         always_shown=True,
+        phrase="micro-batch {}",
     )
     pipeline_schedule: Option[PipelineSchedule] = pipeline_option(
         PipelineSchedule.ONE_F_ONE_B,
@@ -92,9 +105,17 @@ class LayoutOptions:
         searched=(PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B),
         is_split=True,
         shown_beside="pipeline_parallel_degree",
+        phrase="schedule {}",
+        step_parts=("pipeline_communication_s", "bubble_s"),
     )
     sequence_parallel: Option[bool] = option(
-        False, word="sp", topic=Topic.TENSOR, enters=CostPart.PRODUCTS, searched=(False, True)
+        False,
+        word="sp",
+        topic=Topic.TENSOR,
+        enters=CostPart.PRODUCTS,
+        searched=(False, True),
+        phrase="sequence parallel",
+        step_parts=("tensor_communication_s",),
     )
     """Norms and dropout are split over the tensor ranks along the sequence."""
     shard_level: Option[ShardLevel] = option(
@@ -104,9 +125,15 @@ class LayoutOptions:
         label="sharding",
         searched=(ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
         qualifies="data_parallel_shard_degree",
+        step_parts=("data_communication_s", "optimizer_s"),
     )
     reshard_after_forward: Option[bool] = option(
-        False, word="reshard", topic=Topic.DATA, enters=CostPart.STEP, searched=(False, True)
+        False,
+        word="reshard",
+        topic=Topic.DATA,
+        enters=CostPart.STEP,
+        searched=(False, True),
+        phrase="reshard after forward",
     )
     """Gathered parameters are freed after the forward pass and gathered again in the backward pass."""
     recompute: Option[Recompute] = option(
@@ -116,6 +143,8 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         searched=tuple(Recompute),
         plainest_first=tuple(reversed(Recompute)),
+        phrase="recompute {}",
+        step_parts=("recompute_s",),
     )
     attention_kernel: Option[AttentionKernel] = option(
         _KERNELS.FLASH,
@@ -128,6 +157,8 @@ class LayoutOptions:
             *(_KERNELS.MATH, _KERNELS.FUSED_SOFTMAX, _KERNELS.EFFICIENT, _KERNELS.FLASH_1),
             *(_KERNELS.FLEX, _KERNELS.FLASH, _KERNELS.CUDNN, _KERNELS.FLASH_3),
         ),
+        phrase="{} attention",
+        step_parts=("attention_s",),
     )
     precision: Option[Precision] = option(
         Precision.BF16,
@@ -137,27 +168,61 @@ class LayoutOptions:
         always_shown=True,
         is_number_format=True,
         not_equivalent=NARROW_PRECISIONS,
+        phrase="{}",
+        step_parts=("matrix_s",),
     )
-    fused_norm: Option[bool] = option(True, word="unfused-norm", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER)
+    fused_norm: Option[bool] = option(
+        True, word="unfused-norm", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER, phrase="unfused norm"
+    )
     first_stage_less_layers: Option[CountFromZero] = pipeline_option(
-        0, word="lessfirst{}", label="fewer layers on the first stage", searched=ALL, is_split=True
+        0,
+        word="lessfirst{}",
+        label="fewer layers on the first stage",
+        searched=ALL,
+        is_split=True,
+        phrase="{} layers fewer on the first stage",
     )
     """Layers that the first stage has less than an even split gives it, because it holds the embedding."""
     last_stage_less_layers: Option[CountFromZero] = pipeline_option(
-        0, word="lesslast{}", label="fewer layers on the last stage", searched=ALL, is_split=True
+        0,
+        word="lesslast{}",
+        label="fewer layers on the last stage",
+        searched=ALL,
+        is_split=True,
+        phrase="{} layers fewer on the last stage",
     )
     """Layers that the last stage has less than an even split gives it, because it multiplies by the vocabulary."""
-    loss_parallel: Option[bool] = option(True, word="gathered-logits", topic=Topic.LOSS, enters=CostPart.LAYER)
+    loss_parallel: Option[bool] = option(
+        True, word="gathered-logits", topic=Topic.LOSS, enters=CostPart.LAYER, phrase="gathered logits"
+    )
     """Each tensor rank keeps its part of the logits. Otherwise all logits are gathered before the loss."""
     async_tensor_parallel: Option[bool] = option(
-        False, word="async-tp", topic=Topic.TENSOR, enters=CostPart.LAYER, layer=CommunicationLayer.TASKS
+        False,
+        word="async-tp",
+        topic=Topic.TENSOR,
+        enters=CostPart.LAYER,
+        layer=CommunicationLayer.TASKS,
+        phrase="async tensor parallel",
+        step_parts=("tensor_communication_s",),
     )
     """Tensor collectives are cut into pieces that run under the matrix products beside them."""
     context_exchange: Option[ContextExchange] = option(
-        ContextExchange.RING, word="cp-{}", topic=Topic.CONTEXT, enters=CostPart.LAYER
+        ContextExchange.RING,
+        word="cp-{}",
+        topic=Topic.CONTEXT,
+        enters=CostPart.LAYER,
+        phrase="context by {}",
+        step_parts=("context_communication_s",),
     )
     recompute_every: Option[Count] = option(
-        1, word="every{}", topic=Topic.MEMORY, enters=CostPart.RANK, label="recompute interval", qualifies="recompute"
+        1,
+        word="every{}",
+        topic=Topic.MEMORY,
+        enters=CostPart.RANK,
+        label="recompute interval",
+        qualifies="recompute",
+        phrase="every {} layers",
+        step_parts=("recompute_s",),
     )
     """Only every n-th layer recomputes, beginning with the first."""
     gradient_bucket_bytes: Option[Count] = option(
@@ -168,10 +233,16 @@ class LayoutOptions:
         label="gradient bucket",
         unit="bytes",
         layer=CommunicationLayer.TASKS,
+        phrase="buckets of {}",
     )
     """Size of the buckets in which replicas reduce gradients."""
     fp32_gradient_reduce: Option[bool] = option(
-        False, word="fp32-reduce", topic=Topic.DATA, enters=CostPart.RANK, is_number_format=True
+        False,
+        word="fp32-reduce",
+        topic=Topic.DATA,
+        enters=CostPart.RANK,
+        is_number_format=True,
+        phrase="gradients summed in fp32",
     )
     """Replicas and shards sum gradients in fp32, whatever the precision."""
     fp8_recipe: Option[Fp8Recipe] = option(
@@ -181,35 +252,85 @@ class LayoutOptions:
         enters=CostPart.PRODUCTS,
         qualifies="precision",
         is_number_format=True,
+        phrase="{}",
+        step_parts=("matrix_s",),
     )
-    compiled: Option[bool] = option(False, word="compiled", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER)
+    compiled: Option[bool] = option(
+        False,
+        word="compiled",
+        topic=Topic.IMPLEMENTATION,
+        enters=CostPart.LAYER,
+        phrase="compiled",
+        step_parts=("pointwise_s", "host_s"),
+    )
     """Each layer is compiled by ``torch.compile``."""
     optimizer_kernel: Option[OptimizerKernel] = option(
-        OptimizerKernel.FUSED, word="{}", topic=Topic.IMPLEMENTATION, enters=CostPart.STEP
+        OptimizerKernel.FUSED,
+        word="{}",
+        topic=Topic.IMPLEMENTATION,
+        enters=CostPart.STEP,
+        phrase="{} optimizer",
+        step_parts=("optimizer_s",),
     )
     offload_activations: Option[bool] = option(
-        False, word="offload", topic=Topic.MEMORY, enters=CostPart.LAYER, label="activation offload"
+        False,
+        word="offload",
+        topic=Topic.MEMORY,
+        enters=CostPart.LAYER,
+        label="activation offload",
+        phrase="activations offloaded",
+        step_parts=("offload_s",),
     )
     """Activations wait in host memory for the backward pass."""
-    collective_algorithm: Option[CollectiveAlgorithm] = collective_option(CollectiveAlgorithm.AUTO, word="algo-{}")
-    collective_protocol: Option[CollectiveProtocol] = collective_option(CollectiveProtocol.AUTO, word="proto-{}")
-    collective_channels: Option[CountFromZero] = collective_option(0, word="channels{}")
+    collective_algorithm: Option[CollectiveAlgorithm] = collective_option(
+        CollectiveAlgorithm.AUTO, word="algo-{}", phrase="{} all-reduces"
+    )
+    collective_protocol: Option[CollectiveProtocol] = collective_option(
+        CollectiveProtocol.AUTO, word="proto-{}", phrase="{} protocol"
+    )
+    collective_channels: Option[CountFromZero] = collective_option(0, word="channels{}", phrase="{} channels")
     """Thread blocks of a GPU that NCCL communicates with at once; 0 lets NCCL choose."""
     extra_slack: Option[CountFromZero] = pipeline_option(
-        0, word="slack{}", qualifies="pipeline_schedule", layer=CommunicationLayer.TASKS
+        0,
+        word="slack{}",
+        qualifies="pipeline_schedule",
+        layer=CommunicationLayer.TASKS,
+        phrase="{} more forwards ahead",
+        step_parts=("pipeline_communication_s", "bubble_s"),
     )
     """Forward passes per link that the adaptive schedule runs ahead, beyond those that it plans."""
     p2p_transport: Option[P2PTransport] = pipeline_option(
-        P2PTransport.INLINE, word="{}", label="sends between stages", layer=CommunicationLayer.TASKS
+        P2PTransport.INLINE,
+        word="{}",
+        label="sends between stages",
+        layer=CommunicationLayer.TASKS,
+        phrase="{} sends",
+        step_parts=("pipeline_communication_s", "bubble_s"),
     )
     num_delegates: Option[Count] = pipeline_option(
-        1, word="delegates{}", label="delegates", qualifies="p2p_transport", layer=CommunicationLayer.TASKS
+        1,
+        word="delegates{}",
+        label="delegates",
+        qualifies="p2p_transport",
+        layer=CommunicationLayer.TASKS,
+        phrase="{} delegates",
+        step_parts=("pipeline_communication_s",),
     )
     """Processes per neighbour and direction that send for a rank, where sends are delegated."""
     rank_order: Option[RankOrder] = pipeline_option(
-        RankOrder.STAGES_OUTERMOST, word="{}", layer=CommunicationLayer.NETWORK
+        RankOrder.STAGES_OUTERMOST,
+        word="{}",
+        layer=CommunicationLayer.NETWORK,
+        phrase="{}",
+        step_parts=("pipeline_communication_s", "data_communication_s"),
     )
-    stage_rotation: Option[CountFromZero] = pipeline_option(0, word="rotate{}", layer=CommunicationLayer.NETWORK)
+    stage_rotation: Option[CountFromZero] = pipeline_option(
+        0,
+        word="rotate{}",
+        layer=CommunicationLayer.NETWORK,
+        phrase="stages rotated by {}",
+        step_parts=("pipeline_communication_s",),
+    )
     """Pipeline rank i runs where rank i + n of the pipeline would run. In a ring of nodes it selects an unused link."""
     gradient_sync: Option[GradientSync] = option(
         GradientSync.FULL,
@@ -218,20 +339,32 @@ class LayoutOptions:
         enters=CostPart.STEP,
         label="gradient exchange",
         not_equivalent=tuple(GradientSync)[1:],
+        phrase="{} exchange",
+        step_parts=("data_communication_s", "optimizer_s"),
     )
     """Data that replicas exchange. The shards of a replica always reduce whole gradients."""
-    sync_sparsity: Option[Count] = exchange_detail(16, word="sparsity{}", label="elements per sent element")
+    sync_sparsity: Option[Count] = exchange_detail(
+        16, word="sparsity{}", label="elements per sent element", phrase="one of {} sent"
+    )
     """One momentum element of n is sent; the papers call 1/n the compression rate."""
-    sync_chunk: Option[Count] = exchange_detail(64, word="chunk{}", label="components of a chunk")
+    sync_chunk: Option[Count] = exchange_detail(
+        64, word="chunk{}", label="components of a chunk", phrase="chunks of {}"
+    )
     """Momentum elements that are transformed together, into as many cosine components."""
-    sync_top_k: Option[Count] = exchange_detail(4, word="largest{}", label="components sent of a chunk")
-    sync_period: Option[Count] = exchange_detail(16, word="period{}", label="steps between exchanges")
-    sync_sign: Option[bool] = exchange_detail(True, word="unsigned", label="sign descent")
+    sync_top_k: Option[Count] = exchange_detail(
+        4, word="largest{}", label="components sent of a chunk", phrase="largest {} sent"
+    )
+    sync_period: Option[Count] = exchange_detail(
+        16, word="period{}", label="steps between exchanges", phrase="every {} steps"
+    )
+    sync_sign: Option[bool] = exchange_detail(True, word="unsigned", label="sign descent", phrase="without signs")
     """Parameters follow the sign of the exchanged values. Otherwise AdamW takes these for the gradient."""
-    sync_decay_permille: Option[CountFromZero] = exchange_detail(999, word="decay{}", label="momentum decay", unit="‰")
+    sync_decay_permille: Option[CountFromZero] = exchange_detail(
+        999, word="decay{}", label="momentum decay", unit="‰", phrase="momentum decays to {} ‰"
+    )
     """Share of the momentum that stays from one step to the next, in thousandths."""
     payload_precision: Option[PayloadPrecision] = exchange_detail(
-        PayloadPrecision.FP32, word="payload-{}", label="payload format", is_number_format=True
+        PayloadPrecision.FP32, word="payload-{}", label="payload format", is_number_format=True, phrase="payload in {}"
     )
     gradient_clip: Option[GradientClip] = option(
         GradientClip.POST,
@@ -241,10 +374,12 @@ class LayoutOptions:
         label="clipping",
         not_equivalent=(GradientClip.PRE, GradientClip.BUCKET),
         layer=CommunicationLayer.TASKS,
+        phrase="clipped {}",
+        step_parts=("data_communication_s",),
     )
     """Gradients that a trial clips; no effect if the trial sets no norm."""
     batch_balance: Option[BatchBalance] = option(
-        BatchBalance.NONE, word="balance-{}", topic=Topic.BATCH, enters=CostPart.PRODUCTS
+        BatchBalance.NONE, word="balance-{}", topic=Topic.BATCH, enters=CostPart.PRODUCTS, phrase="batches balanced {}"
     )
     num_dealing_ranks: Option[CountFromZero] = option(
         0,
@@ -253,15 +388,27 @@ class LayoutOptions:
         enters=CostPart.PRODUCTS,
         label="ranks that deal sequences",
         qualifies="batch_balance",
+        phrase="dealt among {} ranks",
     )
     """Data-parallel ranks that redistribute their sequences among each other; 0 means those of a node."""
-    sequence_packing: Option[bool] = option(False, word="packed", topic=Topic.BATCH, enters=CostPart.PRODUCTS)
+    sequence_packing: Option[bool] = option(
+        False, word="packed", topic=Topic.BATCH, enters=CostPart.PRODUCTS, phrase="packed sequences"
+    )
     """Sequences of a micro-batch share one row, each attending to itself. Otherwise all are padded to the longest."""
     collective_hierarchy: Option[CollectiveHierarchy] = collective_option(
-        CollectiveHierarchy.FLAT, word="{}", enters=CostPart.STEP, label="hierarchy of collectives"
+        CollectiveHierarchy.FLAT,
+        word="{}",
+        enters=CostPart.STEP,
+        label="hierarchy of collectives",
+        phrase="{} collectives",
     )
     rank_placement: Option[RankPlacement] = option(
-        RankPlacement.BLOCK, word="{}", topic=Topic.PIPELINE, enters=CostPart.LAYER, layer=CommunicationLayer.NETWORK
+        RankPlacement.BLOCK,
+        word="{}",
+        topic=Topic.PIPELINE,
+        enters=CostPart.LAYER,
+        layer=CommunicationLayer.NETWORK,
+        phrase="{} placement",
     )
     pxn: Option[bool] = option(
         True,
@@ -270,10 +417,16 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         label="relay to the right rail",
         layer=CommunicationLayer.FLOWS,
+        phrase="without PXN",
     )
     """NCCL sends data for another rail over NVLink to that rail's accelerator first (PCI x NVLink)."""
     queue_pairs: Option[Count] = option(
-        1, word="qps{}", topic=Topic.DATA, enters=CostPart.LAYER, layer=CommunicationLayer.FLOWS
+        1,
+        word="qps{}",
+        topic=Topic.DATA,
+        enters=CostPart.LAYER,
+        layer=CommunicationLayer.FLOWS,
+        phrase="{} queue pairs per connection",
     )
     """InfiniBand queue pairs that NCCL splits the bytes of one connection over."""
 

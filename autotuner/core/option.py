@@ -119,6 +119,10 @@ class OptionSpec:
     """Name of a degree; a layout's name shows the default if this degree is above 1."""
     qualifies: str
     """Name of the option that it gives details of."""
+    phrase: str
+    """Value as answers and pages write it; ``{}`` stands for it. Empty: they combine the option with others."""
+    step_parts: tuple[str, ...]
+    """Parts of ``StepTime`` whose law it selects. An interval is wider where that law was compared with no run."""
     unit: str
     """Unit of a number. Empty for a mere count."""
     plainest_first: tuple[int, ...]
@@ -179,6 +183,8 @@ def option(
     always_shown: bool = False,
     shown_beside: str = "",
     qualifies: str = "",
+    phrase: str = "",
+    step_parts: tuple[str, ...] = (),
     unit: str = "",
     plainest_first: tuple[Value, ...] = (),
     is_number_format: bool = False,
@@ -195,9 +201,9 @@ def option(
     return cast("Option[Value]", field(default=default, metadata={_METADATA_KEY: known}))
 
 
-def degree(word: str = "", *, label: str, enters: CostPart, searched: tuple[int, ...] | None = ALL) -> Option[int]:
+def degree(word: str = "", *, searched: tuple[int, ...] | None = ALL, **known: Any) -> Option[int]:
     """Declare an option that counts ranks."""
-    return option(1, word=word, topic=Topic.DEGREES, enters=enters, label=label, searched=searched, is_split=True)
+    return option(1, word=word, topic=Topic.DEGREES, searched=searched, is_split=True, **known)
 
 
 def pipeline_option(default: Value, **known: Any) -> Option[Value]:

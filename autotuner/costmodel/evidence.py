@@ -56,83 +56,6 @@ class Subject:
         return has & (getattr(x, self.beside) > 1) if self.beside else has
 
 
-_OPTION_PARTS: Mapping[str, tuple[str, ...]] = {
-    "tensor_parallel_degree": ("tensor_communication_s",),
-    "context_parallel_degree": ("context_communication_s", "attention_s"),
-    "expert_parallel_degree": ("expert_communication_s",),
-    "pipeline_parallel_degree": ("pipeline_communication_s", "bubble_s"),
-    "pipeline_schedule": ("pipeline_communication_s", "bubble_s"),
-    "sequence_parallel": ("tensor_communication_s",),
-    "async_tensor_parallel": ("tensor_communication_s",),
-    "context_exchange": ("context_communication_s",),
-    "shard_level": ("data_communication_s", "optimizer_s"),
-    "recompute": ("recompute_s",),
-    "recompute_every": ("recompute_s",),
-    "attention_kernel": ("attention_s",),
-    "precision": ("matrix_s",),
-    "fp8_recipe": ("matrix_s",),
-    "compiled": ("pointwise_s", "host_s"),
-    "offload_activations": ("offload_s",),
-    "extra_slack": ("pipeline_communication_s", "bubble_s"),
-    "p2p_transport": ("pipeline_communication_s", "bubble_s"),
-    "num_delegates": ("pipeline_communication_s",),
-    "rank_order": ("pipeline_communication_s", "data_communication_s"),
-    "stage_rotation": ("pipeline_communication_s",),
-    "optimizer_kernel": ("optimizer_s",),
-    "gradient_sync": ("data_communication_s", "optimizer_s"),
-    "gradient_clip": ("data_communication_s",),
-}
-"""Parts of a step whose law an option selects; an option that is missing is named and widens nothing."""
-
-PHRASES: Mapping[str, str] = {
-    "micro_batch_size": "micro-batch {}",
-    "pipeline_schedule": "schedule {}",
-    "sequence_parallel": "sequence parallel",
-    "reshard_after_forward": "reshard after forward",
-    "recompute": "recompute {}",
-    "attention_kernel": "{} attention",
-    "precision": "{}",
-    "fused_norm": "unfused norm",
-    "first_stage_less_layers": "{} layers fewer on the first stage",
-    "last_stage_less_layers": "{} layers fewer on the last stage",
-    "loss_parallel": "gathered logits",
-    "async_tensor_parallel": "async tensor parallel",
-    "context_exchange": "context by {}",
-    "recompute_every": "every {} layers",
-    "gradient_bucket_bytes": "buckets of {}",
-    "fp32_gradient_reduce": "gradients summed in fp32",
-    "fp8_recipe": "{}",
-    "compiled": "compiled",
-    "optimizer_kernel": "{} optimizer",
-    "offload_activations": "activations offloaded",
-    "collective_algorithm": "{} all-reduces",
-    "collective_protocol": "{} protocol",
-    "collective_channels": "{} channels",
-    "extra_slack": "{} more forwards ahead",
-    "p2p_transport": "{} sends",
-    "num_delegates": "{} delegates",
-    "rank_order": "{}",
-    "stage_rotation": "stages rotated by {}",
-    "gradient_sync": "{} exchange",
-    "sync_sparsity": "one of {} sent",
-    "sync_chunk": "chunks of {}",
-    "sync_top_k": "largest {} sent",
-    "sync_period": "every {} steps",
-    "sync_sign": "without signs",
-    "sync_decay_permille": "momentum decays to {} ‰",
-    "payload_precision": "payload in {}",
-    "gradient_clip": "clipped {}",
-    "batch_balance": "batches balanced {}",
-    "num_dealing_ranks": "dealt among {} ranks",
-    "sequence_packing": "packed sequences",
-    "collective_hierarchy": "{} collectives",
-    "rank_placement": "{} placement",
-    "pxn": "without PXN",
-    "queue_pairs": "{} queue pairs per connection",
-}
-"""The value of an option as answers and pages write it; ``{}`` stands for the value. Pages combine options that are not
-in the table in other ways."""
-
 _NAMES: Mapping[str, str] = {
     "data_parallel_replicate_degree": "replicas",
     "shard_level": "sharded {}",
@@ -146,7 +69,7 @@ def _subjects() -> Iterator[Subject]:
             case Kind.DEGREE if name != "data_parallel_shard_degree":  # its shard level speaks for it
                 yield _subject(name, one, _NAMES.get(name, f"{one.label} parallelism"))
             case Kind.SWITCH:
-                yield _subject(name, one, PHRASES.get(name, one.label))
+                yield _subject(name, one, one.phrase or one.label)
             case Kind.COUNT if not one.is_split:  # batches, and stages that their schedule speaks for, have no law
                 yield _subject(name, one, one.label)
             case Kind.CHOICE:
@@ -154,7 +77,7 @@ def _subjects() -> Iterator[Subject]:
 
 
 def _subjects_of_choice(name: str, one: OptionSpec) -> Iterator[Subject]:
-    phrase = _NAMES.get(name) or PHRASES.get(name, one.label + " {}")
+    phrase = _NAMES.get(name) or one.phrase or f"{one.label} {{}}"
     for value in one.values:
         is_said = value != one.default or one.always_shown or one.shown_beside
         if is_said:
@@ -169,7 +92,7 @@ def _subject(option: str, one: OptionSpec, name: str, value: int | None = None) 
         value=value,
         plain=one.default,
         beside=one.shown_beside,
-        parts=_OPTION_PARTS.get(option, ()),
+        parts=one.step_parts,
     )
 
 

@@ -9,7 +9,6 @@ from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Topic
 from autotuner.core.units import format_bytes
-from autotuner.costmodel.evidence import PHRASES
 from autotuner.report.words import plain, value_in_words
 from autotuner.search.results.axis import AXES, SHARDING_WORDS, Value
 
@@ -51,7 +50,7 @@ _SAID_APART = ("micro_batch_size", "pipeline_schedule", "shard_level", *_FEWER)
 _PHRASED = tuple(
     name
     for name, one in OPTIONS.items()
-    if name in PHRASES and not one.qualifies and one.topic is not Topic.DEGREES and name not in _SAID_APART
+    if one.phrase and not one.qualifies and one.topic is not Topic.DEGREES and name not in _SAID_APART
 )
 
 
@@ -102,7 +101,7 @@ def _others(layout: Layout) -> tuple[str, ...]:
 def phrase(name: str, layout: Layout) -> str:
     """Return the value of an option with what others say more of it: ``recompute full every 2 layers``."""
     one, value = OPTIONS[name], getattr(layout, name)
-    text = PHRASES[name].format(format_bytes(value) if one.unit == "bytes" else plain(value))
+    text = OPTIONS[name].phrase.format(format_bytes(value) if one.unit == "bytes" else plain(value))
     more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.shows(other))
     return " ".join([text, *(phrase(other, layout) for other in more)])
 
@@ -134,7 +133,7 @@ _AT_ZERO = {
 
 def choice_in_words(name: str, value: Value) -> str:
     """Return a choice, by the name of its axis, with its value: ``tp 4``, ``1 layers fewer on the last stage``."""
-    axis, phrase = AXES[name], PHRASES.get(name, "")
+    axis, phrase = AXES[name], OPTIONS[name].phrase if name in OPTIONS else ""
     if value == 0 and name in _AT_ZERO:
         return _AT_ZERO[name]
     return phrase.format(value) if phrase.startswith("{} ") and not axis.words else f"{axis.label} {value}"
