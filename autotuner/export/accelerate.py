@@ -471,11 +471,7 @@ _OFFLOADED = (
 
 
 def _read(text: str, num_ranks: int | None) -> Imported:
-    """The layout that a configuration says, with what the launch command says.
-
-    Raises:
-        InvalidInput: It is none, or a setting makes no sense.
-    """
+    """The layout that a configuration says, with what the launch command says."""
     rest, document = split_document(text)
     written, shell = split_yaml(rest)
     config = flat(yaml_document(written)) if written.strip() else {}

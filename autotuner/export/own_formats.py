@@ -63,11 +63,7 @@ def _said(name: str, value: int) -> list[str]:
 
 # ---------------------------------------------------------------- read
 def _read(text: str, num_ranks: int | None) -> Imported:
-    """The layout that arguments say; fields that are not said have our own defaults.
-
-    Raises:
-        InvalidInput: There is no field of a layout, a value is none of its field, or the ranks do not fit.
-    """
+    """The layout that arguments say; fields that are not said have our own defaults."""
     command = launched(text)
     given = command.arguments
     fields = {name: _value(given, name) for name in OPTIONS if name in given or f"no_{name}" in given}
@@ -256,11 +252,7 @@ def _export(format_: ExportFormat, layout: Layout, file: ExportedFile, usage: st
 
 
 def _read_script(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
-    """Return what a script was made of.
-
-    Raises:
-        InvalidInput: It holds no spec, or one that cannot be read, or is for another number of ranks.
-    """
+    """Return what a script was made of."""
     _, begun, rest = text.replace("\r\n", "\n").partition("<<'SPEC'\n")
     document, ended, _ = rest.partition("\nSPEC\n")
     if not begun or not ended:

@@ -92,11 +92,7 @@ def _parse(text: str) -> Node:
 
 @lru_cache(maxsize=1)
 def _shfmt() -> str:
-    """Return the path of shfmt: beside this Python, where its wheel puts it, or on the path.
-
-    Raises:
-        RuntimeError: It is in neither place.
-    """
+    """Return the path of shfmt: beside this Python, where its wheel puts it, or on the path."""
     found = shutil.which("shfmt", path=str(Path(sys.executable).parent)) or shutil.which("shfmt")
     if found is None:
         raise RuntimeError("shfmt reads shell scripts and is not installed: pip install shfmt-py")

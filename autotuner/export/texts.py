@@ -25,6 +25,7 @@ _LAST_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 
 _BRACKET = re.compile(rf"{_STRING}|/\*.*?(?:\*/|\Z)|(?://|#)[^\n]*|[{{}}]", re.DOTALL)
 
+_NEVER = re.compile(r"(?!)")
 _YAML_LINE = re.compile(r"\s*(?:-\s|---|[A-Za-z_]\w*\s*:(?:\s|$))")
 
 _LONGEST = 1_000_000
@@ -88,6 +89,26 @@ def split_yaml(text: str) -> tuple[str, str]:
         "".join(line for line in lines if _YAML_LINE.match(line)),
         "".join(line for line in lines if not _YAML_LINE.match(line)),
     )
+
+
+def split_commands(
+    text: str,
+    begins: re.Pattern[str],
+    *,
+    scripts: re.Pattern[str] = _NEVER,
+    documents: re.Pattern[str] = _NEVER,
+) -> tuple[str, str]:
+    """Return the document of a text, and its commands: lines that begin as one does, with those they are continued on.
+
+    A line that begins as ``scripts`` do begins a script, which goes on to a line that begins a document.
+    """
+    parts: tuple[list[str], list[str]] = ([], [])
+    is_command = is_script = False
+    for line in text.splitlines():
+        is_script = (is_script or bool(scripts.match(line))) and not documents.match(line)
+        is_command = bool(begins.match(line)) or (is_command and parts[1][-1].endswith("\\"))
+        parts[is_command or is_script].append(line)
+    return "\n".join(parts[0]), "\n".join(parts[1])
 
 
 def _short(text: str) -> str:

@@ -218,11 +218,7 @@ class _Arguments:
 
 
 def _read(text: str, num_ranks: int | None) -> Imported:
-    """The layout that arguments of the Trainer say, with the configuration that stands beside them.
-
-    Raises:
-        InvalidInput: There are none, or one makes no sense.
-    """
+    """The layout that arguments of the Trainer say, with the configuration that stands beside them."""
     rest, document = split_document(text)
     command = launched(rest, document) if "--" in rest else Launched()
     written = json_document(document) if document else {}

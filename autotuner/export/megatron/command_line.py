@@ -88,7 +88,7 @@ _SAID_ELSEWHERE = {
     "enable_cuda_graph": "the stack says what launches take",
     "exp_avg_dtype": "moments of Adam are a choice of the workload",
 }
-"""Written that matter for speed or memory and that no field of a layout says."""
+"""Settings that matter for speed or memory and that no field of a layout says."""
 
 
 _BEFORE_FLASH_3 = (
@@ -156,7 +156,7 @@ _FEWEST_PRINTED = 10
 
 
 def _settings(text: str) -> tuple[Flags, Launched | None]:
-    """Written by what they are stored as in the namespace, of a printed one or of the flags of a command."""
+    """Settings by what they are stored as in the namespace, of a printed one or of the flags of a command."""
     found = (_PRINTED.search(line) for line in text.splitlines())
     printed = {one[1]: _words(one[2].strip()) for one in found if one is not None and one[2].strip() != "None"}
     if len(printed) >= _FEWEST_PRINTED:
@@ -173,9 +173,6 @@ def _of_deepspeed(settings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, 
     """Return settings with those of Megatron-DeepSpeed (its megatron/arguments.py) in Megatron's own words.
 
     DeepSpeed's stages 1 to 3 share what Megatron's sharding strategies of the same order share.
-
-    Raises:
-        InvalidInput: The stage is none of ZeRO's.
     """
     if "deepspeed" not in settings:
         return settings

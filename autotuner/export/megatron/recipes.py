@@ -327,7 +327,7 @@ _WORDS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
     ("nvfp4", {"fp4": ("e2m1",)}),
     ("fp8", {"fp8": ("hybrid",), "fp8_recipe": ("delayed",)}),
 )
-"""Written of registered precisions, by what occurs in their names; the first that does counts."""
+"""Settings of registered precisions, by what occurs in their names; the first that does counts."""
 
 
 def _of_precision(word: str) -> dict[str, tuple[str, ...]]:
@@ -346,7 +346,7 @@ def _mapped(path: str) -> str:
 
 
 _COUNTED = frozenset((*_RECIPE_DEFAULTS, *_NUMERICS))
-"""Written that recipes have on, and those that a registered precision stands for."""
+"""Settings that recipes have on, and those that a registered precision stands for."""
 
 
 def _num_ranks(reading: Reading, function: str) -> int | None:

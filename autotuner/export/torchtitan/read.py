@@ -1,4 +1,4 @@
-"""Number formats of torchtitan, read as a precision with its recipe, and checkpointing, read as recomputation."""
+"""Settings of torchtitan as a layout, with what was assumed, changed and ignored on the way."""
 
 from __future__ import annotations
 
@@ -57,12 +57,8 @@ _CONVERTERS = {"Float8LinearConverter": "float8", "MXFP8LinearConverter": "mx", 
 """Classes of 0.3 (torchtitan/components/quantization) by the words of 0.2."""
 
 
-def precision_0_2(reading: Settings, layout: Layout) -> Layout:
-    """Formats of 0.2.
-
-    Raises:
-        InvalidInput: A setting is none of torchtitan's words.
-    """
+def _precision_0_2(reading: Settings, layout: Layout) -> Layout:
+    """Return the layout with the number formats of 0.2."""
     layout = _unrounded(reading, layout, needs_shards=True)
     names = reading.settings.words("model.converters") or ()
     for name, detail in _FACTS.items():
@@ -75,35 +71,26 @@ def precision_0_2(reading: Settings, layout: Layout) -> Layout:
     if "mx" in kinds:
         reading.text(f"{_MX}.recipe_name", "mxfp8_cublas")
         reading.settings.words(f"{_MX}.filter_fqns")
-        return replace(layout, precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8)
-    return _float8(reading, layout, _FLOAT8, "tensorwise") if "float8" in kinds else layout
+    return _rounded(reading, layout, kinds, _FLOAT8, "tensorwise")
 
 
-def precision_0_3(reading: Settings, layout: Layout) -> Layout:
-    """Formats of 0.3, whose converters a model's registry function takes.
-
-    Raises:
-        InvalidInput: A setting is none of torchtitan's words.
-    """
+def _precision_0_3(reading: Settings, layout: Layout) -> Layout:
+    """Return the layout with the number formats of 0.3, whose converters a model's registry function takes."""
     layout = _unrounded(reading, layout, needs_shards=False)
-    kinds = [_CONVERTERS.get(kind, kind) for kind in reading.settings.words("model.converters") or ()]
+    kinds = {_CONVERTERS.get(kind, kind) for kind in reading.settings.words("model.converters") or ()}
     if "nvfp4" in kinds:
         return replace(layout, precision=Precision.NVFP4)
-    if "mx" in kinds:
-        return replace(layout, precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8)
-    return _float8(reading, layout, "model.float8", "rowwise") if "float8" in kinds else layout
+    return _rounded(reading, layout, kinds, "model.float8", "rowwise")
 
 
 def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layout:
-    """Return what parameters are cast to before any product.
+    """Return the layout with what parameters are cast to before any product.
 
     0.2 casts by FSDP, or by autocast where no other parallelism is (``maybe_enable_amp`` of its distributed/utils.py);
     0.3 always has FSDP's policy.
     """
-    param, dtype = (reading.text(name, default) for name, default in ((_PARAM, "bfloat16"), (_DTYPE, "float32")))
-    for name, word in ((_PARAM, param), (_DTYPE, dtype)):
-        if word not in ("bfloat16", "float32"):
-            raise InvalidInput(name, word, "must be bfloat16 or float32", "bfloat16")
+    param = reading.choice(_PARAM, "bfloat16", ("bfloat16", "float32"))
+    dtype = reading.choice(_DTYPE, "float32", ("bfloat16", "float32"))
     inner = layout.tensor_parallel_degree > 1 or layout.pipeline_parallel_degree > 1
     precision = Precision.BF16 if "bfloat16" in (param, dtype) else Precision.FP32
     if dtype == "bfloat16":
@@ -115,12 +102,14 @@ def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layo
     return replace(layout, precision=precision)
 
 
-def _float8(reading: Settings, layout: Layout, section: str, default: str) -> Layout:
+def _rounded(reading: Settings, layout: Layout, kinds: set[str], section: str, default: str) -> Layout:
+    """Return the layout with the 8 bits of a converter, whose float8 recipe a section names."""
+    if "mx" in kinds:
+        return replace(layout, precision=Precision.FP8, fp8_recipe=Fp8Recipe.MXFP8)
+    if "float8" not in kinds:
+        return layout
     name = f"{section}.recipe_name"
-    reading.assume(name, default)
-    recipe = reading.text(name, default)
-    if recipe not in _RECIPES:
-        raise InvalidInput(name, recipe, f"must be one of {', '.join(_RECIPES)}", default)
+    recipe = reading.choice(name, default, _RECIPES, tells=True)
     if recipe == "rowwise_with_gw_hp":
         reading.changed(name, "gradients of weights are multiplied in bf16; a layout has no word")
     if reading.on(f"{section}.emulate"):
@@ -129,20 +118,16 @@ def _float8(reading: Settings, layout: Layout, section: str, default: str) -> La
 
 
 # ---------------------------------------------------------------- activation checkpointing
-_MODE = "activation_checkpoint.mode"
+_KIND, _MODE = "activation_checkpoint", "activation_checkpoint.mode"
 _OPTION = "activation_checkpoint.selective_ac_option"
+_MODES = (*Recompute.labels(), "memory_budget")
 
 
-def recompute_0_2(reading: Settings, layout: Layout) -> Layout:
-    """Mode and option of 0.2: the mode ``selective`` with a number recomputes every n-th layer in full.
-
-    Raises:
-        InvalidInput: The mode or the option is none of torchtitan's.
-    """
-    reading.assume(_MODE, "selective")
-    mode = reading.text(_MODE, "selective")
+def _recompute_0_2(reading: Settings, layout: Layout) -> Layout:
+    """Return it by mode and option of 0.2: ``selective`` with a number recomputes every n-th layer in full."""
+    mode = reading.choice(_MODE, "selective", _MODES, tells=True)
     if mode != "selective":
-        return _by_word(reading, layout, mode)
+        return _by_word(reading, layout, _MODE, mode)
     reading.assume(_OPTION, "2", "torchtitan recomputes every second layer in full where no option is named")
     option = reading.text(_OPTION, "2")
     if option == "op":
@@ -156,24 +141,17 @@ def recompute_0_2(reading: Settings, layout: Layout) -> Layout:
     return replace(layout, recompute=Recompute.FULL, recompute_every=every)
 
 
-def recompute_0_3(reading: Settings, layout: Layout) -> Layout:
-    """The kind of activation checkpointing of 0.3.
-
-    Raises:
-        InvalidInput: It is none of torchtitan's.
-    """
-    reading.assume("activation_checkpoint", "selective")
-    return _by_word(reading, layout, reading.text("activation_checkpoint", "selective").replace("-", "_"))
+def _recompute_0_3(reading: Settings, layout: Layout) -> Layout:
+    """Return the layout with the kind of activation checkpointing of 0.3, which flags write with dashes."""
+    reading.assume(_KIND, "selective")
+    word = reading.text(_KIND, "selective").replace("-", "_")
+    return _by_word(reading, layout, _KIND, reading.meant(_KIND, word, dict(zip(_MODES, _MODES, strict=True))))
 
 
-def _by_word(reading: Settings, layout: Layout, mode: str) -> Layout:
-    name = _MODE if _MODE in reading.settings else "activation_checkpoint"
+def _by_word(reading: Settings, layout: Layout, name: str, mode: str) -> Layout:
     if mode == "memory_budget":
         reading.changed(name, "the compiler decides what is computed again; what keeps matrix products comes nearest")
         return replace(layout, recompute=Recompute.SELECTIVE)
-    if mode not in Recompute.labels():
-        rule = f"must be one of {', '.join(Recompute.labels())}, memory_budget"
-        raise InvalidInput(name, mode, rule, "selective")
     return replace(layout, recompute=Recompute.from_label(mode))
 
 
@@ -195,11 +173,7 @@ _HARMLESS = (None, False, "", "None", "False", "false", "headtail", "standard")
 
 
 def _imported(release: Release, reading: Settings, num_ranks: int | None) -> Imported:
-    """The layout that a configuration means.
-
-    Raises:
-        InvalidInput: A setting has a value that torchtitan refuses, or the number of ranks does not fit.
-    """
+    """Return the layout that a configuration means."""
     model, model_name, attention = _model(release, reading)
     ranks, of_0_2 = num_ranks or reading.num_ranks, release is RELEASE_0_2
     layout = _with_degrees(release, reading, ranks, model)
@@ -207,8 +181,8 @@ def _imported(release: Release, reading: Settings, num_ranks: int | None) -> Imp
     if layout.pipeline_parallel_degree > 1:
         layout = _with_stages(reading, layout, model.num_layers if model else None)
     layout, global_batch_size = _with_batch(reading, layout)
-    layout = (recompute_0_2 if of_0_2 else recompute_0_3)(reading, layout)
-    layout = (precision_0_2 if of_0_2 else precision_0_3)(reading, layout)
+    layout = (_recompute_0_2 if of_0_2 else _recompute_0_3)(reading, layout)
+    layout = (_precision_0_2 if of_0_2 else _precision_0_3)(reading, layout)
     layout = _with_sharding(release, reading, layout)
     layout = replace(layout, attention_kernel=_attention(release, reading, attention))
     reading.assume("training.seq_len", 2048)
@@ -392,9 +366,7 @@ def _with_batch(reading: Settings, layout: Layout) -> tuple[Layout, int]:
 def _with_sharding(release: Release, reading: Settings, layout: Layout) -> Layout:
     """FSDP where shards are asked for, by a degree above 1, by context ranks, or by -1 for any number of ranks."""
     name = "parallelism.fsdp_reshard_after_forward"
-    policy = reading.text(name, "default")
-    if policy not in ("default", "always", "never"):
-        raise InvalidInput(name, policy, "must be default, always or never", "default")
+    policy = reading.choice(name, "default", ("default", "always", "never"))
     layout = replace(layout, fp32_gradient_reduce=_reduces_in_fp32(reading, layout))
     if not shards(layout):
         if layout.data_parallel_replicate_degree > 1 and release is RELEASE_0_2:
@@ -412,9 +384,7 @@ def _with_sharding(release: Release, reading: Settings, layout: Layout) -> Layou
 def _reduces_in_fp32(reading: Settings, layout: Layout) -> bool:
     """Gradients are summed in fp32 wherever several ranks have one and the layout's own format is shorter."""
     name = "training.mixed_precision_reduce"
-    word = reading.text(name, "float32")
-    if word not in ("float32", "bfloat16"):
-        raise InvalidInput(name, word, "must be float32", "float32")
+    word = reading.choice(name, "float32", ("float32", "bfloat16"))
     if word == "bfloat16":
         reading.changed(name, "torchtitan's own releases take float32 alone; bf16 is read")
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
@@ -430,12 +400,7 @@ def _attention(release: Release, reading: Settings, of_flavor: AttentionKernel |
             kernel = "scaled_dot_product_attention takes cuDNN's kernel where the device has it, else flash"
             reading.assumed("attention", f"{kernel}, which is taken here")
         return of_flavor or AttentionKernel.FLASH
-    name = "model.attn_backend"
-    reading.assume(name, "flex")
-    word = reading.text(name, "flex")
-    if word not in _BACKENDS:
-        raise InvalidInput(name, word, f"must be one of {', '.join(_BACKENDS)}", "flex")
-    return _BACKENDS[word]
+    return _BACKENDS[reading.choice("model.attn_backend", "flex", _BACKENDS, tells=True)]
 
 
 TORCHTITAN = Target(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -18,7 +18,7 @@ from autotuner.core.layout import OPTIONS
 from autotuner.export.command import Flags, launched
 from autotuner.export.table import Key, Reading, flat
 from autotuner.export.target import Note, NoteKind, Notes
-from autotuner.export.texts import UNKNOWN, Made, Module, first_line, read_module
+from autotuner.export.texts import UNKNOWN, Made, Module, first_line, read_module, split_commands
 from autotuner.export.torchtitan.catalog import preset
 
 _SAYS_NOTHING = "says nothing of a layout"
@@ -91,6 +91,15 @@ class Settings(Reading):
         """Return a text as it is written."""
         value = self.settings.text(name)
         return default if value is None else value
+
+    def choice(self, name: str, default: str, values: Collection[str], *, tells: bool = False) -> str:
+        """Return one of a setting's words; ``tells`` notes a default that was taken."""
+        if tells:
+            self.assume(name, default)
+        word = self.text(name, default)
+        if word not in values:
+            raise InvalidInput(name, word, f"must be one of {', '.join(values)}", default)
+        return word
 
     def ignore(self, name: str, detail: str) -> None:
         """Note a setting that is there and that a layout has no field for."""
@@ -218,21 +227,10 @@ _PIECES, _DOT = re.compile(r"[=,{}\[\]\n]"), re.compile(r"[^.\s]\s*\.")
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Return the tables and the commands of a text.
-
-    Commands are lines that begin as one does, with those that they are continued on. A script ends at the next table.
-    """
+    """Return the tables and the commands of a text."""
     if not _TABLE.search(text):
         return ("", text) if _FLAG.search(text) else (text, "")
-    parts: tuple[list[str], list[str]] = ([], [])
-    is_command = is_script = False
-    for line in text.splitlines():
-        is_script = (is_script or bool(_OF_SHELL.match(line))) and not _TABLE.match(line)
-        is_command = bool(_BEGINS_COMMAND.match(line)) or (
-            is_command and bool(parts[1]) and parts[1][-1].endswith("\\")
-        )
-        parts[is_command or is_script].append(line)
-    return "\n".join(parts[0]), "\n".join(parts[1])
+    return split_commands(text, _BEGINS_COMMAND, scripts=_OF_SHELL, documents=_TABLE)
 
 
 def _toml(text: str) -> Mapping[str, object]:
@@ -280,7 +278,7 @@ def module_settings(text: str) -> Settings:
     Raises:
         InvalidInput: It is neither Python nor a command with flags.
     """
-    module_text, command_text = _module_and_commands(text)
+    module_text, command_text = split_commands(text, _COMMAND) if _PYTHON.search(text) else ("", text)
     command = launched(command_text) if command_text.strip() else None
     flags = command.arguments if command else Flags()
     notes = Notes(command.notes if command else ())
@@ -294,18 +292,6 @@ def module_settings(text: str) -> Settings:
         values["activation_checkpoint"] = checkpoint[-1]
     num_ranks = command.num_ranks if command else None
     return _settings_of(values, num_ranks, notes, is_partial="model.flavor" not in values)
-
-
-def _module_and_commands(text: str) -> tuple[str, str]:
-    """The module, and commands: lines that begin as one does, with those that they are continued on."""
-    if not _PYTHON.search(text):
-        return "", text
-    parts: tuple[list[str], list[str]] = ([], [])
-    is_command = False
-    for line in text.splitlines():
-        is_command = bool(_COMMAND.match(line)) or (is_command and parts[1][-1].endswith("\\"))
-        parts[is_command].append(line)
-    return "\n".join(parts[0]), "\n".join(parts[1])
 
 
 def _of_preset(function: str, notes: Notes) -> dict[str, object]:

@@ -149,9 +149,9 @@ def test_flavors_have_the_shapes_that_torchtitan_registers_them_with(family: str
         ('parallelism.pipeline_parallel_schedule = "1F2B"', "must be one of GPipe, 1F1B, Interleaved1F1B"),
         ('activation_checkpoint.mode = "some"', "must be one of none, selective, full, memory_budget"),
         ('activation_checkpoint.selective_ac_option = "all"', "the interval of layers"),
-        ('training.mixed_precision_param = "float16"', "must be bfloat16 or float32"),
+        ('training.mixed_precision_param = "float16"', "must be one of bfloat16, float32"),
         ("training.global_batch_size = 9", "must be a multiple of 8"),
-        ('parallelism.fsdp_reshard_after_forward = "often"', "must be default, always or never"),
+        ('parallelism.fsdp_reshard_after_forward = "often"', "must be one of default, always, never"),
     ],
 )
 def test_values_that_torchtitan_refuses_are_refused_with_what_it_takes(setting: str, says: str) -> None:
