@@ -295,7 +295,9 @@ def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Backte
         ]
         judgements.append(judge(sheet, num_seeds=num_seeds, num_given=num_given, others=others))
     sheets = tuple(map(_sheet_score, judgements))
-    return BacktestReport(all=_total(judgements, sheets, table.left_out), sheets=sheets, left_out_examples=dict(table.examples))
+    return BacktestReport(
+        all=_total(judgements, sheets, table.left_out), sheets=sheets, left_out_examples=dict(table.examples)
+    )
 
 
 def _sheet_score(judgement: Judgement) -> Score:
