@@ -32,6 +32,11 @@ from autotuner.core.choices import (
 from autotuner.core.errors import InvalidInput
 from autotuner.core.option import (
     ALL,
+    MACHINERY,
+    METHOD,
+    NOT_EQUIVALENT,
+    SETTING,
+    Burden,
     CommunicationLayer,
     CostPart,
     Count,
@@ -69,7 +74,11 @@ class LayoutOptions:
     )
     data_parallel_shard_degree: Option[Degree] = degree(label="shard", enters=CostPart.STEP)
     tensor_parallel_degree: Option[Degree] = degree(
-        "tp{}", label="tensor", enters=CostPart.PRODUCTS, step_parts=("tensor_communication_s",)
+        "tp{}",
+        label="tensor",
+        enters=CostPart.PRODUCTS,
+        step_parts=("tensor_communication_s",),
+        burdens=(Burden(METHOD, "each matrix is in parts on several ranks"),),
     )
     context_parallel_degree: Option[Degree] = degree(
         "cp{}",
@@ -77,15 +86,31 @@ class LayoutOptions:
         enters=CostPart.PRODUCTS,
         searched=(1,),
         step_parts=("context_communication_s", "attention_s"),
+        burdens=(Burden(METHOD, "a sequence is in parts on several ranks"),),
     )
     expert_parallel_degree: Option[Degree] = degree(
-        "ep{}", label="expert", enters=CostPart.PRODUCTS, step_parts=("expert_communication_s",)
+        "ep{}",
+        label="expert",
+        enters=CostPart.PRODUCTS,
+        step_parts=("expert_communication_s",),
+        burdens=(Burden(METHOD, "tokens travel to ranks that change from step to step"),),
     )
     pipeline_parallel_degree: Option[Degree] = degree(
-        "pp{}", label="pipeline", enters=CostPart.RANK, step_parts=("pipeline_communication_s", "bubble_s")
+        "pp{}",
+        label="pipeline",
+        enters=CostPart.RANK,
+        step_parts=("pipeline_communication_s", "bubble_s"),
+        burdens=(Burden(METHOD, "each rank has a part of the layers, and waits"),),
     )
     virtual_stages_per_rank: Option[Count] = option(
-        1, word="v{}", topic=Topic.DEGREES, enters=CostPart.RANK, label="stages per rank", searched=ALL, is_split=True
+        1,
+        word="v{}",
+        topic=Topic.DEGREES,
+        enters=CostPart.RANK,
+        label="stages per rank",
+        searched=ALL,
+        is_split=True,
+        burdens=(Burden(SETTING, "a rank's layers do not follow each other"),),
     )
     micro_batch_size: Option[Count] = option(
         1,
@@ -107,6 +132,18 @@ class LayoutOptions:
         shown_beside="pipeline_parallel_degree",
         phrase="schedule {}",
         step_parts=("pipeline_communication_s", "bubble_s"),
+        burdens=(
+            Burden(
+                METHOD,
+                "backward passes are cut in two and moved",
+                (PipelineSchedule.ZERO_BUBBLE, PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV),
+            ),
+            Burden(
+                MACHINERY,
+                "a controller watches links, and changes the order of passes between steps",
+                (PipelineSchedule.ADAPTIVE,),
+            ),
+        ),
     )
     sequence_parallel: Option[bool] = option(
         False,
@@ -116,6 +153,7 @@ class LayoutOptions:
         searched=(False, True),
         phrase="sequence parallel",
         step_parts=("tensor_communication_s",),
+        burdens=(Burden(SETTING, "activations between matrices are in parts too"),),
     )
     """Norms and dropout are split over the tensor ranks along the sequence."""
     shard_level: Option[ShardLevel] = option(
@@ -126,6 +164,7 @@ class LayoutOptions:
         searched=(ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
         qualifies="data_parallel_shard_degree",
         step_parts=("data_communication_s", "optimizer_s"),
+        burdens=(Burden(SETTING, "states are shared out, and have to be gathered to be saved"),),
     )
     reshard_after_forward: Option[bool] = option(
         False,
@@ -134,6 +173,7 @@ class LayoutOptions:
         enters=CostPart.STEP,
         searched=(False, True),
         phrase="reshard after forward",
+        burdens=(Burden(SETTING, "weights come and go within a step"),),
     )
     """Gathered parameters are freed after the forward pass and gathered again in the backward pass."""
     recompute: Option[Recompute] = option(
@@ -145,6 +185,7 @@ class LayoutOptions:
         plainest_first=tuple(reversed(Recompute)),
         phrase="recompute {}",
         step_parts=("recompute_s",),
+        burdens=(Burden(SETTING, "layers run twice, and random numbers must repeat"),),
     )
     attention_kernel: Option[AttentionKernel] = option(
         _KERNELS.FLASH,
@@ -159,6 +200,13 @@ class LayoutOptions:
         ),
         phrase="{} attention",
         step_parts=("attention_s",),
+        burdens=(
+            Burden(
+                SETTING,
+                "a package, a library's version or a compiler beyond PyTorch's own kernels",
+                (AttentionKernel.FLASH_3, AttentionKernel.CUDNN, AttentionKernel.FLEX),
+            ),
+        ),
     )
     precision: Option[Precision] = option(
         Precision.BF16,
@@ -170,6 +218,7 @@ class LayoutOptions:
         not_equivalent=NARROW_PRECISIONS,
         phrase="{}",
         step_parts=("matrix_s",),
+        burdens=(Burden(NOT_EQUIVALENT, "products are rounded: its loss is to be gated", NARROW_PRECISIONS),),
     )
     fused_norm: Option[bool] = option(
         True, word="unfused-norm", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER, phrase="unfused norm"
@@ -181,6 +230,7 @@ class LayoutOptions:
         searched=ALL,
         is_split=True,
         phrase="{} layers fewer on the first stage",
+        burdens=(Burden(SETTING, "stages are uneven"),),
     )
     """Layers that the first stage has less than an even split gives it, because it holds the embedding."""
     last_stage_less_layers: Option[CountFromZero] = pipeline_option(
@@ -190,6 +240,7 @@ class LayoutOptions:
         searched=ALL,
         is_split=True,
         phrase="{} layers fewer on the last stage",
+        burdens=(Burden(SETTING, "stages are uneven"),),
     )
     """Layers that the last stage has less than an even split gives it, because it multiplies by the vocabulary."""
     loss_parallel: Option[bool] = option(
@@ -204,6 +255,7 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="async tensor parallel",
         step_parts=("tensor_communication_s",),
+        burdens=(Burden(METHOD, "collectives are cut up under the products beside them"),),
     )
     """Tensor collectives are cut into pieces that run under the matrix products beside them."""
     context_exchange: Option[ContextExchange] = option(
@@ -213,6 +265,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         phrase="context by {}",
         step_parts=("context_communication_s",),
+        burdens=(Burden(SETTING, "another way to meet in attention than the trainers' first"),),
     )
     recompute_every: Option[Count] = option(
         1,
@@ -243,6 +296,7 @@ class LayoutOptions:
         enters=CostPart.RANK,
         is_number_format=True,
         phrase="gradients summed in fp32",
+        burdens=(Burden(SETTING, "gradients travel in another format than weights"),),
     )
     """Replicas and shards sum gradients in fp32, whatever the precision."""
     fp8_recipe: Option[Fp8Recipe] = option(
@@ -262,6 +316,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         phrase="compiled",
         step_parts=("pointwise_s", "host_s"),
+        burdens=(Burden(METHOD, "a compiler stands between the code and what runs"),),
     )
     """Each layer is compiled by ``torch.compile``."""
     optimizer_kernel: Option[OptimizerKernel] = option(
@@ -280,15 +335,38 @@ class LayoutOptions:
         label="activation offload",
         phrase="activations offloaded",
         step_parts=("offload_s",),
+        burdens=(Burden(METHOD, "activations travel to the host and back"),),
     )
     """Activations wait in host memory for the backward pass."""
     collective_algorithm: Option[CollectiveAlgorithm] = collective_option(
-        CollectiveAlgorithm.AUTO, word="algo-{}", phrase="{} all-reduces"
+        CollectiveAlgorithm.AUTO,
+        word="algo-{}",
+        phrase="{} all-reduces",
+        burdens=(
+            Burden(
+                SETTING,
+                "the library's choice is overruled until the job starts anew",
+                (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE),
+            ),
+            Burden(
+                MACHINERY,
+                "switches that add: NVLink SHARP in a node, or SHARP and its daemons in the network",
+                (CollectiveAlgorithm.NVLS, CollectiveAlgorithm.COLLNET),
+            ),
+        ),
     )
     collective_protocol: Option[CollectiveProtocol] = collective_option(
-        CollectiveProtocol.AUTO, word="proto-{}", phrase="{} protocol"
+        CollectiveProtocol.AUTO,
+        word="proto-{}",
+        phrase="{} protocol",
+        burdens=(Burden(SETTING, "the library's choice is overruled until the job starts anew"),),
     )
-    collective_channels: Option[CountFromZero] = collective_option(0, word="channels{}", phrase="{} channels")
+    collective_channels: Option[CountFromZero] = collective_option(
+        0,
+        word="channels{}",
+        phrase="{} channels",
+        burdens=(Burden(SETTING, "the library's choice is overruled until the job starts anew"),),
+    )
     """Thread blocks of a GPU that NCCL communicates with at once; 0 lets NCCL choose."""
     extra_slack: Option[CountFromZero] = pipeline_option(
         0,
@@ -297,6 +375,7 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="{} more forwards ahead",
         step_parts=("pipeline_communication_s", "bubble_s"),
+        burdens=(Burden(SETTING, "how far a plan runs ahead is set by hand"),),
     )
     """Forward passes per link that the adaptive schedule runs ahead, beyond those that it plans."""
     p2p_transport: Option[P2PTransport] = pipeline_option(
@@ -306,6 +385,7 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="{} sends",
         step_parts=("pipeline_communication_s", "bubble_s"),
+        burdens=(Burden(MACHINERY, "processes beside each rank send for it, from the host's memory"),),
     )
     num_delegates: Option[Count] = pipeline_option(
         1,
@@ -323,6 +403,7 @@ class LayoutOptions:
         layer=CommunicationLayer.NETWORK,
         phrase="{}",
         step_parts=("pipeline_communication_s", "data_communication_s"),
+        burdens=(Burden(SETTING, "ranks lie otherwise than trainers number them"),),
     )
     stage_rotation: Option[CountFromZero] = pipeline_option(
         0,
@@ -330,6 +411,7 @@ class LayoutOptions:
         layer=CommunicationLayer.NETWORK,
         phrase="stages rotated by {}",
         step_parts=("pipeline_communication_s",),
+        burdens=(Burden(SETTING, "stages lie otherwise than trainers number them"),),
     )
     """Pipeline rank i runs where rank i + n of the pipeline would run. In a ring of nodes it selects an unused link."""
     gradient_sync: Option[GradientSync] = option(
@@ -341,6 +423,7 @@ class LayoutOptions:
         not_equivalent=tuple(GradientSync)[1:],
         phrase="{} exchange",
         step_parts=("data_communication_s", "optimizer_s"),
+        burdens=(Burden(NOT_EQUIVALENT, "replicas differ, and exchange a part: its loss is to be gated"),),
     )
     """Data that replicas exchange. The shards of a replica always reduce whole gradients."""
     sync_sparsity: Option[Count] = exchange_detail(
@@ -376,10 +459,16 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="clipped {}",
         step_parts=("data_communication_s",),
+        burdens=(Burden(NOT_EQUIVALENT, "other gradients are clipped: its loss is to be gated"),),
     )
     """Gradients that a trial clips; no effect if the trial sets no norm."""
     batch_balance: Option[BatchBalance] = option(
-        BatchBalance.NONE, word="balance-{}", topic=Topic.BATCH, enters=CostPart.PRODUCTS, phrase="batches balanced {}"
+        BatchBalance.NONE,
+        word="balance-{}",
+        topic=Topic.BATCH,
+        enters=CostPart.PRODUCTS,
+        phrase="batches balanced {}",
+        burdens=(Burden(SETTING, "which rank trains which sequence depends on all of the batch"),),
     )
     num_dealing_ranks: Option[CountFromZero] = option(
         0,
@@ -392,7 +481,12 @@ class LayoutOptions:
     )
     """Data-parallel ranks that redistribute their sequences among each other; 0 means those of a node."""
     sequence_packing: Option[bool] = option(
-        False, word="packed", topic=Topic.BATCH, enters=CostPart.PRODUCTS, phrase="packed sequences"
+        False,
+        word="packed",
+        topic=Topic.BATCH,
+        enters=CostPart.PRODUCTS,
+        phrase="packed sequences",
+        burdens=(Burden(SETTING, "sequences share a row behind a mask"),),
     )
     """Sequences of a micro-batch share one row, each attending to itself. Otherwise all are padded to the longest."""
     collective_hierarchy: Option[CollectiveHierarchy] = collective_option(
@@ -401,6 +495,7 @@ class LayoutOptions:
         enters=CostPart.STEP,
         label="hierarchy of collectives",
         phrase="{} collectives",
+        burdens=(Burden(METHOD, "communicators of nodes and between them, of our own"),),
     )
     rank_placement: Option[RankPlacement] = option(
         RankPlacement.BLOCK,
@@ -409,6 +504,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         layer=CommunicationLayer.NETWORK,
         phrase="{} placement",
+        burdens=(Burden(SETTING, "the launcher must deal ranks as the layout says"),),
     )
     pxn: Option[bool] = option(
         True,
@@ -418,6 +514,7 @@ class LayoutOptions:
         label="relay to the right rail",
         layer=CommunicationLayer.FLOWS,
         phrase="without PXN",
+        burdens=(Burden(SETTING, "what the library does over rails is overruled until the job starts anew"),),
     )
     """NCCL sends data for another rail over NVLink to that rail's accelerator first (PCI x NVLink)."""
     queue_pairs: Option[Count] = option(
@@ -427,6 +524,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         layer=CommunicationLayer.FLOWS,
         phrase="{} queue pairs per connection",
+        burdens=(Burden(SETTING, "a setting of RDMA ports, until the job starts anew"),),
     )
     """InfiniBand queue pairs that NCCL splits the bytes of one connection over."""
 

@@ -93,6 +93,29 @@ class CommunicationLayer(Choice):
     NETWORK = 5, "network"  # where ranks lie on the network
 
 
+SETTING = 1.0
+"""A setting of the trainer that everybody must know who reads, moves or takes over the job."""
+
+METHOD = 2.0
+"""A method that one must understand before one can debug a job that uses it."""
+
+MACHINERY = 3.0
+"""Special hardware, processes beside the ranks, or a setting that only a restart of the job can change."""
+
+NOT_EQUIVALENT = 4.0
+"""Another function is trained: its convergence must be checked and explained to the users of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Burden:
+    """The complexity that some values of an option add. The four weights are an assumption."""
+
+    weight: float
+    reason: str
+    values: tuple[int, ...] = ()
+    """Values that add it; empty means all but the default."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpec:
     """The declaration of one option."""
@@ -133,6 +156,8 @@ class OptionSpec:
     """Values that are not numerically equivalent to the others."""
     layer: CommunicationLayer
     """Part of the way from the model to the wire that it decides."""
+    burdens: tuple[Burden, ...]
+    """Complexity that it adds."""
 
     @property
     def is_number(self) -> bool:
@@ -190,6 +215,7 @@ def option(
     is_number_format: bool = False,
     not_equivalent: tuple[Value, ...] = (),
     layer: CommunicationLayer = CommunicationLayer.STRATEGY,
+    burdens: tuple[Burden, ...] = (),
 ) -> Option[Value]:
     """Declare an option; the arguments are the attributes of ``OptionSpec``.
 

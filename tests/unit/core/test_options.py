@@ -22,7 +22,7 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.columns import LayoutColumns
-from autotuner.core.complexity import BURDENS, burdens_of, complexity
+from autotuner.core.complexity import burdens_of, complexity
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
@@ -86,15 +86,14 @@ PIPELINED = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedul
 
 
 def test_what_a_layout_bears_has_a_reason_and_weighs_by_what_it_changes() -> None:
-    assert {burden.option for burden in BURDENS} <= set(OPTIONS)
-    assert all(burden.reason and burden.weight > 0 for burden in BURDENS)
-    weights = {burden.option: burden.weight for burden in BURDENS}
+    weights = {name: burden.weight for name, one in OPTIONS.items() for burden in one.burdens}
+    assert all(burden.reason and burden.weight > 0 for one in OPTIONS.values() for burden in one.burdens)
     heaviest = max(weights.values())
     changing = {name for name, one in OPTIONS.items() if one.not_equivalent}
     assert {name for name, weight in weights.items() if weight == heaviest} == changing
     assert complexity(Layout(data_parallel_replicate_degree=1024, micro_batch_size=4)) == 0
     free = {"micro_batch_size", "data_parallel_replicate_degree", "gradient_bucket_bytes"}
-    assert free.isdisjoint(burden.option for burden in BURDENS)
+    assert free.isdisjoint(weights)
     layouts = [Layout(), SHARDED, PIPELINED, Layout(precision=Precision.FP8)]
     columns = complexity(LayoutColumns.from_layouts(layouts))  # type: ignore[arg-type]  # formulas hold for columns
     assert columns.tolist() == [complexity(layout) for layout in layouts]
@@ -111,8 +110,8 @@ def test_what_a_layout_bears_has_a_reason_and_weighs_by_what_it_changes() -> Non
     ],
 )
 def test_a_layout_says_what_it_bears(layout: Layout, options: list[str]) -> None:
-    assert [burden.option for burden in burdens_of(layout)] == options
-    assert complexity(layout) == sum(burden.weight for burden in burdens_of(layout))
+    assert [option.name for option, _ in burdens_of(layout)] == options
+    assert complexity(layout) == sum(burden.weight for _, burden in burdens_of(layout))
 
 
 MODULES = ("core_attn", "layernorm", "mlp", "mla_up_proj", "moe_act", "moe", "shared_experts")

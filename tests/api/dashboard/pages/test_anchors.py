@@ -10,7 +10,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 import httpx
 import pytest
 
-from autotuner.core.complexity import BURDENS
+from autotuner.core.layout import OPTIONS
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
 from tests.browser.pages import PAGES, stocked
@@ -78,6 +78,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "objectives.md"
 
 def test_the_page_of_objectives_has_every_burden_with_its_weight() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    for burden in BURDENS:
-        said = f"| {burden.weight:g} | {burden.reason} |"
-        assert any(row.startswith(f"| `{burden.option}` |") and row.endswith(said) for row in rows), burden.option
+    for option in OPTIONS.values():
+        for burden in option.burdens:
+            said = f"| {burden.weight:g} | {burden.reason} |"
+            assert any(row.startswith(f"| `{option.name}` |") and row.endswith(said) for row in rows), option.name
