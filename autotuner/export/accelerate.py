@@ -118,36 +118,45 @@ def says_sizes(layout: Layout) -> bool:
 
 
 # ---------------------------------------------------------------- read
-def plain(layout: Layout, notes: Notes, *, says_exchange: bool) -> Layout:
-    """The layout with what means nothing beside the rest at its default, and accelerate's defaults for what does."""
-    layout = attending(layout, notes)
-    if layout.precision != Precision.FP8:
-        layout = replace(layout, fp8_recipe=Fp8Recipe.TENSORWISE)
-    if layout.context_parallel_degree == 1:
-        return replace(layout, context_exchange=ContextExchange.RING)
-    if not says_exchange:
-        notes.assumed("cp_comm_strategy", "allgather")
-        layout = replace(layout, context_exchange=ContextExchange.ALL_GATHER)
-    return layout
-
-
-def on_ranks(layout: Layout, num_ranks: int | None, notes: Notes, *, says_sizes: bool) -> tuple[Layout, bool]:
-    """The layout on its ranks, and whether their number is known.
+def on_torch_ranks(
+    layout: Layout, num_ranks: int | None, steps: object, notes: Notes, *, said: Collection[str]
+) -> Imported:
+    """Return the layout on the ranks of torch's wrappers, with the batch where something says how many these are.
 
     Args:
-        layout: With its other degrees; with those of data-parallel ranks where ``says_sizes``.
+        layout: With its other degrees, and those of data-parallel ranks where these are said.
         num_ranks: In all, where something says it.
-        notes: Gets what becomes of a level that one rank cannot shard.
-        says_sizes: A configuration says how many replicas and shards there are.
+        steps: Passes whose gradients are summed.
+        notes: Gets accelerate's defaults, and what becomes of a level that one rank cannot shard.
+        said: Names of ``SIZES`` that a configuration has.
 
     Raises:
         InvalidInput: The ranks do not split so.
     """
-    if says_sizes:
+    layout = attending(layout, notes)
+    if layout.precision != Precision.FP8:
+        layout = replace(layout, fp8_recipe=Fp8Recipe.TENSORWISE)
+    if layout.context_parallel_degree == 1:
+        layout = replace(layout, context_exchange=ContextExchange.RING)
+    elif "cp_comm_strategy" not in said:
+        notes.assumed("cp_comm_strategy", "allgather")
+        layout = replace(layout, context_exchange=ContextExchange.ALL_GATHER)
+    is_known = num_ranks is not None
+    if "dp_shard_size" in said or "dp_replicate_size" in said:
         if num_ranks not in (None, layout.world_size):
             rule = f"must be the product of the sizes of parallelism_config ({layout.world_size})"
             raise InvalidInput("num_processes", num_ranks, rule, layout.world_size)
-        return layout, True
+        is_known = True
+    else:
+        layout = _on_ranks(layout, num_ranks, notes)
+    found = Imported(format=ExportFormat.ACCELERATE, layout=layout)
+    if not is_known:
+        return found
+    batch = layout.micro_batch_size * read_integer(_STEPS, steps, at_least=1) * layout.data_parallel_degree
+    return replace(found, num_ranks=layout.world_size, global_batch_size=batch)
+
+
+def _on_ranks(layout: Layout, num_ranks: int | None, notes: Notes) -> Layout:
     inner = layout.tensor_parallel_degree * layout.context_parallel_degree * layout.pipeline_parallel_degree
     if num_ranks is not None and num_ranks % inner:
         rule = f"must be a multiple of {inner} tensor, context and pipeline ranks"
@@ -157,7 +166,7 @@ def on_ranks(layout: Layout, num_ranks: int | None, notes: Notes, *, says_sizes:
         if layout.shard_level != ShardLevel.NONE:
             notes.changed("sharding", "one process has nothing to shard")
         layout = replace(layout, shard_level=ShardLevel.NONE, reshard_after_forward=False)
-    return on_data_ranks(layout, num_data_ranks), num_ranks is not None
+    return on_data_ranks(layout, num_data_ranks)
 
 
 # ---------------------------------------------------------------- rules
@@ -568,22 +577,10 @@ def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks
         detail = "a configuration of accelerate has no batch size, and no argument says it; one sequence is taken"
         notes.assumed(_MICRO, detail)
     layout = replace(layout, micro_batch_size=read_integer(_MICRO, 1 if micro is None else micro, at_least=1))
-    layout = plain(layout, notes, says_exchange=f"{_PARALLELISM}cp_comm_strategy" in config)
-    says = any(config.get(f"{_PARALLELISM}{name}") is not None for name in ("dp_shard_size", "dp_replicate_size"))
-    layout, is_known = on_ranks(layout, num_ranks, notes, says_sizes=says)
-    layout = _on_nodes(config, layout)
-    batch = None
-    if is_known:
-        steps = read_integer(_STEPS, script.config.get("gradient_accumulation_steps", 1), at_least=1)
-        batch = layout.micro_batch_size * steps * layout.data_parallel_degree
+    sizes = {path.removeprefix(_PARALLELISM) for path, raw in config.items() if raw is not None}
+    found = on_torch_ranks(layout, num_ranks, script.config.get(_STEPS, 1), notes, said=sizes)
     _note_others(config, known, notes)
-    return Imported(
-        format=ExportFormat.ACCELERATE,
-        layout=layout,
-        num_ranks=layout.world_size if is_known else None,
-        global_batch_size=batch,
-        notes=tuple(notes),
-    )
+    return replace(found, layout=_on_nodes(config, found.layout), notes=tuple(notes))
 
 
 def _settings(kind: str, config: Mapping[str, object], notes: Notes) -> tuple[ShardLevel, Mapping[str, object]]:

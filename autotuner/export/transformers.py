@@ -27,8 +27,7 @@ from autotuner.export.accelerate import (
     backend_of,
     ds_config_of_accelerate,
     exchanges_heads,
-    on_ranks,
-    plain,
+    on_torch_ranks,
     says_sizes,
 )
 from autotuner.export.command import Launched, launched, unread
@@ -39,7 +38,7 @@ from autotuner.export.texts import json_document, split_document
 
 _VERSION = "5.23.0"
 _FSDP_FILE_NAME = "fsdp_config.json"
-_MICRO = "per_device_train_batch_size"
+_MICRO, _STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 _DEFAULT_MICRO_BATCH = 8
 
 _PREFIX = "PARALLELISM_CONFIG_"
@@ -309,15 +308,8 @@ def _by_torch(asked: _Arguments, num_ranks: int | None) -> Imported:
     if asked.fsdp is not None:
         layout = _of_fsdp(layout, asked.fsdp, notes)
     layout = read_table(SIZES, asked.sizes, layout)
-    layout = plain(layout, notes, says_exchange="cp_comm_strategy" in asked.sizes)
-    says_sizes = "dp_shard_size" in asked.sizes or "dp_replicate_size" in asked.sizes
-    layout, is_known = on_ranks(layout, num_ranks, notes, says_sizes=says_sizes)
-    found = Imported(format=ExportFormat.TRANSFORMERS, layout=layout)
-    if not is_known:
-        return found
-    steps = read_integer("gradient_accumulation_steps", values.get("gradient_accumulation_steps", 1), at_least=1)
-    batch = layout.micro_batch_size * steps * layout.data_parallel_degree
-    return replace(found, num_ranks=layout.world_size, global_batch_size=batch)
+    found = on_torch_ranks(layout, num_ranks, values.get(_STEPS, 1), notes, said=asked.sizes)
+    return replace(found, format=ExportFormat.TRANSFORMERS)
 
 
 def _with_arguments(layout: Layout, values: Mapping[str, object], notes: Notes) -> Layout:
