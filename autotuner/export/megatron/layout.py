@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd, lcm
+from typing import Any
 
 from autotuner.core.choices import (
     AttentionKernel,
@@ -48,7 +49,7 @@ _EXCHANGES = {
 }
 
 
-def write_degrees(job: Job, layout: Layout) -> Written:
+def _write_degrees(job: Job, layout: Layout) -> Written:
     """Degrees, sequence parallelism, the exchange of context ranks, batch sizes."""
     written: Written = {name: getattr(layout, field) for name, field in _DEGREES.items()}
     if not job.model.experts:
@@ -75,26 +76,20 @@ def _dispatch(job: Job, layout: Layout) -> Written:
     return {"moe_token_dispatcher_type": "flex", "moe_enable_deepep": True}
 
 
-def read_degrees(reading: Reading) -> Layout:
-    """Return the degrees of settings, with all data-parallel ranks that are left as replicas.
-
-    Raises:
-        InvalidInput: A degree is no whole number above 0, or the caller's number of ranks does not fit them.
-    """
-    tensor, pipeline, context, expert = (reading.integer(name) for name in _DEGREES)
-    data = _data_degree(reading, tensor, pipeline, context, expert)
-    micro_batch_size, sequence_parallel = reading.integer("micro_batch_size"), reading.on("sequence_parallel")
-    if sequence_parallel and tensor == 1:
+def _read_degrees(reading: Reading) -> Layout:
+    """Return the degrees of settings, with all data-parallel ranks that are left as replicas."""
+    fields: dict[str, Any] = {field: reading.integer(name) for name, field in _DEGREES.items()}
+    layout = Layout(**fields)
+    data, micro_batch_size = _data_degree(reading, layout), reading.integer("micro_batch_size")
+    splits = reading.on("sequence_parallel")
+    if splits and layout.tensor_parallel_degree == 1:
         reading.changed("sequence_parallel", "with one tensor rank Megatron switches it off")
-    return Layout(
+    return replace(
+        layout,
         data_parallel_replicate_degree=data,
-        tensor_parallel_degree=tensor,
-        pipeline_parallel_degree=pipeline,
-        context_parallel_degree=context,
-        expert_parallel_degree=expert,
         micro_batch_size=micro_batch_size,
-        sequence_parallel=sequence_parallel and tensor > 1,
-        context_exchange=_exchange(reading) if context > 1 else ContextExchange.RING,
+        sequence_parallel=splits and layout.tensor_parallel_degree > 1,
+        context_exchange=_exchange(reading) if layout.context_parallel_degree > 1 else ContextExchange.RING,
     )
 
 
@@ -109,14 +104,18 @@ def _exchange(reading: Reading) -> ContextExchange:
     return reading.meant("cp_comm_type", word, _EXCHANGES, ", a2a+p2p", "p2p")
 
 
-def _data_degree(reading: Reading, tensor: int, pipeline: int, context: int, expert: int) -> int:
-    """Data-parallel ranks that the caller's or the text's number of ranks leaves; else as few as the rest needs."""
+def _data_degree(reading: Reading, layout: Layout) -> int:
+    """Return the data-parallel ranks that the caller's or the text's ranks leave; else as few as the rest needs."""
+    tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
     expert_tensor = reading.integer("expert_tensor_parallel_size", tensor)
     if expert_tensor not in (1, tensor):
         reading.changed("expert_tensor_parallel_size", f"a layout splits an expert over all {tensor} ranks, or none")
-    expert_ranks, instances = expert * expert_tensor, reading.integer("num_distributed_optimizer_instances")
+    expert_ranks, instances = (
+        layout.expert_parallel_degree * expert_tensor,
+        reading.integer("num_distributed_optimizer_instances"),
+    )
     least = lcm(expert_ranks // gcd(expert_ranks, context * tensor), instances // gcd(instances, context))
-    replica = tensor * pipeline * context
+    replica = tensor * layout.pipeline_parallel_degree * context
     fewest, asked, said = replica * least, reading.asked_ranks, reading.num_ranks
     if asked is not None:
         if asked < 1 or asked % fewest:
@@ -164,7 +163,7 @@ def _sums_wide(x: Layout, job: Job) -> bool:
     return (x.fp32_gradient_reduce != 0) | job.stack.sums_gradients_in_fp32
 
 
-def write_sharding(job: Job, layout: Layout) -> Written:
+def _write_sharding(job: Job, layout: Layout) -> Written:
     """Sharding, overlaps, buckets, the format of gradient sums."""
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return {}
@@ -192,7 +191,7 @@ def write_sharding(job: Job, layout: Layout) -> Written:
     return written | sums
 
 
-def read_sharding(reading: Reading, layout: Layout) -> Layout:
+def _read_sharding(reading: Reading, layout: Layout) -> Layout:
     """Return the sharding of settings; without a second rank to share with, everything is whole."""
     level, reshards = _level(reading)
     data = layout.data_parallel_degree
@@ -271,8 +270,8 @@ def _with_bucket(reading: Reading, layout: Layout) -> Layout:
 
 def layout_settings(job: Job, layout: Layout) -> Written:
     """The layout, without the model."""
-    written = write_degrees(job, layout) | write_pipeline(job, layout) | write_sharding(job, layout)
-    written |= write_recompute(job, layout) | write_numerics(layout)
+    written = _write_degrees(job, layout) | write_pipeline(job, layout) | _write_sharding(job, layout)
+    written |= _write_recompute(job, layout) | _write_numerics(layout)
     return written | ({"tp_comm_overlap": True} if layout.async_tensor_parallel else {})
 
 
@@ -308,7 +307,7 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
     """The layout that settings say, with the notes so far.
 
     Args:
-        reading: Written by the names of Megatron's namespace.
+        reading: Settings by the names of Megatron's namespace.
         wanted: Whose words they are.
         num_layers: Of the model that a recipe names, where the settings have none.
 
@@ -316,10 +315,10 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
         InvalidInput: A setting is no such value, or settings contradict each other.
     """
     model = read_shapes(reading)
-    layout = read_sharding(reading, read_numerics(reading, read_degrees(reading)))
+    layout = _read_sharding(reading, _read_numerics(reading, _read_degrees(reading)))
     num_layers = (model.num_layers if model else reading.integer("num_layers", 0, most=MOST_LAYERS)) or num_layers
     layout = read_pipeline(reading, layout, num_layers)
-    layout = read_recompute(reading, layout, layers_per_stage(layout, num_layers) if num_layers else None)
+    layout = _read_recompute(reading, layout, layers_per_stage(layout, num_layers) if num_layers else None)
     if reading.on("use_tp_pp_dp_mapping") and 1 not in (layout.pipeline_parallel_degree, layout.data_parallel_degree):
         if layout.data_parallel_shard_degree == 1:
             layout = replace(layout, rank_order=RankOrder.REPLICAS_OUTERMOST)
@@ -358,7 +357,7 @@ Which FlashAttention ``flash`` is decided by what is installed until 0.19, whose
 """
 
 
-def write_numerics(layout: Layout) -> Written:
+def _write_numerics(layout: Layout) -> Written:
     """Precision, recipe, attention backend."""
     written: Written = {} if layout.precision == Precision.FP32 else {"bf16": True}
     if layout.precision in (Precision.FP8, Precision.FP8_EMULATED):
@@ -372,7 +371,7 @@ def write_numerics(layout: Layout) -> Written:
     return written | ({"flash_attention_version": 3} if layout.attention_kernel == AttentionKernel.FLASH_3 else {})
 
 
-def read_numerics(reading: Reading, layout: Layout) -> Layout:
+def _read_numerics(reading: Reading, layout: Layout) -> Layout:
     """Return the layout with what settings say of it."""
     precision, kernel = _precision(reading), _attention(reading)
     if precision != Precision.FP8:
@@ -418,7 +417,7 @@ MODULES = (*("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "
 _DEFAULT_MODULES = ("core_attn",)
 
 
-def write_recompute(job: Job, layout: Layout) -> Written:
+def _write_recompute(job: Job, layout: Layout) -> Written:
     """Return what is computed again, and what is offloaded."""
     written: Written = {}
     if layout.recompute == Recompute.SELECTIVE:
@@ -434,14 +433,8 @@ def write_recompute(job: Job, layout: Layout) -> Written:
     return written
 
 
-def read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | None) -> Layout:
-    """Return the layout with what settings say of it.
-
-    Args:
-        reading: The settings.
-        layout: What was read before.
-        layers_of_stage: Layers of a stage between the ends, where the configuration tells.
-    """
+def _read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | None) -> Layout:
+    """Return the layout with what is computed again; ``layers_of_stage`` are those between the ends, where known."""
     recompute, every = _recomputed(reading, layers_of_stage)
     offloads = True
     if reading.integer("cpu_offloading_num_layers", 0) or reading.on("cpu_offloading"):
