@@ -88,7 +88,7 @@ class BenchmarkWork:
             wanted=self._wanted,
         )
         task = _task(self._spec, name, place, place.variables)
-        return replace(task, spec=None, module="trials.benchmarks.links", request=dumps(request))
+        return replace(task, spec=None, module="trials.benchmarks.profile", request=dumps(request))
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
         """What was timed; there are no steps."""

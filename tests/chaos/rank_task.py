@@ -9,7 +9,7 @@ from autotuner.core.measurement import StepReport
 from autotuner.core.trial_spec import TrialSpec
 from tests.chaos.outcome import measured
 from trials.process.task import TaskContext
-from trials.runtime.report import Reporter
+from trials.rank import Reporter
 
 _TRIAL_S = 0.4
 """Long enough to be met by a fault."""
@@ -23,7 +23,7 @@ def perform(context: TaskContext) -> int:
     measurement = measured(spec)
     for number, loss in enumerate(measurement.losses):
         time.sleep(_TRIAL_S / len(measurement.losses))
-        reporter.step(
+        reporter.report(
             StepReport(
                 step=number,
                 is_warmup=number < spec.settings.warmup_steps,
@@ -34,7 +34,7 @@ def perform(context: TaskContext) -> int:
             )
         )
     _meet(context)
-    reporter.measurement(measurement)
+    reporter.report(measurement)
     return 0
 
 

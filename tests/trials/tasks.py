@@ -32,8 +32,7 @@ from trials.distributed.pipeline import start_standby
 from trials.job.attempt import attempt
 from trials.measurement.measure import Stopwatch
 from trials.process.task import TaskContext
-from trials.runtime.rank import RankInfo, device_of, join_process_group
-from trials.runtime.report import Reporter
+from trials.rank import RankInfo, Reporter, device_of, join_process_group
 from trials.training.data import Batch, batch
 from trials.training.step import Step, build_step
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from autotuner.core.link import LinkEnds, LinkPoint, link_rounds
-from trials.runtime.rank import RankInfo, barrier
+from trials.rank import RankInfo, barrier
 
 _PASSES = 3
 """How often each pair is measured, at times apart; the best counts, since whatever disturbs a link for a while only

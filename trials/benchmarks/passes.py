@@ -30,7 +30,7 @@ from trials.distributed.parallelize import parallel_stages
 from trials.distributed.tensor import loss_context, loss_of
 from trials.model.attention import kernel_context
 from trials.model.decoder import Loss
-from trials.runtime.rank import barrier
+from trials.rank import barrier
 
 _DEPTHS = (1, 4)
 _NUM_HEADS = 8

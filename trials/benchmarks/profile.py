@@ -1,15 +1,26 @@
-"""``python -m trials.benchmarks.profile``: a ``ProfileRequest`` from standard input, ``Measurements`` to its output.
+"""``python -m trials.benchmarks.profile``: what devices and links reach, on this machine or on the nodes of a job.
 
-Every rank measures at once, each on its own core or device, because that is how training uses them.
+Alone it reads a ``ProfileRequest`` from standard input, forks a rank for each core or device, and writes
+``Measurements`` to standard output. With ``--spec`` and ``--reports`` it is one rank of a job of several nodes, which
+appends to the reports what all of them measured.
+
+All ranks measure at once, because that is how training uses them: first each its own device, then collectives among the
+ranks of a node, among ranks of one number on all nodes, whose message passes nothing but the network, and among all.
+Then ends measure the links between them one by one (``pairs``).
 """
 
 from __future__ import annotations
 
+import argparse
+import faulthandler
 import multiprocessing
+import os
 import platform
+import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,7 +28,9 @@ from pathlib import Path
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core.profile import Measurements, ProfileRequest
+from autotuner.core import codec
+from autotuner.core.errors import InvalidInput
+from autotuner.core.profile import CollectivePoint, Measurements, PassPoint, ProfileRequest
 from autotuner.host.machine import cpu_name, host_hash
 from trials.benchmarks.microbenchmarks import (
     Bench,
@@ -26,14 +39,15 @@ from trials.benchmarks.microbenchmarks import (
     collective_points,
     gemm_points,
     launch_s,
+    peers_across,
     peers_within,
     traffic_points,
 )
 from trials.benchmarks.pairs import PairSizes, link_points
 from trials.benchmarks.passes import pass_points
 from trials.measurement.environment import own_core, pin
-from trials.runtime.process import die_with_parent, serve_one
-from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
+from trials.processes import die_with_parent, serve_one
+from trials.rank import RankInfo, Reporter, barrier, device_of, join_process_group
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.05
@@ -44,7 +58,7 @@ _NUM_BATCHES = 3
 
 
 def measure(request: ProfileRequest) -> Measurements:
-    """The points of this machine, as rank 0 saw them while all ranks measured.
+    """Fork the ranks of this machine, and return what rank 0 saw while all measured.
 
     Raises:
         ChildProcessError: A rank died; its traceback is on standard error.
@@ -57,7 +71,8 @@ def measure(request: ProfileRequest) -> Measurements:
             for rank in range(request.num_ranks)
         ]
         ranks = [
-            context.Process(target=_rank, args=(request, rank_info, Path(folder), sender)) for rank_info in rank_infos
+            context.Process(target=_forked_rank, args=(request, rank_info, Path(folder), sender))
+            for rank_info in rank_infos
         ]
         for rank in ranks:
             rank.start()
@@ -72,10 +87,10 @@ def measure(request: ProfileRequest) -> Measurements:
     return answer
 
 
-def _rank(request: ProfileRequest, rank_info: RankInfo, folder: Path, sender: Connection) -> None:
+def _forked_rank(request: ProfileRequest, rank_info: RankInfo, folder: Path, sender: Connection) -> None:
     die_with_parent()
     try:
-        measured = _measured(request, rank_info, folder)
+        measured = measure_rank(request, rank_info, store=FileStore(str(folder / "store")))
     except Exception:
         traceback.print_exc()
         return
@@ -83,52 +98,65 @@ def _rank(request: ProfileRequest, rank_info: RankInfo, folder: Path, sender: Co
         sender.send(measured)
 
 
-def _measured(request: ProfileRequest, rank_info: RankInfo, folder: Path) -> Measurements:
+def measure_rank(
+    request: ProfileRequest,
+    rank_info: RankInfo,
+    *,
+    store: FileStore | None = None,
+    hear: Callable[[CollectivePoint], None] = lambda point: None,
+) -> Measurements:
+    """Measure as one of the ranks, and return what this one saw; ``hear`` is called with each collective.
+
+    Raises:
+        InvalidInput: These are other ranks than the request is for.
+    """
+    if rank_info.world_size != request.num_ranks:
+        raise InvalidInput("num_ranks", request.num_ranks, "must be the ranks of the job", rank_info.world_size)
     device = device_of(request.device, rank_info)
     if device.type == "cpu":
         pin(own_core(rank_info))
         torch.set_num_threads(1)
-    join_process_group(device, rank_info, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store")))
+    join_process_group(device, rank_info, timeout_s=_TIMEOUT_S, store=store)
     barrier(device)
-    measured = _devices(request, device, rank_info) if request.wants_devices else no_measurements(device)
-    if not request.wants_links:
-        return measured
-    return replace(measured, links=link_points(PairSizes.of(device, quick=request.quick), device, rank_info))
+    measured = Measurements(
+        launch_s=0.0, gemm=(), attention=(), traffic=(), collectives=(), environment=environment(device)
+    )
+    if request.wants_devices:
+        measured = _measure_devices(measured, request, device, rank_info, hear, is_alone=store is not None)
+    if request.wants_links:
+        measured = replace(measured, links=link_points(PairSizes.of(device, quick=request.quick), device, rank_info))
+    return measured
 
 
-def _devices(request: ProfileRequest, device: torch.device, rank_info: RankInfo) -> Measurements:
-    """All but links one by one."""
-    measured = device_measurements(request, device)
-    bench, sizes = bench_of(request, device), Sizes.of(device, quick=request.quick)
-    # the first of them waits for all ranks
-    collectives = tuple(collective_points(bench, sizes, peers_within(device, rank_info.local_world_size)))
-    passes = tuple(pass_points(device, rank_info.world_size, num_batches=1 if request.quick else _NUM_BATCHES))
-    return replace(measured, collectives=collectives, passes=passes)
-
-
-def bench_of(request: ProfileRequest, device: torch.device) -> Bench:
-    """What times calls as carefully as the request wants."""
-    return Bench(device, budget_s=_QUICK_BUDGET_S if request.quick else _BUDGET_S)
-
-
-def device_measurements(request: ProfileRequest, device: torch.device) -> Measurements:
-    """What this rank's own device does; the others' are busy with the same."""
-    bench, sizes = bench_of(request, device), Sizes.of(device, quick=request.quick)
-    return Measurements(
+def _measure_devices(
+    measured: Measurements,
+    request: ProfileRequest,
+    device: torch.device,
+    rank_info: RankInfo,
+    hear: Callable[[CollectivePoint], None],
+    *,
+    is_alone: bool,
+) -> Measurements:
+    """Add what this rank's own device does, while the others are busy with the same, and what they do together."""
+    bench = Bench(device, budget_s=_QUICK_BUDGET_S if request.quick else _BUDGET_S)
+    sizes, num_local_ranks = Sizes.of(device, quick=request.quick), rank_info.local_world_size
+    measured = replace(
+        measured,
         launch_s=launch_s(bench),
         gemm=tuple(gemm_points(bench, sizes)),
         attention=tuple(attention_points(bench, sizes)),
         traffic=tuple(traffic_points(bench, sizes)),
-        collectives=(),
-        environment=environment(device),
     )
-
-
-def no_measurements(device: torch.device) -> Measurements:
-    """Of what machine it is, and nothing more."""
-    return Measurements(
-        launch_s=0.0, gemm=(), attention=(), traffic=(), collectives=(), environment=environment(device)
-    )
+    barrier(device)  # a device that takes longer than others is no part of what a collective takes
+    collectives = []
+    peers = [*peers_within(device, num_local_ranks), *peers_across(num_local_ranks)]
+    for point in collective_points(bench, sizes, peers):
+        hear(point)
+        collectives.append(point)
+    passes: tuple[PassPoint, ...] = ()
+    if is_alone:
+        passes = tuple(pass_points(device, num_local_ranks, num_batches=1 if request.quick else _NUM_BATCHES))
+    return replace(measured, collectives=tuple(collectives), passes=passes)
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -143,11 +171,31 @@ def environment(device: torch.device) -> dict[str, str]:
     return {**facts, "device": cpu_name()}
 
 
-def main() -> int:
-    """Answer the request on standard input; 2 where it cannot be read."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Answer the request, and return an exit code, which means what a trial's means."""
+    parser = argparse.ArgumentParser(prog="python -m trials.benchmarks.profile", description="Benchmark devices.")
+    parser.add_argument("--spec", type=Path, help="a ProfileRequest as JSON; this process is one rank of a job")
+    parser.add_argument("--reports", type=Path, help="file to append JSON lines to")
+    paths = parser.parse_args(arguments)
     torch.set_num_threads(1)  # before any operation: a forked process must not inherit a thread pool
-    return serve_one(ProfileRequest, measure)
+    if paths.spec is None:
+        return serve_one(ProfileRequest, measure)
+    die_with_parent(signal.SIGKILL)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # whoever gives up asks where this rank hangs
+    rank_info = RankInfo.from_environment(os.environ)
+    reporter = Reporter(paths.reports, rank=rank_info.rank)
+    try:
+        request = codec.loads(ProfileRequest, paths.spec.read_text())
+        reporter.report(measure_rank(request, rank_info, hear=reporter.report))
+    except Exception as error:
+        reporter.failure(error)
+        traceback.print_exc()
+        return 2 if isinstance(error, InvalidInput) else 1
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # torch's own clean-up takes a second and has nothing left to do

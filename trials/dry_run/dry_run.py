@@ -36,8 +36,8 @@ from trials.distributed.parallelize import parallel_stages
 from trials.dry_run.fake_ranks import answered_reducers, fake_ranks, without_values
 from trials.dry_run.tracker import Tracker, tracked
 from trials.measurement.measure import Stopwatch
-from trials.runtime.process import die_with_parent, serve_one
-from trials.runtime.rank import headline
+from trials.processes import die_with_parent, serve_one
+from trials.rank import headline
 from trials.training.data import Batch, batch
 from trials.training.optimizer import ShardedOptimizer
 from trials.training.step import Step, build_step

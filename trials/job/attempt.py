@@ -30,8 +30,7 @@ from trials.distributed.pipeline import start_standby
 from trials.job.steps import run_steps
 from trials.measurement.environment import num_cores_used, own_core, pin
 from trials.measurement.memory import lift_limit, limit
-from trials.runtime.rank import RankInfo, barrier, classify, device_of, headline, join_process_group
-from trials.runtime.report import Reporter
+from trials.rank import RankInfo, Reporter, barrier, device_of, join_process_group
 
 # Whether a trial can run where it was started; asked before anything is built.
 
@@ -108,12 +107,11 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
         admit(spec, rank_info)
         _run(spec, reporter, rank_info.dealt(spec.layout.rank_placement), store)
     except InvalidInput as error:
-        reporter.failure(classify(error), headline(error), traceback.format_exc())
+        reporter.failure(error)
         return EXIT_REFUSED
     except Exception as error:
         reserve.close()
-        kind = classify(error, memory_was_limited=lift_limit())
-        reporter.failure(kind, headline(error), traceback.format_exc())
+        reporter.failure(error, memory_was_limited=lift_limit())
         traceback.print_exc()
         return EXIT_FAILED
     return EXIT_MEASURED

@@ -30,8 +30,7 @@ from trials.measurement.memory import MemoryWatch
 from trials.measurement.recording import Recording, recorded
 from trials.measurement.step_timeline import ActionLog, RankRecording, RecordedStep, is_shown, step_timeline
 from trials.options import compile_time_s
-from trials.runtime.rank import barrier, host_name
-from trials.runtime.report import Reporter
+from trials.rank import Reporter, barrier, host_name
 from trials.training.data import Batch, as_drawn, batch
 from trials.training.step import Step, build_step
 
@@ -86,11 +85,11 @@ def run_steps(
     facts = of_all_ranks(_gathered(environment(device, gpu)))
     of_its_steps = as_drawn(spec, [report.step for report in steps.reports if report.is_measured])
     measured = measurement(of_its_steps, peak, steps.reports, _gathered(record), environment=facts)
-    reporter.measurement(replace(measured, validation_loss=steps.validation_loss()))
+    reporter.report(replace(measured, validation_loss=steps.validation_loss()))
     if spec.settings.profiled_steps:
         breakdown = steps.breakdown(stages)
-        reporter.timeline(_timeline(spec, _gathered(steps.recording)))
-        reporter.breakdown(longest_computing(_gathered(breakdown)))
+        reporter.report(_timeline(spec, _gathered(steps.recording)))
+        reporter.report(longest_computing(_gathered(breakdown)))
 
 
 def _timeline(spec: TrialSpec, recordings: Sequence[RankRecording]) -> StepTimeline:
@@ -206,9 +205,9 @@ class _Steps:
             is_under_trace=is_under_trace,
         )
         self.reports.append(report)
-        self.reporter.step(report)
+        self.reporter.report(report)
         for event in self.found:
-            self.reporter.link_event(event)
+            self.reporter.report(event)
 
     def _run(self, number: int, *, is_recorded: bool = False) -> float:
         """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from autotuner.host.machine import hardware_facts, settings_of_libraries, software_facts
-from trials.runtime.rank import RankInfo
+from trials.rank import RankInfo
 
 # An NVIDIA GPU as its driver sees it: versions, clocks, energy, and the mean power between two moments.
 

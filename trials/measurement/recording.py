@@ -13,7 +13,7 @@ from torch.autograd.profiler import profile, record_function
 from torch.distributed import Work
 
 from autotuner.training.communicator import WAIT
-from trials.runtime.process import silence_stderr
+from trials.processes import silence_stderr
 
 FORWARD = "trial forward"
 """Name of a stage's forward pass in a recording."""

@@ -10,8 +10,7 @@ from pathlib import Path
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from trials.job.attempt import attempt
-from trials.runtime.rank import RankInfo
-from trials.runtime.report import Reporter
+from trials.rank import RankInfo, Reporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,8 @@ from typing import Any
 import torch
 
 from trials.process.task import Task, TaskContext, find_task
-from trials.runtime.process import die_with_parent
-from trials.runtime.rank import RankInfo
+from trials.processes import die_with_parent
+from trials.rank import RankInfo
 
 # Forks a rank: a process with all that its parent imported, and with a session, logs and environment of its own.
 

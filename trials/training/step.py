@@ -33,7 +33,7 @@ from trials.measurement.measure import Stopwatch
 from trials.measurement.step_timeline import ActionLog
 from trials.model.attention import kernel_context
 from trials.model.decoder import Loss
-from trials.runtime.rank import NonFiniteLoss
+from trials.rank import NonFiniteLoss
 from trials.training.data import Batch
 from trials.training.exchange import exchange_of
 from trials.training.optimizer import Peers, ShardedOptimizer, clip_before_reduction

@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from autotuner.core.choices import RankPlacement
 from autotuner.core.placement import Nodes
+from autotuner.training.communicator import future_of
 from autotuner.training.ring_and_tree import Branch, branches
 from autotuner.training.two_level import levels_of
 from tests.training.collectives.tasks import CASES, NUM_RANKS
+from tests.trials.joined import Noted
 from tests.trials.zygote import Zygote
 
 # ---------------------------------------------------------------- choose
@@ -76,3 +81,33 @@ def test_nobody_has_children_in_both_trees_but_the_first_of_an_odd_number(size: 
 def _depth(tree: list[Branch], rank: int) -> int:
     parent = tree[rank].parent
     return 0 if parent is None else 1 + _depth(tree, parent)
+
+
+# ---------------------------------------------------------------- futures of pending collectives
+def test_a_backward_pass_ends_when_the_collectives_are_over_whose_futures_its_hooks_took() -> None:
+    collective, weight = Noted(torch.ones(1)), torch.ones(1, requires_grad=True)
+    seen_in_hook = []
+
+    def hook(gradient: Tensor) -> Tensor:
+        (result,) = future_of(collective).value()
+        seen_in_hook.append(collective.was_awaited)
+        return gradient + result
+
+    _backward(weight, hook)
+    assert seen_in_hook == [False]
+    assert collective.was_awaited
+    assert weight.grad == 3.0
+
+
+def test_a_collective_that_fails_fails_the_backward_pass() -> None:
+    class Failing(Noted):
+        def wait(self) -> None:
+            raise RuntimeError("peer is gone")
+
+    with pytest.raises(RuntimeError, match="peer is gone"):
+        _backward(torch.ones(1, requires_grad=True), lambda gradient: future_of(Failing(gradient)).value()[0])
+
+
+def _backward(weight: Tensor, hook: Callable[[Tensor], Tensor]) -> None:
+    weight.register_hook(hook)  # type: ignore[no-untyped-call]
+    weight.square().sum().backward()  # type: ignore[no-untyped-call]

@@ -40,7 +40,7 @@ def measured(folder: Path, *, num_ranks: int, ranks_per_node: int) -> tuple[list
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)),
                 *("--nproc-per-node", str(ranks_per_node), "--master-addr", "127.0.0.1", "--master-port", str(port)),
-                *("-m", "trials.benchmarks.links", "--spec", str(spec), "--reports", str(reports)),
+                *("-m", "trials.benchmarks.profile", "--spec", str(spec), "--reports", str(reports)),
             ],
             env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,

@@ -55,8 +55,7 @@ from trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, admit, 
 from trials.job.steered import powers
 from trials.process.task import TaskContext
 from trials.process.zygote import fork_rank
-from trials.runtime.rank import RankInfo
-from trials.runtime.report import Reporter
+from trials.rank import RankInfo, Reporter
 
 # ---------------------------------------------------------------- admission
 LATENT = LatentAttention(query_rank=8, key_value_rank=8, rope_head_dim=8, value_head_dim=16)

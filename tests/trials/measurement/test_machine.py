@@ -22,7 +22,7 @@ from trials.measurement.environment import (
     own_core,
 )
 from trials.measurement.memory import MemoryWatch
-from trials.runtime.rank import RankInfo, host_name
+from trials.rank import RankInfo, host_name
 
 
 # ---------------------------------------------------------------- cores

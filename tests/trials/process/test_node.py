@@ -32,7 +32,7 @@ from tests.trials.launching import SHORT, left_over, spec
 from trials.process.gathering import gather
 from trials.process.ray_node import NodeActor
 from trials.process.task import TaskContext
-from trials.runtime.rank import RankInfo
+from trials.rank import RankInfo
 
 # ---------------------------------------------------------------- node
 

@@ -161,7 +161,7 @@ def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: Store, tmp_path: Pat
     checked(store, {"scripted": launcher(tmp_path, engine)})
     assert [(order.cluster.num_nodes, order.task.module) for order in engine.orders.values()] == [
         (2, "trials"),
-        (2, "trials.benchmarks.links"),
+        (2, "trials.benchmarks.profile"),
     ]
 
 
@@ -179,7 +179,7 @@ def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link
     engine = Four(RUNNING, ENDED)
     check = checked(store, {"scripted": launcher(tmp_path, engine)})
     (order,) = engine.orders.values()
-    assert (order.cluster.num_nodes, order.task.module) == (4, "trials.benchmarks.links")
+    assert (order.cluster.num_nodes, order.task.module) == (4, "trials.benchmarks.profile")
     assert '"wanted":"devices_and_links"' in order.task.request
     assert (check.state, len(check.progress.links)) == (RunState.COMPLETE, 6)
     assert any(line.startswith("links one by one: 6 links between 4 nodes: typically 50 µs") for line in lines(check))

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from autotuner.core import codec
 from autotuner.core.choices import RankPlacement
@@ -16,13 +14,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.placement import Nodes
 from autotuner.core.trial import FailureKind
-from autotuner.training.communicator import future_of
 from tests.builders import cpu_cluster, measurement, step_report
-from tests.trials.joined import Noted
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines
-from trials.runtime.rank import NonFiniteLoss, RankInfo, classify, headline
-from trials.runtime.report import Reporter
+from trials.rank import NonFiniteLoss, RankInfo, Reporter, classify, headline
 
 # ---------------------------------------------------------------- failure
 CASES: tuple[tuple[BaseException, FailureKind], ...] = (
@@ -81,36 +76,6 @@ def test_a_headline_is_one_line_that_names_the_type() -> None:
     assert headline(MemoryError()) == "MemoryError"
 
 
-# ---------------------------------------------------------------- pending
-def test_a_backward_pass_ends_when_the_collectives_are_over_whose_futures_its_hooks_took() -> None:
-    collective, weight = Noted(torch.ones(1)), torch.ones(1, requires_grad=True)
-    seen_in_hook = []
-
-    def hook(gradient: Tensor) -> Tensor:
-        (result,) = future_of(collective).value()
-        seen_in_hook.append(collective.was_awaited)
-        return gradient + result
-
-    _backward(weight, hook)
-    assert seen_in_hook == [False]
-    assert collective.was_awaited
-    assert weight.grad == 3.0
-
-
-def test_a_collective_that_fails_fails_the_backward_pass() -> None:
-    class Failing(Noted):
-        def wait(self) -> None:
-            raise RuntimeError("peer is gone")
-
-    with pytest.raises(RuntimeError, match="peer is gone"):
-        _backward(torch.ones(1, requires_grad=True), lambda gradient: future_of(Failing(gradient)).value()[0])
-
-
-def _backward(weight: Tensor, hook: Callable[[Tensor], Tensor]) -> None:
-    weight.register_hook(hook)  # type: ignore[no-untyped-call]
-    weight.square().sum().backward()  # type: ignore[no-untyped-call]
-
-
 # ---------------------------------------------------------------- rank
 def test_torchrun_or_whoever_tells_the_same_says_where_a_process_stands_which_is_alone_otherwise() -> None:
     rank_info = RankInfo(rank=5, world_size=8, local_rank=1, local_world_size=4)
@@ -144,8 +109,8 @@ def test_a_host_that_has_all_ranks_of_a_cluster_plays_its_nodes() -> None:
 # ---------------------------------------------------------------- report
 def test_steps_and_measurements_read_back_as_they_were(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path / "reports.jsonl", rank=0)
-    reporter.step(step_report(step=3))
-    reporter.measurement(measurement())
+    reporter.report(step_report(step=3))
+    reporter.report(measurement())
     step, result = read_lines(tmp_path / "reports.jsonl")
     assert step.pop("type") == "step"
     assert codec.from_plain(StepReport, step) == step_report(step=3)
@@ -157,8 +122,8 @@ def test_only_rank_0_reports_progress_but_every_rank_its_death(tmp_path: Path) -
     for rank in (1, 0):
         reporter = Reporter(tmp_path / "reports.jsonl", rank=rank)
         reporter.started(trial_spec(), world_size=2)
-        reporter.step(step_report())
-        reporter.failure(FailureKind.OOM, "no memory left", "Traceback")
+        reporter.report(step_report())
+        reporter.failure(MemoryError("no memory left"))
     lines = read_lines(tmp_path / "reports.jsonl")
     assert [(line["type"], line.get("rank")) for line in lines] == [
         ("failure", 1),
@@ -174,11 +139,12 @@ def test_lines_of_several_processes_never_mix(tmp_path: Path) -> None:
     for rank in range(num_writers):
         if (child := os.fork()) == 0:
             for number in range(num_lines):
-                Reporter(path, rank=rank).failure(FailureKind.CRASH, str(number), "x" * 5000)
+                Reporter(path, rank=rank).failure(RuntimeError(f"{number}\n{'x' * 5000}"))
             os._exit(0)
         writers.append(child)
     assert [os.waitpid(child, 0)[1] for child in writers] == [0] * num_writers
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(lines) == num_writers * num_lines
     for rank in range(num_writers):
-        assert [int(line["message"]) for line in lines if line["rank"] == rank] == list(range(num_lines))
+        words = [line["message"] for line in lines if line["rank"] == rank]
+        assert words == [f"RuntimeError: {number}" for number in range(num_lines)]

@@ -1,23 +1,28 @@
-"""Which rank of its trial a process is, how it joins the others, and what kind of death an exception was."""
+"""A rank of a trial: its place among the others, the lines that it reports, and the kind of death of an exception."""
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # exported, but not by name
 
+from autotuner.core import codec
 from autotuner.core.choices import RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.node_line import TAGS, NodeLine, RankFailure
 from autotuner.core.placement import Nodes
 from autotuner.core.trial import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY, FailureKind
-
-# Which rank of its trial a process is, and how it joins the others.
+from autotuner.core.trial_spec import TrialSpec
 
 _LONGEST_SILENCE_S = 120.0
 """No collective of a short trial waits this long for a peer that is alive and does not compile; NCCL's first one takes
@@ -115,7 +120,42 @@ def host_name() -> str:
     return socket.gethostname()
 
 
-# What kind of death an exception was.
+class Reporter:
+    """Appends lines to the reports file: ``started``, then ``NodeLine`` values with their tags.
+
+    Rank 0 writes all but failures, which are of any rank that dies. Each line is one write to a file opened for
+    appending, so lines of several processes never mix, and what was written survives the writer.
+    """
+
+    def __init__(self, path: Path, *, rank: int) -> None:
+        self._path = path
+        self._rank = rank
+
+    def started(self, spec: TrialSpec, *, world_size: int) -> None:
+        """All ranks have met."""
+        line = {"type": "started", "trial_id": spec.trial_id, "world_size": world_size, "layout": str(spec.layout)}
+        if self._rank == 0:
+            self._append(line)
+
+    def report(self, value: NodeLine) -> None:
+        """Report what all ranks saw together."""
+        if self._rank == 0:
+            self._append({"type": TAGS[type(value)], **codec.to_plain(value)})
+
+    def failure(self, error: BaseException, *, memory_was_limited: bool = False) -> None:
+        """This rank is about to die; of several such lines the first is the cause, the others its consequences."""
+        kind = classify(error, memory_was_limited=memory_was_limited)
+        words = "".join(traceback.format_exception(error))
+        failure = RankFailure(rank=self._rank, kind=kind, message=headline(error), traceback=words)
+        self._append({"type": TAGS[RankFailure], **codec.to_plain(failure)})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        text = json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n"
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
 
 
 class NonFiniteLoss(ArithmeticError):

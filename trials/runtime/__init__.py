@@ -1,1 +1,0 @@
-"""What every process of a trial needs: its rank, its reports, kinds of death, silence."""
