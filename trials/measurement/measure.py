@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
 from autotuner.core.measuring import Peak, Seen, mean_over_period, measurement_of
 from autotuner.core.stages import steps_per_exchange
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.training.pipelines.pipeline import DeviceClock
 from trials.measurement.environment import CpuTime
 
 # Marks moments of a step without making the device wait.
@@ -31,27 +31,17 @@ class Stopwatch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._clock = DeviceClock(device)
         self._marks: dict[str, Any] = {}
 
     def mark(self, name: str) -> None:
         """This is the moment ``name``; the latest call counts."""
         with record_function(MARK + name):
-            self._marks[name] = self._now()
-
-    def _now(self) -> Any:
-        if self._device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
-            return event
-        return time.perf_counter()
+            self._marks[name] = self._clock.now()
 
     def between_s(self, start: str, end: str) -> float:
         """Seconds from one moment to another; on CUDA it waits until the second has passed."""
-        if self._device.type == "cuda":
-            self._marks[end].synchronize()
-            return float(self._marks[start].elapsed_time(self._marks[end])) / 1e3
-        return float(self._marks[end] - self._marks[start])
+        return self._clock.between_s(self._marks[start], self._marks[end])
 
     def mark_backward_of(self, layer: nn.Module, name: str) -> None:
         """Mark the moment when the gradient of the layer's input is known, in each backward pass."""

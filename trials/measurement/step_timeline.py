@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from autotuner.core.timeline import (
     found_folds,
     outside,
 )
+from autotuner.training.pipelines.pipeline import PassLog
 
 # When each pass of each micro-batch began and ended on this rank, in a step that is recorded.
 
@@ -51,33 +52,23 @@ class ActionLog:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._log: PassLog[BlockKind] = PassLog(device)
         self._is_on = False
         self._began_ns = 0
         self._begin: Any = None
-        self._passes: list[tuple[BlockKind, int, int, Any, Any]] = []
 
     def begin(self) -> None:
         """All ranks begin a step that is to be recorded."""
-        self._is_on, self._passes = True, []
-        self._began_ns, self._begin = time.perf_counter_ns(), self._now()
+        self._is_on = True
+        self._began_ns, self._begin = time.perf_counter_ns(), self._log.clock.now()
 
-    @contextmanager
-    def running(self, kind: BlockKind, stage: int, micro_batch: int) -> Iterator[None]:
+    def running(self, kind: BlockKind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
         """A pass runs inside."""
-        if not self._is_on:
-            yield
-            return
-        start = self._now()
-        yield
-        self._passes.append((kind, stage, micro_batch, start, self._now()))
+        return self._log.running(kind, stage, micro_batch) if self._is_on else nullcontext()
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
+    def going_on(self) -> AbstractContextManager[None]:
         """What runs inside belongs to the latest pass: the loss to the forward before it."""
-        yield
-        if self._is_on and self._passes:
-            self._passes[-1] = (*self._passes[-1][:4], self._now())
+        return self._log.going_on() if self._is_on else nullcontext()
 
     def end(
         self, complete_s: float, updated_s: float, done_s: float, *, averaging_s: tuple[float, ...] = ()
@@ -86,7 +77,7 @@ class ActionLog:
         self._is_on = False
         passes = tuple(
             Block(self._since_begin_s(start), self._since_begin_s(end), kind, stage, micro_batch)
-            for kind, stage, micro_batch, start, end in self._passes
+            for kind, stage, micro_batch, start, end in self._log.take()
         )
         return RecordedStep(
             began_ns=self._began_ns,
@@ -97,18 +88,8 @@ class ActionLog:
             averaging_s=averaging_s,
         )
 
-    def _now(self) -> Any:
-        if self._device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
-            return event
-        return time.perf_counter()
-
     def _since_begin_s(self, moment: Any) -> float:
-        if self._device.type == "cuda":
-            moment.synchronize()
-            return float(self._begin.elapsed_time(moment)) / 1e3
-        return float(moment - self._begin)
+        return self._log.clock.between_s(self._begin, moment)
 
 
 # From what ranks recorded of a step to one timeline of it.

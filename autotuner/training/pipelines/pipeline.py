@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -31,6 +31,9 @@ from autotuner.training.pipelines.transport import Arrival, LinkConditions, Mess
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.stage import _RecvInfo
+
+
+PassKind = TypeVar("PassKind")
 
 
 # ---------------------------------------------------------------- times of a step
@@ -69,44 +72,53 @@ class Timings:
         return min((seconds for message, seconds in self.transfers_s.items() if message.peer == peer), default=None)
 
 
-class _PassClock:
-    """Times the passes of a step; on a GPU by events of its stream, which nothing waits for before the step is over."""
+class DeviceClock:
+    """Reads moments without making the device wait: points of a GPU's stream, or of the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._passes: list[tuple[Kind, int, int, Any, Any]] = []
+
+    def now(self) -> Any:
+        """Return a moment that ``between_s`` takes."""
+        if self._device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record(torch.cuda.current_stream(self._device))
+            return event
+        return time.perf_counter()
+
+    def between_s(self, start: Any, end: Any) -> float:
+        """Return the seconds between two moments; on a GPU wait until the second has passed."""
+        if self._device.type == "cuda":
+            end.synchronize()
+            return float(start.elapsed_time(end)) / 1e3
+        return float(end - start)
+
+
+class PassLog(Generic[PassKind]):
+    """Notes when the passes of a step begin and end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.clock = DeviceClock(device)
+        self._passes: list[tuple[PassKind, int, int, Any, Any]] = []
 
     @contextmanager
-    def running(self, kind: Kind, stage: int, micro_batch: int) -> Iterator[None]:
-        """Time a pass that runs inside."""
-        start = self._now()
+    def running(self, kind: PassKind, stage: int, micro_batch: int) -> Iterator[None]:
+        """Note a pass that runs inside."""
+        start = self.clock.now()
         yield
-        self._passes.append((kind, stage, micro_batch, start, self._now()))
+        self._passes.append((kind, stage, micro_batch, start, self.clock.now()))
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
         """Add what runs inside to the latest pass: the loss to the forward before it."""
         yield
         if self._passes:
-            self._passes[-1] = (*self._passes[-1][:4], self._now())
+            self._passes[-1] = (*self._passes[-1][:4], self.clock.now())
 
-    def take(self) -> tuple[PassTime, ...]:
-        """Return the passes since the last call."""
+    def take(self) -> list[tuple[PassKind, int, int, Any, Any]]:
+        """Return kind, stage, micro-batch, begin and end of the passes since the last call."""
         passes, self._passes = self._passes, []
-        return tuple(PassTime(kind, stage, index, self._between_s(a, b)) for kind, stage, index, a, b in passes)
-
-    def _now(self) -> Any:
-        if self._device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
-            return event
-        return time.monotonic()
-
-    def _between_s(self, start: Any, end: Any) -> float:
-        if self._device.type == "cuda":
-            end.synchronize()
-            return float(start.elapsed_time(end)) / 1e3
-        return float(end - start)
+        return passes
 
 
 # ---------------------------------------------------------------- stages
@@ -129,7 +141,7 @@ class TimedStage(PipelineStage):
     ) -> None:
         super().__init__(*arguments, **keywords)
         self.watch_pass = watch_pass
-        self.clock = _PassClock(torch.device(self.device))
+        self.log: PassLog[Kind] = PassLog(torch.device(self.device))
         self.transport: Transport | None = None  # a ResilientPipeline gives it one
         self.transfers_s: dict[Message, float] = {}
         self.waited_s = 0.0
@@ -211,7 +223,7 @@ class TimedStage(PipelineStage):
     @contextmanager
     def _timed(self, kind: Kind, micro_batch: int) -> Iterator[None]:
         with (
-            self.clock.running(kind, self.stage_index, micro_batch),
+            self.log.running(kind, self.stage_index, micro_batch),
             self.watch_pass(kind, self.stage_index, micro_batch),
         ):
             yield
@@ -309,7 +321,11 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         self.transport.finish()
         stages = self._timed_stages.values()
         self.timings = Timings(
-            passes=tuple(one for stage in stages for one in stage.clock.take()),
+            passes=tuple(
+                PassTime(kind, index, micro_batch, stage.log.clock.between_s(start, end))
+                for stage in stages
+                for kind, index, micro_batch, start, end in stage.log.take()
+            ),
             transfers_s={message: seconds for stage in stages for message, seconds in stage.transfers_s.items()},
             waited_s=sum(stage.waited_s for stage in stages),
         )
@@ -318,7 +334,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
         return result
 
     def _maybe_compute_loss(self, stage: TimedStage, *arguments: Any, **keywords: Any) -> None:
-        with stage.clock.going_on():
+        with stage.log.going_on():
             super()._maybe_compute_loss(stage, *arguments, **keywords)  # type: ignore[no-untyped-call]
 
     def _expected(self) -> list[tuple[Message, Tensor]]:
