@@ -24,19 +24,20 @@ from autotuner.search.sampler.priors import (
 )
 
 
-def share(condition: Booleans) -> float | None:
-    """Share of the rows for which it holds, 0..1; None without rows."""
-    return float(condition.mean()) if condition.size else None
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that there are, of switches the share that is on; None without any."""
+    known = _known(values)
+    return float(known.mean()) if known.size else None
 
 
-def mean(values: Floats) -> float | None:
-    """Return the mean of values, or None if there are none."""
-    return float(values.mean()) if values.size else None
+def quantile(values: Iterable[float | None], fraction: float) -> float | None:
+    """Return what ``fraction`` of the values that there are do not exceed, interpolated; None without any."""
+    known = _known(values)
+    return float(np.quantile(known, fraction)) if known.size else None
 
 
-def quantile(values: Floats, fraction: float) -> float | None:
-    """The value that ``fraction`` of the values do not exceed, interpolated; None without values."""
-    return float(np.quantile(values, fraction)) if values.size else None
+def _known(values: Iterable[float | None]) -> Floats:
+    return np.array([value for value in values if value is not None], dtype=np.float64)
 
 
 def spearman(left: Floats, right: Floats) -> float | None:
@@ -302,48 +303,49 @@ def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Backte
 
 def _sheet_score(judgement: Judgement) -> Score:
     searches = judgement.searches
-    return Score(
-        name=judgement.name,
+    return _score(
+        judgement.name,
+        judgement.rows,
+        searches,
         rows_used=judgement.num_rows,
         rows_left_out=judgement.left_out,
-        **_row_figures(judgement.rows),
-        spearman=mean(_known(search.spearman for search in searches)),
+        spearman=mean(search.spearman for search in searches),
         regret=mean(_joined([search.regret for search in searches])),
-        trials_to_2pct=_trials(searches),
-        best_refused=mean(_known(float(search.best_refused) for search in searches)),
-        lost_to_memory=_lost(searches),
+        best_refused=mean(float(search.best_refused) for search in searches),
     )
 
 
 def _total(judgements: Sequence[Judgement], sheets: Sequence[Score], left_out: Mapping[str, int]) -> Score:
-    searches = [search for judgement in judgements for search in judgement.searches]
     lost = sum((Counter(score.rows_left_out) for score in sheets), Counter(left_out))
-    return Score(
-        name="all",
+    return _score(
+        "all",
+        Rows.joined([judgement.rows for judgement in judgements]),
+        [search for judgement in judgements for search in judgement.searches],
         rows_used=sum(score.rows_used for score in sheets),
         rows_left_out=dict(lost.most_common()),
-        **_row_figures(Rows.joined([judgement.rows for judgement in judgements])),
-        spearman=quantile(_known(score.spearman for score in sheets), 0.5),
-        regret=quantile(_known(score.regret for score in sheets), 0.5),
-        trials_to_2pct=_trials(searches),
-        best_refused=mean(_known(score.best_refused for score in sheets)),
-        lost_to_memory=_lost(searches),
+        spearman=quantile((score.spearman for score in sheets), 0.5),
+        regret=quantile((score.regret for score in sheets), 0.5),
+        best_refused=mean(score.best_refused for score in sheets),
     )
 
 
-def _row_figures(rows: Rows) -> dict[str, float | None]:
+def _score(name: str, rows: Rows, searches: Sequence[Search], **others: Any) -> Score:
+    """Return figures of rows and searches, with those ``others`` that sheets and their sum have in their own way."""
     errors, ran = rows.absolute_errors, rows.ran
-    let_through, refused = share(rows.fits[~ran]), share(~rows.fits[ran])
-    balanced = None if let_through is None or refused is None else 1 - (let_through + refused) / 2
-    return {
-        "median_abs_error": quantile(errors, 0.5),
-        "p90_abs_error": quantile(errors, 0.9),
-        "mean_abs_error": mean(errors),
-        "oom_balanced_accuracy": balanced,
-        "oom_let_through": let_through,
-        "feasible_refused": refused,
-        "interval_coverage": share(rows.covered),
-    }
+    let_through, refused = mean(rows.fits[~ran]), mean(~rows.fits[ran])
+    return Score(
+        name=name,
+        median_abs_error=quantile(errors, 0.5),
+        p90_abs_error=quantile(errors, 0.9),
+        mean_abs_error=mean(errors),
+        oom_balanced_accuracy=None if let_through is None or refused is None else 1 - (let_through + refused) / 2,
+        oom_let_through=let_through,
+        feasible_refused=refused,
+        trials_to_2pct=_trials(searches),
+        interval_coverage=mean(rows.covered),
+        lost_to_memory=_lost(searches),
+        **others,
+    )
 
 
 def _trials(searches: Sequence[Search]) -> dict[str, TrialCount]:
@@ -355,10 +357,6 @@ def _lost(searches: Sequence[Search]) -> dict[str, float | None]:
     lost = {name: sum(search.num_lost[name].sum() for search in searches) for name in PROPOSERS}
     run = {name: sum(search.num_run[name].sum() for search in searches) for name in PROPOSERS}
     return {name: float(lost[name] / run[name]) if run[name] else None for name in PROPOSERS}
-
-
-def _known(figures: Iterable[float | None]) -> Floats:
-    return np.array([figure for figure in figures if figure is not None])
 
 
 def _joined(parts: Sequence[Floats | Integers]) -> Floats:

@@ -25,7 +25,6 @@ from autotuner.backtest.report import (
     mean,
     quantile,
     replays,
-    share,
     spearman,
 )
 from autotuner.backtest.table import REQUIRED_COLUMNS, Sheet, Table
@@ -201,7 +200,7 @@ def test_one_value_has_no_rank_correlation(constant: np.ndarray) -> None:
 
 
 def test_figures_are_relative_to_measured_times_and_none_without_rows() -> None:
-    assert (share(NOTHING > 0), mean(NOTHING), quantile(NOTHING, 0.5)) == (None, None, None)
+    assert (mean(NOTHING), quantile(NOTHING, 0.5), mean([True, None, False, True, True])) == (None, None, 0.75)
     assert quantile(np.array([1.0, 2.0]), 0.5) == 1.5
     assert rows([0.5, np.nan, 2.0]).absolute_errors == pytest.approx([1.0, 0.5])  # 1 / 0.5 and 1 / 2
     assert rows([0.8, 1.25, np.nan, 0.79, 1.26]).covered.tolist() == [True, True, False, False]
