@@ -187,7 +187,7 @@ _SECTIONS = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", [F.DEEPSPEED, F.TRANSFORMERS])
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(config=st.dictionaries(_SECTIONS, _DOCUMENTS | st.dictionaries(_KEYS, _DOCUMENTS)), num_ranks=_RANKS)
 def test_any_values_of_known_keys_are_read_or_refused(
     name: str, config: dict[str, object], num_ranks: int | None
@@ -198,7 +198,7 @@ def test_any_values_of_known_keys_are_read_or_refused(
 READ = sorted(target.format for target in FORMATS.values() if target.read)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.text(max_size=300), st.sampled_from([None, *READ]), _RANKS)
 def test_any_text_is_refused_or_read(text: str, name: str | None, num_ranks: int | None) -> None:
     _is_read_or_refused(text, name, num_ranks)
