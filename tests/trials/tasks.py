@@ -33,8 +33,8 @@ from trials.job.attempt import attempt
 from trials.measurement.measure import Stopwatch
 from trials.process.task import TaskContext
 from trials.rank import RankInfo, Reporter, device_of, join_process_group
-from trials.training.data import Batch, batch
-from trials.training.step import Step, build_step
+from trials.step.data import Batch, batch
+from trials.step.step import Step, build_step
 
 
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:

@@ -38,9 +38,9 @@ from trials.dry_run.tracker import Tracker, tracked
 from trials.measurement.measure import Stopwatch
 from trials.processes import die_with_parent, serve_one
 from trials.rank import headline
-from trials.training.data import Batch, batch
-from trials.training.optimizer import ShardedOptimizer
-from trials.training.step import Step, build_step
+from trials.step.data import Batch, batch
+from trials.step.optimizer import ShardedOptimizer
+from trials.step.step import Step, build_step
 
 # Fewer layers and micro-batches than a job has, and the job's own figures from those of the smaller ones.
 #

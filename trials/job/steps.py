@@ -31,8 +31,8 @@ from trials.measurement.recording import Recording, recorded
 from trials.measurement.step_timeline import ActionLog, RankRecording, RecordedStep, is_shown, step_timeline
 from trials.options import compile_time_s
 from trials.rank import Reporter, barrier, host_name
-from trials.training.data import Batch, as_drawn, batch
-from trials.training.step import Step, build_step
+from trials.step.data import Batch, as_drawn, batch
+from trials.step.step import Step, build_step
 
 T = TypeVar("T")
 

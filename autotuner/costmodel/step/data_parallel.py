@@ -104,7 +104,7 @@ def _num_collectives_and_parts(x: LayoutColumns, job: Job, window: RankWindow) -
     One per layer and one for the tables; or, where the stack fills buckets and nothing shards gradients, one per bucket
     of a chosen size (arXiv 2006.15704, section 3.2.3: small buckets start early, large ones use the link well), which
     holds one matrix at least. Buckets start as they fill; but all of a stage together, when its last backward is done,
-    where a pipeline rank has several stages (``trials/training/step.py``).
+    where a pipeline rank has several stages (``trials/step/step.py``).
     """
     by_layer = window.num_layers.astype(np.float64) + 1.0
     if not job.stack.fills_buckets:

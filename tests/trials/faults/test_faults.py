@@ -48,7 +48,7 @@ from tests.trials.zygote import Zygote
 from trials.distributed.expert import all_gather, all_to_all
 from trials.dry_run.fake_ranks import fake_ranks
 from trials.faults import GroupCut, LateCollectives, Links, pipeline_conditions, ring_hold_s
-from trials.training.exchange import exchange_of
+from trials.step.exchange import exchange_of
 
 # ---------------------------------------------------------------- fault sweep
 SETTINGS = TrialSettings(

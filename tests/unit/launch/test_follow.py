@@ -124,7 +124,7 @@ SPEC = spec("judged", replace(SHORT, timeout_s=60.0, profiled_steps=1))
 WAITING = 'Current thread 0x1 (most recent call first):\n  File "torch/distributed/c10d.py", line 1 in wait\n'
 WORKING = (
     "Current thread 0x1 (most recent call first):\n"
-    '  File "trials/training/step.py", line 1 in spin\n  File "x.py", line 2\n'
+    '  File "trials/step/step.py", line 1 in spin\n  File "x.py", line 2\n'
 )
 
 

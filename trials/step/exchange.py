@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,105 +12,80 @@ from torch import Tensor
 from autotuner.core.choices import GradientSync, PayloadPrecision
 from autotuner.core.layout import Layout
 from autotuner.training.lossy_exchange import (
-    AveragerState,
     DemoReplicator,
     ElementReplicator,
     ParameterAverager,
     Replicator,
     exchange,
 )
-from autotuner.training.momentum import ExchangeState, random_offsets, striding_offsets
+from autotuner.training.momentum import random_offsets, striding_offsets
 
 _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bfloat16}
 
 
-class Exchange(Protocol):
-    """Makes one model of what replicas learn apart, before or behind the update.
+class Exchange:
+    """Makes one model of what replicas learn apart, before or after the update.
 
-    Attributes:
-        payload_bytes: What this rank contributed in the latest step, before the collective's own factor.
+    Args:
+        by: Exchanges, and remembers what was not sent.
     """
+
+    def __init__(self, by: Replicator | ParameterAverager) -> None:
+        self._by: Any = by
 
     @property
     def payload_bytes(self) -> int:
-        """See above."""
+        """What this rank contributed in the latest step, before the collective's own factor."""
+        return int(self._by.payload_bytes)
 
     def gradients(self, own: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What the update takes for gradients, of those of this replica."""
+        """Return what the update takes for gradients, of those of this replica."""
+        return own
 
     def parameters(self) -> None:
         """The update is done: agree on parameters, if that is due."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """What a rank must keep to go on where it stopped."""
+        """Return what a rank must keep to go on where it stopped."""
+        state: Mapping[str, Any] = self._by.state_dict()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
+        self._by.load_state_dict(state)
 
 
-class GradientExchange:
-    """A replicator between the gradients of a replica and the update.
+class GradientExchange(Exchange):
+    """A replicator between the gradients of a replica and the update, which all replicas take with the same bits.
 
     A tied vocabulary table that lies on two stages has one gradient, and must be sent alike by both: what a replicator
     chooses may depend on where a tensor stands, so that the table stands first. Where one rank holds both copies, it
     is sent once.
+
+    Args:
+        by: A replicator of the tensors of these numbers.
+        order: The numbers.
+        same: Tensors that are the same as others, and need no turn.
     """
 
-    def __init__(self, replicator: Replicator, order: Sequence[int], *, same: Mapping[int, int]) -> None:
-        """Take a replicator of the tensors of these numbers; those that are the ``same`` as others need no turn."""
-        self._replicator = replicator
+    def __init__(self, by: Replicator, order: Sequence[int], *, same: Mapping[int, int]) -> None:
+        super().__init__(by)
         self._order = order
         self._same = same
 
-    @property
-    def payload_bytes(self) -> int:
-        """Of the latest step."""
-        return self._replicator.payload_bytes
-
     def gradients(self, own: Sequence[Tensor]) -> list[Tensor]:
-        """What all replicas take, with the same bits."""
-        taken = exchange(self._replicator, [own[index] for index in self._order])
+        """See ``Exchange``."""
+        taken = exchange(self._by, [own[index] for index in self._order])
         agreed = dict(zip(self._order, taken, strict=True))
         return [agreed[self._same.get(index, index)] for index in range(len(own))]
 
-    def parameters(self) -> None:
-        """Nothing to do: equal updates of equal parameters leave them equal."""
 
-    def state_dict(self) -> Mapping[str, Any]:
-        """Of the replicator."""
-        return self._replicator.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """To the replicator."""
-        self._replicator.load_state_dict(cast("ExchangeState", state))
-
-
-class ParameterExchange:
+class ParameterExchange(Exchange):
     """Replicas that update their own parameters by their own gradients, and average them every few steps."""
 
-    def __init__(self, averager: ParameterAverager) -> None:
-        self._averager = averager
-
-    @property
-    def payload_bytes(self) -> int:
-        """Of the latest step; 0 where no average was due."""
-        return self._averager.payload_bytes
-
-    def gradients(self, own: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Those of this replica."""
-        return own
-
     def parameters(self) -> None:
-        """Average them where that is due."""
-        self._averager.after_step()
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Of the averager."""
-        return self._averager.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """To the averager."""
-        self._averager.load_state_dict(cast("AveragerState", state))
+        """See ``Exchange``."""
+        self._by.after_step()
 
 
 def exchange_of(

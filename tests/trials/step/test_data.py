@@ -13,7 +13,7 @@ from autotuner.training.batches import NO_LABEL
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.distributed.context import ContextPart
-from trials.training.data import Batch, as_drawn, batch, sequence_lengths
+from trials.step.data import Batch, as_drawn, batch, sequence_lengths
 
 WORKLOAD = Workload(seq_len=12, global_batch_size=8)
 UNEQUAL = replace(WORKLOAD, lengths=LengthDistribution(lengths=(2, 5, 7, 11), weights=(3.0, 1.0, 1.0, 3.0)))

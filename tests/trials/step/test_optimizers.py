@@ -50,8 +50,8 @@ from tests.trials.specs import (
 )
 from tests.trials.zygote import Zygote
 from trials.distributed.optimizer_shards import ParameterShard
-from trials.training.data import Languages, batch
-from trials.training.optimizer import ShardedOptimizer, local_optimizer
+from trials.step.data import Languages, batch
+from trials.step.optimizer import ShardedOptimizer, local_optimizer
 
 # ---------------------------------------------------------------- languages
 WORKLOAD = Workload(seq_len=32, global_batch_size=8)

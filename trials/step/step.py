@@ -34,9 +34,9 @@ from trials.measurement.step_timeline import ActionLog
 from trials.model.attention import kernel_context
 from trials.model.decoder import Loss
 from trials.rank import NonFiniteLoss
-from trials.training.data import Batch
-from trials.training.exchange import exchange_of
-from trials.training.optimizer import Peers, ShardedOptimizer, clip_before_reduction
+from trials.step.data import Batch
+from trials.step.exchange import exchange_of
+from trials.step.optimizer import Peers, ShardedOptimizer, clip_before_reduction
 
 # TokenMean: the loss of a micro-batch as its share of the mean over all tokens of the global batch.
 

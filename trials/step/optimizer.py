@@ -16,7 +16,7 @@ from autotuner.training.clipping import bucket_bound, clip, squared_norms
 from trials.distributed.mesh import Grid
 from trials.distributed.optimizer_shards import BucketShard, OptimizerShard
 from trials.distributed.tensor import TiedTables
-from trials.training.exchange import Exchange
+from trials.step.exchange import Exchange
 
 # Optimizers over the tensors that one rank updates, each element or each whole tensor alone.
 
