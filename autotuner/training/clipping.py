@@ -155,6 +155,8 @@ class _Average:
         self._dtype = dtype
         self._overlap = Overlap() if overlap is None else overlap
         self._all_reduce = all_reduce
+        self.held: list[Tensor] = []
+        self._futures: list[Future[Tensor]] = []
 
     def register(self, hook: _Hook) -> Overlap:
         self._overlap.watch(self._model.parameters())
@@ -176,10 +178,21 @@ class _Average:
         pending = begin_all_reduce(total, self._group) if self._all_reduce is None else self._all_reduce(total)
         return future_of(pending).then(lambda summed: buffer if total is buffer else buffer.copy_(summed.value()[0]))
 
-    def start_all(self, buffers: Sequence[Tensor]) -> list[Future[Tensor]]:
-        """Begin to average all buckets of a backward pass that is over."""
+    def hold(self, bucket: GradBucket) -> Future[Tensor]:
+        """Keep a bucket back; return the future that DDP waits for until it is released and reduced."""
+        buffer: Tensor = bucket.buffer()
+        future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
+        self.held.append(buffer)
+        self._futures.append(future)
+        return future
+
+    def release(self) -> None:
+        """Reduce the held buckets. The backward pass is over but for this hook, so waiting here holds nothing up."""
         self._overlap.end_backward()
-        return [self.start(buffer) for buffer in buffers]
+        means = [self.start(buffer) for buffer in self.held]
+        for mean, future in zip(means, self._futures, strict=True):
+            future.set_result(mean.wait())
+        self.held, self._futures = [], []
 
 
 class _WholeClip:
@@ -187,14 +200,14 @@ class _WholeClip:
 
     def __init__(self, max_norm: float, average: _Average) -> None:
         self._max_norm = max_norm
-        self._held = _HeldBuckets(average)
+        self._average = average
 
     def __call__(self, bucket: GradBucket) -> Future[Tensor]:
-        future = self._held.hold(bucket)
+        future = self._average.hold(bucket)
         if bucket.is_last():
-            norm = torch.stack(squared_norms(self._held.buffers)).sum().sqrt()
-            clip(self._held.buffers, norm, self._max_norm)
-            self._held.release()
+            norm = torch.stack(squared_norms(self._average.held)).sum().sqrt()
+            clip(self._average.held, norm, self._max_norm)
+            self._average.release()
         return future
 
 
@@ -206,18 +219,17 @@ class _BucketClip:
         self._num_buckets = num_buckets
         self._num_passes = 0
         self._average = average
-        self._held = _HeldBuckets(average)
 
     def __call__(self, bucket: GradBucket) -> Future[Tensor]:
         if self._num_buckets is not None:
             self._clip(bucket.buffer(), self._num_buckets)
             return self._average(bucket)
-        future = self._held.hold(bucket)
+        future = self._average.hold(bucket)
         if bucket.is_last():
             num_buckets = bucket.index() + 1
-            for buffer in self._held.buffers:
+            for buffer in self._average.held:
                 self._clip(buffer, num_buckets)
-            self._held.release()
+            self._average.release()
             self._num_passes += 1
             if self._num_passes == _PASSES_UNTIL_REBUILT:
                 self._num_buckets = num_buckets
@@ -226,26 +238,3 @@ class _BucketClip:
     def _clip(self, buffer: Tensor, num_buckets: int) -> None:
         (squared,) = squared_norms([buffer])
         clip([buffer], squared.sqrt(), bucket_bound(self._max_norm, torch.full_like(squared, num_buckets)))
-
-
-class _HeldBuckets:
-    """Buckets of one backward pass whose reduction waits."""
-
-    def __init__(self, average: _Average) -> None:
-        self.buffers: list[Tensor] = []
-        self._futures: list[Future[Tensor]] = []
-        self._average = average
-
-    def hold(self, bucket: GradBucket) -> Future[Tensor]:
-        """Return the future that DDP waits for until the bucket is released and reduced."""
-        buffer: Tensor = bucket.buffer()
-        future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
-        self.buffers.append(buffer)
-        self._futures.append(future)
-        return future
-
-    def release(self) -> None:
-        """Reduce them all. The backward pass is over but for this hook, so waiting here holds nothing up."""
-        for mean, future in zip(self._average.start_all(self.buffers), self._futures, strict=True):
-            future.set_result(mean.wait())
-        self.buffers, self._futures = [], []

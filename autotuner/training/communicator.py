@@ -56,19 +56,12 @@ class Communicator(Protocol):
     """The ranks of a group. Collectives run in the order in which they begin, beside what the ranks compute.
 
     All ranks make the same calls in the same order, with flat contiguous tensors of the same length.
-
-    Attributes:
-        size: Number of ranks.
-        rank: This process among them.
     """
 
-    @property
-    def size(self) -> int:
-        """See above."""
-
-    @property
-    def rank(self) -> int:
-        """See above."""
+    size: int
+    """Number of ranks."""
+    rank: int
+    """This process among them."""
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to replace the tensor by the sum over all ranks."""

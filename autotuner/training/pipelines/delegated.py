@@ -10,7 +10,7 @@ import random
 import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -115,7 +115,7 @@ class DelegatedTransport:
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
         """Return the arrival; a delegate has waited for it since the step began."""
-        return _Coming(self, message, buffer)
+        return partial(self.take, message, buffer)
 
     def finish(self) -> None:
         """Return when the slot of every message that was sent may be used again."""
@@ -175,17 +175,6 @@ class DelegatedTransport:
         if self._gpu is None:
             self._gpu = _Gpu(device)
         return self._gpu
-
-
-@dataclass(frozen=True, slots=True)
-class _Coming:
-    by: DelegatedTransport
-    message: Message
-    buffer: Tensor
-
-    def wait(self) -> float | None:
-        """Return when it is there: seconds since it was sent, as the delegate saw it come."""
-        return self.by.take(self.message, self.buffer)
 
 
 class _Gpu:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from autotuner.core.measurement import LinkEventKind
 from autotuner.schedules.schedule import Kind
@@ -35,22 +35,21 @@ class RecentPasses:
         return median(kept) if kept else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankObservation:
+class RankObservation(NamedTuple):
     """What one rank of a pipeline measured in a step, which all ranks tell each other in a few numbers."""
 
     stage: int
     """Its place in the pipeline."""
-    pipeline_index: int = 0
-    """Its pipeline, of several with the same stages; messages stay within one."""
     forward_s: float
     """Median of its last 32 forward passes, across steps; so are the next two."""
+    micro_batch_s: float
+    """All passes of one micro-batch: medians of this step alone, summed."""
     input_s: float = 0.0
     """Backward passes for inputs, or half of whole ones."""
     weight_s: float = 0.0
     """Backward passes for weights, or half of whole ones."""
-    micro_batch_s: float
-    """All passes of one micro-batch: medians of this step alone, summed."""
+    pipeline_index: int = 0
+    """Its pipeline, of several with the same stages; messages stay within one."""
     from_previous_s: float | None = None
     """Shortest transfer from the rank before; None if none was seen."""
     from_next_s: float | None = None
@@ -65,8 +64,7 @@ class RankObservation:
         """Observe the last step of a pipeline of one stage per rank, and add its passes to ``recent``."""
         recent = RecentPasses() if recent is None else recent
         timings, stage, dead = pipeline.timings, pipeline.rank, pipeline.transport.dead_peers
-        durations = {kind: timings.durations_s(kind) for kind in Kind}
-        recent.add(durations)
+        recent.add(timings.passes_s)
         half_s = recent.median_s(Kind.BACKWARD) / 2
         return cls(
             stage=stage,
@@ -74,7 +72,7 @@ class RankObservation:
             forward_s=recent.median_s(Kind.FORWARD),
             input_s=recent.median_s(Kind.INPUT) or half_s,
             weight_s=recent.median_s(Kind.WEIGHT) or half_s,
-            micro_batch_s=sum(median(ran) for ran in durations.values() if ran),
+            micro_batch_s=sum(map(median, timings.passes_s.values())),
             from_previous_s=timings.shortest_transfer_s(stage - 1),
             from_next_s=timings.shortest_transfer_s(stage + 1),
             lost_previous=stage - 1 in dead,
@@ -83,28 +81,18 @@ class RankObservation:
 
     def numbers(self) -> list[float]:
         """Return it as numbers, as many for every rank."""
-        transfers_s = [math.nan if one is None else one for one in (self.from_previous_s, self.from_next_s)]
-        passes_s = (self.forward_s, self.input_s, self.weight_s, self.micro_batch_s)
-        places_and_losses = map(float, (self.stage, self.pipeline_index, self.lost_previous, self.lost_next))
-        return [*places_and_losses, *passes_s, *transfers_s]
+        return [math.nan if one is None else float(one) for one in self]
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[float]) -> Self:
         """Return the observation that these numbers are of."""
-        stage, index, lost_previous, lost_next, forward_s, input_s, weight_s, micro_batch_s, previous_s, next_s = (
-            numbers
-        )
-        return cls(
-            stage=int(stage),
-            pipeline_index=int(index),
-            forward_s=forward_s,
-            input_s=input_s,
-            weight_s=weight_s,
-            micro_batch_s=micro_batch_s,
-            from_previous_s=None if math.isnan(previous_s) else previous_s,
-            from_next_s=None if math.isnan(next_s) else next_s,
-            lost_previous=bool(lost_previous),
-            lost_next=bool(lost_next),
+        values: list[Any] = [None if math.isnan(one) else one for one in numbers]
+        found = cls(*values)
+        return found._replace(
+            stage=int(found.stage),
+            pipeline_index=int(found.pipeline_index),
+            lost_previous=bool(found.lost_previous),
+            lost_next=bool(found.lost_next),
         )
 
 
@@ -182,7 +170,6 @@ class Detector:
         known_s: Sequence[float] = (),
         false_alarms_per_step: float = FALSE_ALARMS_PER_STEP,
     ) -> None:
-        self._num_stages, self._num_pipelines = num_stages, num_pipelines
         num_tests = 2 * num_pipelines * (3 * (num_stages - 1) + num_stages)
         threshold, known_s = threshold_for(false_alarms_per_step, num_tests), known_s or (0.0,) * (num_stages - 1)
         self._by_link = {
@@ -215,9 +202,8 @@ class Detector:
         return (*self._lost(observations), *self._links(by_place, longer_s), *self._stages(by_place, longer_s))
 
     def _lost(self, observations: Sequence[RankObservation]) -> Iterator[Finding]:
-        lost = {one.stage - 1 for one in observations if one.lost_previous} | {
-            one.stage for one in observations if one.lost_next
-        }
+        lost = {one.stage - 1 for one in observations if one.lost_previous}
+        lost |= {one.stage for one in observations if one.lost_next}
         for link in sorted(lost - self._dead):
             yield Finding(kind=LinkEventKind.LINK_DEAD, stages=(link, link + 1))
         for link in sorted(self._dead - lost):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -109,7 +109,7 @@ class InlineTransport:
         """Return when everything that was sent has left."""
         while self._sending:
             peer, work, _ = self._sending.pop()
-            self.wait(peer, work)
+            self._wait(peer, work)
 
     def close(self) -> None:
         """Do nothing: groups end with their process."""
@@ -154,20 +154,11 @@ class InlineTransport:
         self._dead.discard(peer)
         self._channels[peer] = channel
 
-    def wait(self, peer: int, work: dist.Work) -> None:
-        """Return when a send or receive is complete.
-
-        Raises:
-            LinkDead: It never will be.
-        """
+    def _wait(self, peer: int, work: dist.Work) -> None:
         try:
             work.wait()
         except RuntimeError as error:
             raise self._died(peer, str(error)) from error
-
-    def travelled_s(self, peer: int, sent_s: float, came_s: float) -> float:
-        """Return the seconds from a moment on another rank's clock to one on this rank's."""
-        return max(0.0, came_s - sent_s - self._channels[peer].ahead_s)
 
     def _start(self, message: Message, tensor: Tensor) -> None:
         try:
@@ -185,30 +176,24 @@ class InlineTransport:
                 stamp = channel.receive(moment, self.tag(message.stamp)), moment
         except RuntimeError as error:
             raise self._died(message.peer, str(error)) from error
-        return _Receiving(self, message.peer, work, stamp)
+        return partial(self._arrive, message.peer, work, stamp)
+
+    def _arrive(self, peer: int, work: dist.Work, stamp: tuple[dist.Work, Tensor] | None) -> float | None:
+        """Wait for a message and return its seconds on the way, unless it came before anybody looked.
+
+        ``stamp`` is the message that tells the moment of sending, where one follows.
+        """
+        looked_s = time.monotonic()
+        self._wait(peer, work)
+        came_s = time.monotonic()
+        if stamp is None:
+            return None
+        stamp_work, sent_s = stamp
+        self._wait(peer, stamp_work)
+        if came_s - looked_s < _AT_ONCE_S:
+            return None
+        return max(0.0, came_s - sent_s.item() - self._channels[peer].ahead_s)
 
     def _died(self, peer: int, reason: str) -> LinkDead:
         self._dead.add(peer)
         return LinkDead(peer, reason)
-
-
-@dataclass(frozen=True, slots=True)
-class _Receiving:
-    by: InlineTransport
-    peer: int
-    work: dist.Work
-    stamp: tuple[dist.Work, Tensor] | None
-    """The message that tells the moment of sending, where one follows."""
-
-    def wait(self) -> float | None:
-        """Return when it is there: seconds since it was sent, unless it came before anybody looked."""
-        looked_s = time.monotonic()
-        self.by.wait(self.peer, self.work)
-        came_s = time.monotonic()
-        if self.stamp is None:
-            return None
-        work, moment = self.stamp
-        self.by.wait(self.peer, work)
-        if came_s - looked_s < _AT_ONCE_S:
-            return None
-        return self.by.travelled_s(self.peer, moment.item(), came_s)

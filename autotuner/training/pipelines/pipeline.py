@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from statistics import median
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -37,35 +36,15 @@ PassKind = TypeVar("PassKind")
 
 
 # ---------------------------------------------------------------- times of a step
-class PassTime(NamedTuple):
-    """One pass of one micro-batch through one stage of this rank."""
-
-    kind: Kind
-    stage: int
-    micro_batch: int
-    seconds: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
     """The times of one step on one rank."""
 
-    passes: tuple[PassTime, ...] = ()
-    """In the order in which they ran. The rank waits for messages before a pass, which does not count."""
+    passes_s: Mapping[Kind, Sequence[float]] = field(default_factory=dict)
+    """Durations of the passes of each kind that ran, in their order, without the waits for messages before them."""
     transfers_s: Mapping[Message, float] = field(default_factory=dict)
     """Seconds from the moment at which the other rank sent a message until it was here; messages that came while nobody
     looked are left out."""
-    waited_s: float = 0.0
-    """Seconds in which the rank waited for messages."""
-
-    def durations_s(self, kind: Kind) -> tuple[float, ...]:
-        """Return the durations of all passes of a kind on this rank, in their order."""
-        return tuple(one.seconds for one in self.passes if one.kind is kind)
-
-    def median_s(self, kind: Kind) -> float | None:
-        """Return the median duration of a kind of pass; None if none ran."""
-        seconds = self.durations_s(kind)
-        return median(seconds) if seconds else None
 
     def shortest_transfer_s(self, peer: int) -> float | None:
         """Return the shortest transfer from another pipeline rank; None if none was seen."""
@@ -144,7 +123,6 @@ class TimedStage(PipelineStage):
         self.log: PassLog[Kind] = PassLog(torch.device(self.device))
         self.transport: Transport | None = None  # a ResilientPipeline gives it one
         self.transfers_s: dict[Message, float] = {}
-        self.waited_s = 0.0
         self._arrivals: dict[tuple[bool, int], list[tuple[Message, Arrival]]] = {}
 
     def expected(self, micro_batch: int, *, is_gradient: bool) -> list[tuple[Message, Tensor]]:
@@ -213,12 +191,10 @@ class TimedStage(PipelineStage):
         ]
 
     def _await(self, micro_batch: int, *, is_gradient: bool) -> None:
-        began_s = time.monotonic()
         for message, arrival in self._arrivals.pop((is_gradient, micro_batch), ()):
-            transfer_s = arrival.wait()
+            transfer_s = arrival()
             if transfer_s is not None:
                 self.transfers_s[message] = transfer_s
-        self.waited_s += time.monotonic() - began_s
 
     @contextmanager
     def _timed(self, kind: Kind, micro_batch: int) -> Iterator[None]:
@@ -319,18 +295,14 @@ class ResilientPipeline(_PipelineScheduleRuntime):
     def _step_microbatches(self, *arguments: Any, **keywords: Any) -> Any:
         result = super()._step_microbatches(*arguments, **keywords)
         self.transport.finish()
-        stages = self._timed_stages.values()
-        self.timings = Timings(
-            passes=tuple(
-                PassTime(kind, index, micro_batch, stage.log.clock.between_s(start, end))
-                for stage in stages
-                for kind, index, micro_batch, start, end in stage.log.take()
-            ),
-            transfers_s={message: seconds for stage in stages for message, seconds in stage.transfers_s.items()},
-            waited_s=sum(stage.waited_s for stage in stages),
-        )
-        for stage in stages:
-            stage.transfers_s, stage.waited_s = {}, 0.0
+        passes_s: dict[Kind, list[float]] = {}
+        transfers_s: dict[Message, float] = {}
+        for stage in self._timed_stages.values():
+            for kind, _, _, start, end in stage.log.take():
+                passes_s.setdefault(kind, []).append(stage.log.clock.between_s(start, end))
+            transfers_s |= stage.transfers_s
+            stage.transfers_s = {}
+        self.timings = Timings(passes_s=passes_s, transfers_s=transfers_s)
         return result
 
     def _maybe_compute_loss(self, stage: TimedStage, *arguments: Any, **keywords: Any) -> None:

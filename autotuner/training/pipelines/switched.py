@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -103,7 +103,7 @@ class SwitchedTransport:
         """Begin to receive into a buffer."""
         if not self._goes_by_delegates(message.peer) and message not in self._coming:
             self._post(message, buffer)
-        return _Either(self, message, buffer)
+        return partial(self.take, message, buffer)
 
     def finish(self) -> None:
         """Return when everything has left and, where this rank sent by itself, has come."""
@@ -113,7 +113,7 @@ class SwitchedTransport:
         for peer in sorted({message.peer for message in (*self._kept, *self._coming)}):
             if not self._goes_by_delegates(peer):
                 with self._bridging():
-                    self._inline.part(peer, _farewell(peer, self._num_stages))
+                    self._inline.part(peer, Message(peer, self._num_stages, True, 0))
         self._delegated.finish()
         self._kept, self._coming = {}, {}
 
@@ -126,7 +126,7 @@ class SwitchedTransport:
         """Wait for a message, whichever way it comes."""
         if message in self._coming and message not in self._came:
             with self._bridging():
-                seconds = self._coming[message].wait()
+                seconds = self._coming[message]()
                 self._came.add(message)
                 return seconds
         return None if message in self._came else self._delegated.take(message, buffer)
@@ -166,7 +166,7 @@ class SwitchedTransport:
         for message, arrival in self._coming.items():
             if message.peer == peer and message not in self._came:
                 with suppress(LinkDead):
-                    arrival.wait()
+                    arrival()
                     self._came.add(message)
         return [one for one in self._expected.items() if one[0].peer == peer and one[0] not in self._came]
 
@@ -189,18 +189,3 @@ class SwitchedTransport:
                 self._inline.reach_again(peer, self._reconnect(peer, self._num_reconnects[peer]))
                 self._by_condition.discard(peer)
                 self._bridged.discard(peer)
-
-
-def _farewell(peer: int, num_stages: int) -> Message:
-    return Message(peer, num_stages, True, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Either:
-    by: SwitchedTransport
-    message: Message
-    buffer: Tensor
-
-    def wait(self) -> float | None:
-        """Return when it is there: seconds since it was sent, if that was seen."""
-        return self.by.take(self.message, self.buffer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -91,11 +91,8 @@ class LinkDead(AutotunerError, ConnectionError):
         self.peer = peer
 
 
-class Arrival(Protocol):
-    """A tensor that is being received."""
-
-    def wait(self) -> float | None:
-        """Return when it is there: seconds since it was sent, or None if it came while nobody looked."""
+Arrival = Callable[[], float | None]
+"""Waits for a tensor that is being received; returns the seconds since it was sent, or None if nobody saw it come."""
 
 
 class Transport(Protocol):
