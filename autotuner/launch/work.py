@@ -23,8 +23,7 @@ from autotuner.launch.contract import AttemptEnd, CannotRun, Place
 from autotuner.launch.follow import verdict
 from autotuner.launch.lines import RankReports
 from autotuner.launch.trainers.registration import Registration, knows_nodes, rendered
-from autotuner.launch.trainers.reports import TrainerReports
-from autotuner.launch.trainers.verdict import trainer_verdict
+from autotuner.launch.trainers.reports import TrainerReports, trainer_verdict
 
 _FOLDER = Path("{folder}")
 """Of the task's files, which only the node can name."""

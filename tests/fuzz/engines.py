@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from autotuner.core.errors import InvalidInput
-from autotuner.launch.engines.kubernetes.objects import checked
-from autotuner.launch.engines.ray.jobs_api import JobLog
-from autotuner.launch.engines.slurm.commands import read_sacct, read_squeue
+from autotuner.launch.engines.kubernetes_objects import checked
+from autotuner.launch.engines.ray_api import JobLog
+from autotuner.launch.engines.slurm_commands import read_sacct, read_squeue
 from tests.fuzz.target import Target, json_of, text_of
 
 

@@ -24,11 +24,10 @@ class FakeCluster:
     Args:
         folder: Gets a kubeconfig.
         num_nodes: Machines.
-        workload: What trials are to be here, ``job`` or ``jobset``.
     """
 
-    def __init__(self, folder: Path, num_nodes: int = 2, workload: str = "job") -> None:
-        self.workload, self.has_packages = workload, True
+    def __init__(self, folder: Path, num_nodes: int = 2) -> None:
+        self.has_packages = True
         self.objects, self.faults = Objects(), Faults()
         self.kubelet = Kubelet(self.objects, tuple(f"node-{number}" for number in range(num_nodes)))
         self.controllers = Controllers(self.objects)
@@ -68,7 +67,6 @@ class FakeCluster:
                 f'python = "{sys.executable if self.has_packages else f"{sys.base_prefix}/bin/python3"}"',
                 "poll_s = 0.1",
                 f"grace_s = {grace_s}",
-                f'workload = "{self.workload}"',
                 more,
                 "container.env = [",
                 *(f'  {{name = "{name}", value = "{value}"}},' for name, value in variables.items()),
@@ -127,7 +125,7 @@ class FakeCluster:
     def suspend(self, job: str) -> None:
         """Take its place in the queue away, as Kueue does for others that matter more."""
         self.controllers.admits = False
-        self.controllers.suspend("jobs", job, suspend=True)
+        self.controllers.suspend(job, suspend=True)
 
     def until(self, happened: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Wait for it."""

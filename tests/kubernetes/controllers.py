@@ -1,4 +1,4 @@
-"""What makes pods of Jobs, Jobs of JobSets, and ends what belongs to objects that end."""
+"""What makes pods of Jobs, and ends what belongs to objects that end."""
 
 from __future__ import annotations
 
@@ -24,28 +24,26 @@ class Controllers:
 
     def run(self) -> None:
         """Bring everything a step nearer to what is asked for."""
-        for plural, advance in (("jobsets", self._job_set), ("jobs", self._job)):
-            for document in self._objects.all(plural):
-                if "deletionTimestamp" in document["metadata"]:
-                    self._end(plural, document)
-                elif document["spec"].get("suspend") and self.admits and _QUEUE in _labels(document):
-                    self.suspend(plural, document["metadata"]["name"], suspend=False)
-                else:
-                    advance(document)
+        for document in self._objects.all("jobs"):
+            if "deletionTimestamp" in document["metadata"]:
+                self._end(document)
+            elif document["spec"].get("suspend") and self.admits and _QUEUE in _labels(document):
+                self.suspend(document["metadata"]["name"], suspend=False)
+            else:
+                self._job(document)
 
-    def suspend(self, plural: str, name: str, *, suspend: bool) -> None:
+    def suspend(self, name: str, *, suspend: bool) -> None:
         """Take a place in a queue away, or give it."""
-        self._objects.change(plural, name, lambda document: document["spec"].update(suspend=suspend))
+        self._objects.change("jobs", name, lambda document: document["spec"].update(suspend=suspend))
 
-    def _end(self, plural: str, owner: Document) -> None:
-        """What belongs to an object ends before it does."""
-        owned = {kind: self._owned(kind, owner) for kind in ("jobs", "pods", "services")}
+    def _end(self, job: Document) -> None:
+        """What belongs to a job ends before it does."""
+        owned = {kind: self._owned(kind, job) for kind in ("pods", "services")}
         for kind, documents in owned.items():
             self._delete(kind, documents)
         if not any(owned.values()):
-            self._objects.remove(plural, owner["metadata"]["name"])
+            self._objects.remove("jobs", job["metadata"]["name"])
 
-    # ------------------------------------------------------------------ Jobs
     def _job(self, job: Document) -> None:
         name, made = job["metadata"]["name"], self._made.setdefault(job["metadata"]["uid"], set())
         pods = self._owned("pods", job)
@@ -56,12 +54,12 @@ class Controllers:
             return
         elif target := holds(job, "FailureTarget"):
             if all(map(has_ended, pods)):
-                self._say("jobs", name, "Failed", target["reason"], target["message"])
+                self._say(name, "Failed", target["reason"], target["message"])
         elif failure := _failure(job, pods) or _lost(made, pods):
-            self._say("jobs", name, "FailureTarget", *failure)
+            self._say(name, "FailureTarget", *failure)
             self._delete("pods", [pod for pod in pods if not has_ended(pod)])
         elif [pod["status"]["phase"] for pod in pods] == ["Succeeded"] * job["spec"]["completions"]:
-            self._say("jobs", name, "Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+            self._say(name, "Complete", "CompletionsReached", "Reached expected number of succeeded pods")
         else:
             for index in sorted(set(range(job["spec"]["completions"])) - made):
                 self._objects.create("pods", job["metadata"]["namespace"], _pod(job, index))
@@ -79,26 +77,8 @@ class Controllers:
                 grace_s = document["spec"].get("terminationGracePeriodSeconds", 30) if plural == "pods" else 0.0
                 self._objects.delete(plural, document["metadata"]["name"], grace_s=grace_s)
 
-    # ------------------------------------------------------------------ JobSets
-    def _job_set(self, job_set: Document) -> None:
-        """One Job for each replicated one, a Service, and conditions as these have them."""
-        metadata, spec = job_set["metadata"], job_set["spec"]
-        for replicated in spec["replicatedJobs"]:
-            child = _child(job_set, replicated)
-            name = child["metadata"]["name"]
-            existing = self._objects.get("jobs", name)
-            if existing is None:
-                self._objects.create("jobs", metadata["namespace"], child)
-                self._objects.create("services", metadata["namespace"], _service(job_set))
-                continue
-            self.suspend("jobs", name, suspend=bool(spec.get("suspend")))
-            if holds(existing, "Complete"):
-                self._say("jobsets", metadata["name"], "Completed", "AllJobsCompleted")
-            if holds(existing, "Failed"):
-                self._say("jobsets", metadata["name"], "Failed", "FailedJobs", "jobset failed due to one or more jobs")
-
-    def _say(self, plural: str, name: str, kind: str, reason: str, message: str = "") -> None:
-        self._objects.change(plural, name, lambda document: condition(document, kind, reason, message))
+    def _say(self, name: str, kind: str, reason: str, message: str = "") -> None:
+        self._objects.change("jobs", name, lambda document: condition(document, kind, reason, message))
 
 
 def _failure(job: Document, pods: list[Document]) -> tuple[str, str] | None:
@@ -141,38 +121,6 @@ def _pod(job: Document, index: int) -> Document:
         },
         "spec": {**template["spec"], "hostname": f"{name}-{index}"},
         "status": {"phase": "Pending"},
-    }
-
-
-def _child(job_set: Document, replicated: Document) -> Document:
-    name, spec = job_set["metadata"]["name"], replicated["template"]["spec"]
-    own = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": replicated["name"]}
-    pod = spec["template"]
-    pod_metadata = {**pod.get("metadata", {}), "labels": {**_labels({"metadata": {}, **pod}), **own}}
-    pod_spec = {**pod["spec"], "subdomain": job_set["spec"]["network"]["subdomain"]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": f"{name}-{replicated['name']}-0",
-            "labels": {**_labels({"metadata": {}, **replicated["template"]}), **own},
-            "ownerReferences": [_owner(job_set)],
-        },
-        "spec": {
-            **spec,
-            "suspend": bool(job_set["spec"].get("suspend")),
-            "template": {"metadata": pod_metadata, "spec": pod_spec},
-        },
-    }
-
-
-def _service(job_set: Document) -> Document:
-    name = job_set["metadata"]["name"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": job_set["spec"]["network"]["subdomain"], "ownerReferences": [_owner(job_set)]},
-        "spec": {"clusterIP": "None", "selector": {"jobset.sigs.k8s.io/jobset-name": name}},
     }
 
 

@@ -1,4 +1,4 @@
-"""The objects of a cluster that is no real one, each change with a version of its own, as watches need them.
+"""The objects of a cluster that is no real one.
 
 What they are held to when they are made are the client's own models, and a few rules beside.
 """
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 from kubernetes.client import models
@@ -31,22 +31,12 @@ class Refused(Exception):
         super().__init__(message)
 
 
-class Event(NamedTuple):
-    """One change: the object as it was after it."""
-
-    version: int
-    plural: str
-    type: str
-    document: Document
-
-
 class Objects:
     """All objects of one namespace, by plural and name; any thread may use it."""
 
     def __init__(self) -> None:
         self.lock = threading.Condition(threading.RLock())
         self.version = 1000
-        self.events: list[Event] = []
         self._by_key: dict[tuple[str, str], Document] = {}
 
     def create(self, plural: str, namespace: str, document: Document) -> Document:
@@ -59,7 +49,7 @@ class Objects:
                 raise Refused(409, "AlreadyExists", f'{plural} "{name}" already exists')
             metadata |= {"namespace": namespace, "uid": str(uuid4()), "creationTimestamp": now_text()}
             self._by_key[plural, name] = made
-            self._tell(plural, made, "ADDED")
+            self._tell(made)
             return copy.deepcopy(made)
 
     def get(self, plural: str, name: str) -> Document | None:
@@ -90,7 +80,7 @@ class Objects:
             how(changed)
             if changed != found:
                 self._by_key[plural, name] = changed
-                self._tell(plural, changed, "MODIFIED")
+                self._tell(changed)
 
     def delete(self, plural: str, name: str, *, grace_s: float = 0.0) -> None:
         """Ask for its end: at once of a Service, in the end of what somebody has to end before."""
@@ -105,17 +95,11 @@ class Objects:
         with self.lock:
             found = self._by_key.pop((plural, name), None)
             if found is not None:
-                self._tell(plural, found, "DELETED")
+                self._tell(found)
 
-    def since(self, version: int) -> list[Event]:
-        """What changed after that version."""
-        with self.lock:
-            return [event for event in self.events if event.version > version]
-
-    def _tell(self, plural: str, document: Document, kind: str) -> None:
+    def _tell(self, document: Document) -> None:
         self.version += 1
         document["metadata"]["resourceVersion"] = str(self.version)
-        self.events.append(Event(self.version, plural, kind, copy.deepcopy(document)))
         self.lock.notify_all()
 
 
@@ -157,15 +141,6 @@ def now_text(later_s: float = 0.0) -> str:
 _MODELS = {"jobs": "V1Job", "services": "V1Service", "pods": "V1Pod"}
 _MOST_OF_A_HOSTNAME = 63
 
-_JOB_SET = {
-    "spec": (
-        *("coordinator", "failurePolicy", "managedBy", "network", "replicatedJobs", "startupPolicy", "successPolicy"),
-        *("suspend", "ttlSecondsAfterFinished", "volumeClaimPolicies"),
-    ),
-    "spec.network": ("enableDNSHostnames", "publishNotReadyAddresses", "subdomain"),
-    "spec.replicatedJobs": ("dependsOn", "groupName", "name", "replicas", "template"),
-}
-
 
 def check(plural: str, document: Document) -> None:
     """Refuse what a strict server would.
@@ -173,9 +148,6 @@ def check(plural: str, document: Document) -> None:
     Raises:
         Refused: 400 for fields that are not known, 422 for values that do not fit.
     """
-    if plural == "jobsets":
-        _check_job_set(document)
-        return
     _check_model(_MODELS[plural], document)
     if plural == "jobs":
         _check_job(document["metadata"]["name"], document["spec"])
@@ -195,15 +167,3 @@ def _check_job(name: str, spec: Document) -> None:
         raise Refused(422, "Invalid", f"metadata.name: {name} makes hostnames longer than {_MOST_OF_A_HOSTNAME}")
     if spec.get("podReplacementPolicy") not in (None, "Failed"):
         raise Refused(422, "Invalid", "spec.podReplacementPolicy: only Failed goes with podFailurePolicy")
-
-
-def _check_job_set(document: Document) -> None:
-    spec = document["spec"]
-    parts = [("spec", spec), ("spec.network", spec.get("network", {}))]
-    for path, part in (*parts, *(("spec.replicatedJobs", replicated) for replicated in spec["replicatedJobs"])):
-        if unknown := part.keys() - _JOB_SET[path]:
-            raise Refused(400, "BadRequest", f'strict decoding error: unknown field "{path}.{min(unknown)}"')
-    for replicated in spec["replicatedJobs"]:
-        _check_model("V1JobTemplateSpec", replicated["template"])
-        name = f"{document['metadata']['name']}-{replicated['name']}-0"
-        _check_job(name, replicated["template"]["spec"])

@@ -1,4 +1,4 @@
-"""The HTTP side of a cluster: discovery, objects, watches and logs as Kubernetes' API server has them."""
+"""The HTTP side of a cluster: discovery, objects and logs as Kubernetes' API server has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,10 +19,9 @@ from tests.kubernetes.objects import Document, Objects, Refused, check, labelled
 _APIS = {
     "/api/v1": {"pods": "Pod", "services": "Service"},
     "/apis/batch/v1": {"jobs": "Job"},
-    "/apis/jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
 }
 _PATH = re.compile(
-    r"(?P<api>/api/v1|/apis/batch/v1|/apis/jobset\.x-k8s\.io/v1alpha2)/namespaces/(?P<namespace>[^/]+)"
+    r"(?P<api>/api/v1|/apis/batch/v1)/namespaces/(?P<namespace>[^/]+)"
     r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<below>[a-z]+))?)?"
 )
 
@@ -57,7 +55,6 @@ class ApiServer:
 
     def __init__(self, objects: Objects, kubelet: Kubelet, faults: Faults) -> None:
         self.objects, self.kubelet, self.faults = objects, kubelet, faults
-        self.has_job_sets = True
         self.namespaces: list[str] | None = ["default", "training"]
         self.local_queues: list[str] | None = None
         self.generation = 0
@@ -202,9 +199,6 @@ class _Handler(BaseHTTPRequestHandler):
         if place["name"]:
             return self.api.objects.need(place["plural"], place["name"])
         keep = labelled(self._query.get("labelSelector", ""))
-        if self._query.get("watch") in ("true", "True", "1"):
-            self._watch(place["plural"], keep)
-            return None
         with self.api.objects.lock:
             items = self.api.objects.all(place["plural"], keep)
             version = str(self.api.objects.version)
@@ -218,9 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {"kind": kind, "metadata": {}, "items": [{"metadata": {"name": name}} for name in names]}
 
     def _resources(self, path: str) -> Document:
-        if "jobset" in path and not self.api.has_job_sets:
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
-        verbs = ["create", "delete", "get", "list", "watch"]
+        verbs = ["create", "delete", "get", "list"]
         resources = [
             {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs}
             for plural, kind in _APIS[path].items()
@@ -231,30 +223,10 @@ class _Handler(BaseHTTPRequestHandler):
         found = []
         for path in _APIS:
             group, _, version = path.removeprefix("/apis/").rpartition("/")
-            if path.startswith("/apis/") and (self.api.has_job_sets or "jobset" not in group):
+            if path.startswith("/apis/"):
                 told = {"groupVersion": f"{group}/{version}", "version": version}
                 found.append({"name": group, "versions": [told], "preferredVersion": told})
         return found
-
-    def _watch(self, plural: str, keep: Callable[[Document], bool]) -> None:
-        if "autotuner" in self._query.get("labelSelector", "") and not self._query.get("allowWatchBookmarks"):
-            raise Refused(400, "BadRequest", "without bookmarks a quiet watch of the engine would soon be too old")
-        until = time.monotonic() + float(self._query.get("timeoutSeconds", 60))
-        self._stream(self._events(plural, keep, int(self._query["resourceVersion"]), until), "application/json")
-
-    def _events(self, plural: str, keep: Callable[[Document], bool], version: int, until: float) -> Iterator[bytes]:
-        objects, generation = self.api.objects, self.api.generation
-        while time.monotonic() < until:
-            with objects.lock:
-                new = objects.since(version)
-                if not new:
-                    objects.lock.wait(0.1)
-            if self.api.generation != generation:
-                raise _Cut
-            for event in new:
-                version = event.version
-                if event.plural == plural and keep(event.document):
-                    yield json.dumps({"type": event.type, "object": event.document}).encode() + b"\n"
 
     def _log(self, pod: str) -> None:
         document = self.api.objects.need("pods", pod)
@@ -307,8 +279,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _place(self) -> dict[str, str]:
         found = _PATH.fullmatch(self._url.path)
         if found is None or found["plural"] not in _APIS[found["api"]]:
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
-        if found["plural"] == "jobsets" and not self.api.has_job_sets:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
         return found.groupdict()
 

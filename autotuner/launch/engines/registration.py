@@ -17,12 +17,12 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.health import EngineStanding
 from autotuner.core.value import Count, Positive, value
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable
-from autotuner.launch.engines.kubernetes.settings import KubernetesSettings, kubernetes_engine
+from autotuner.launch.engines.kubernetes_objects import KubernetesSettings
 from autotuner.launch.engines.processes import ProcessEngine, ProcessSettings
-from autotuner.launch.engines.ray.engine import RayEngine
-from autotuner.launch.engines.ray.jobs_api import RaySettings
-from autotuner.launch.engines.slurm.engine import SlurmEngine
-from autotuner.launch.engines.slurm.job import SlurmSettings
+from autotuner.launch.engines.ray import RayEngine
+from autotuner.launch.engines.ray_api import RaySettings
+from autotuner.launch.engines.slurm import SlurmEngine
+from autotuner.launch.engines.slurm_job import SlurmSettings
 from autotuner.launch.simulation import SCENARIOS
 
 # The kinds of engine there are: what an operator may set of each, and who makes it.
@@ -38,8 +38,14 @@ class Kind:
     """The engine of these settings, by the name that it was registered under; imports what it needs itself."""
 
 
+def _kubernetes(name: str, settings: KubernetesSettings) -> Engine:
+    from autotuner.launch.engines.kubernetes import KubernetesEngine  # noqa: PLC0415  # its client takes half a second
+
+    return KubernetesEngine(name, settings)
+
+
 KINDS: Mapping[str, Kind] = {
-    "kubernetes": Kind(KubernetesSettings, kubernetes_engine),
+    "kubernetes": Kind(KubernetesSettings, _kubernetes),
     "processes": Kind(ProcessSettings, ProcessEngine),
     "ray": Kind(RaySettings, RayEngine),
     "slurm": Kind(SlurmSettings, SlurmEngine),

@@ -14,17 +14,11 @@ from tests.kubernetes.cluster import FakeCluster
 
 
 @pytest.fixture(scope="module")
-def workload() -> str:
-    """What a trial is made as."""
-    return "job"
-
-
-@pytest.fixture(scope="module")
-def cluster(workload: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeCluster]:
     """Two machines with room for one pod each; no object is left in the end."""
-    with FakeCluster(tmp_path_factory.mktemp("cluster"), workload=workload) as cluster:
+    with FakeCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
-        kinds = ("jobs", "jobsets", "pods", "services")
+        kinds = ("jobs", "pods", "services")
         cluster.until(lambda: not any(cluster.objects.all(plural) for plural in kinds))
 
 

@@ -12,8 +12,8 @@ import pytest
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
-from autotuner.launch.engines.slurm.engine import SlurmEngine
-from autotuner.launch.engines.slurm.job import SlurmSettings
+from autotuner.launch.engines.slurm import SlurmEngine
+from autotuner.launch.engines.slurm_job import SlurmSettings
 from tests.builders import cpu_cluster
 from tests.engines.slurm.cluster import SlurmCluster
 from tests.engines.slurm.conftest import own_settings

@@ -19,9 +19,9 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, Outcome, Stopped
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.engines.slurm.commands import SlurmCommands
-from autotuner.launch.engines.slurm.engine import SlurmEngine
-from autotuner.launch.engines.slurm.job import SlurmSettings
+from autotuner.launch.engines.slurm import SlurmEngine
+from autotuner.launch.engines.slurm_commands import SlurmCommands
+from autotuner.launch.engines.slurm_job import SlurmSettings
 from autotuner.launch.trainers.registration import Registration
 from tests.contracts.held import HeldEngine
 from tests.engines.slurm.cluster import SlurmCluster

@@ -28,8 +28,7 @@ from autotuner.launch.trainers.registration import (
     read_trainers,
     rendered,
 )
-from autotuner.launch.trainers.reports import ForeignShare, Symptoms, TrainerReports
-from autotuner.launch.trainers.verdict import trainer_verdict
+from autotuner.launch.trainers.reports import ForeignShare, Symptoms, TrainerReports, trainer_verdict
 from tests.builders import cpu_layout
 from tests.trials.launching import ENDLESS, SHORT, failed, spec
 

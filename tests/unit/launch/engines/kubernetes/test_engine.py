@@ -14,8 +14,7 @@ from kubernetes.client import models
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
-from autotuner.launch.engines.kubernetes.api import Gone
-from autotuner.launch.engines.kubernetes.engine import KubernetesEngine
+from autotuner.launch.engines.kubernetes import KubernetesEngine
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from tests.builders import cpu_cluster
@@ -150,7 +149,6 @@ def test_a_job_of_that_name_that_somebody_else_made_is_left_alone(held: Held) ->
         (500, "InternalError", "etcdserver: leader changed", EngineUnavailable),
         (429, "TooManyRequests", "etcdserver: leader changed", EngineUnavailable),
         (503, "", "etcdserver: leader changed", EngineUnavailable),
-        (410, "Expired", "too old resource version", Gone),
         (403, "Forbidden", "exceeded quota: jobs, used: 5", EngineUnavailable),
         (403, "Forbidden", "serviceaccount trials is not allowed", EngineRefused),
         (422, "Invalid", "serviceaccount trials is not allowed", EngineRefused),
@@ -270,26 +268,6 @@ def test_kueue_needs_a_queue_and_takes_the_first_that_the_operator_lists(held: H
     launcher = EngineLauncher(held.registration('kueue = true\nqueues = ["research"]'))
     assert launcher.refuses(cpu_cluster()) is None
     launcher.close()
-
-
-def test_a_job_set_runs_and_is_gone_with_all_that_it_made(held: Held) -> None:
-    held.cluster.workload = "jobset"
-    engine = held.engine()
-    handle = engine.submit(order("print('hello')", num_nodes=2))
-    assert handle == "JobSet/t-1-0-0"
-    assert held.printed(engine, handle, "hello", 1)
-    assert held.until(engine, handle, EngineJobPhase.ENDED)
-    assert engine.cancel(handle)
-    held.cluster.until(lambda: not any(held.cluster.objects.all(kind) for kind in ("jobs", "jobsets", "services")))
-
-
-def test_without_job_sets_in_the_cluster_the_check_says_so_and_jobs_are_refused(held: Held) -> None:
-    held.cluster.workload, held.cluster.server.has_job_sets = "jobset", False
-    engine = held.engine()
-    with pytest.raises(EngineUnavailable, match="has no JobSet"):
-        engine.check()
-    with pytest.raises(EngineRefused, match="no JobSet in this cluster"):
-        engine.submit(order(SLEEPS))
 
 
 def test_the_check_names_version_and_namespace_and_the_rights_that_are_missing(held: Held) -> None:

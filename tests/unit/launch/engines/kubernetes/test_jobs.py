@@ -7,10 +7,10 @@ import pytest
 
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
-from autotuner.launch.engines.kubernetes.jobs import Jobs
-from autotuner.launch.engines.kubernetes.states import (
+from autotuner.launch.engines.kubernetes_state import (
     ABSENT_S,
     Container,
+    Jobs,
     JobState,
     PodState,
     job_state,
@@ -51,109 +51,94 @@ def phase(jobs: Jobs, now: float = 0.0) -> EngineJobPhase | None:
 
 def running() -> Jobs:
     jobs = Jobs()
-    jobs.replaced("Job", [job()])
-    jobs.replaced("Pod", [pod(0), pod(1)])
+    jobs.listed([job()], [pod(0), pod(1)])
     assert phase(jobs) is EngineJobPhase.RUNNING
     return jobs
 
 
-def test_a_job_that_was_forgotten_or_never_heard_of_is_not_known_and_one_that_was_over_has_ended() -> None:
+def ended(kind: str, reason: str = "") -> dict[str, Any]:
+    over = job()
+    condition(over, kind, reason)
+    return over
+
+
+def deleted(document: dict[str, Any]) -> dict[str, Any]:
+    document["metadata"]["deletionTimestamp"] = now_text()
+    return document
+
+
+def evicted(index: int) -> dict[str, Any]:
+    leaves = deleted(pod(index))
+    condition(leaves, "DisruptionTarget", "EvictionByEvictionAPI")
+    return leaves
+
+
+Lists = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
+
+@pytest.mark.parametrize(
+    ("lists", "phases"),
+    [
+        ([([job()], [pod(0), deleted(pod(1))])], ["lost"]),
+        ([([job()], [pod(0)])], ["lost"]),
+        ([([job()], [evicted(1), pod(0)]), ([job()], [pod(0)])], ["lost", "lost"]),
+        # the job controller ends the others after one failed
+        (
+            [
+                ([job()], [pod(0, "Failed"), deleted(pod(1))]),
+                ([ended("Failed", "BackoffLimitExceeded")], [pod(0, "Failed")]),
+            ],
+            ["running", "ended"],
+        ),
+        ([([], [pod(0), pod(1)])], ["lost"]),
+        # as ``kubectl delete --cascade=foreground`` does: the Job stays until its pods are gone
+        ([([deleted(job())], [pod(0), pod(1)]), ([deleted(job())], [])], ["lost", "lost"]),
+        (
+            [([ended("Complete")], [pod(0, "Succeeded"), pod(1, "Succeeded")]), ([], [])],
+            ["ended", "ended"],
+        ),
+    ],
+    ids=[
+        *("a pod is deleted", "a pod is missing", "a pod that is gone was evicted", "one failed and the others leave"),
+        *("somebody deleted the job", "and its pods first", "over and tidied up"),
+    ],
+)
+def test_what_was_seen_before_is_remembered_when_objects_are_gone(lists: list[Lists], phases: list[str]) -> None:
+    jobs, found = running(), []
+    for seen in lists:
+        jobs.listed(*seen)
+        found.append(phase(jobs))
+    assert [one.value for one in found if one] == phases
+
+
+def test_a_job_that_was_forgotten_or_never_heard_of_is_not_known() -> None:
     assert phase(Jobs()) is None
     jobs = running()
     jobs.forget("t-1")
-    jobs.deleted("Pod", pod(0))
-    jobs.changed("Job", job())
+    jobs.listed([job()], [pod(0)])
     assert phase(jobs) is None
-    jobs, over = running(), job()
-    condition(over, "Complete")
-    jobs.changed("Pod", pod(0, "Succeeded"))
-    jobs.changed("Pod", pod(1, "Succeeded"))
-    jobs.changed("Job", over)
-    jobs.replaced("Pod", [])
-    jobs.replaced("Job", [])
-    assert phase(jobs) is EngineJobPhase.ENDED
 
 
-def test_a_pod_that_is_deleted_missing_or_on_a_silent_machine_is_lost() -> None:
-    jobs = running()
-    jobs.changed("Pod", pod(1, deletionTimestamp=now_text()))
-    jobs.deleted("Pod", pod(1, "Failed", deletionTimestamp=now_text()))
-    assert phase(jobs) is EngineJobPhase.LOST
-    jobs = running()
-    jobs.replaced("Pod", [pod(0)])
-    assert phase(jobs) is EngineJobPhase.LOST
+def test_a_job_that_was_cancelled_has_ended_once_its_pods_are_gone_and_is_lost_on_a_silent_machine() -> None:
     jobs = running()
     jobs.cancel("t-1")
-    jobs.changed("Pod", pod(0, deletionTimestamp="2026-01-01T00:00:00Z"))
+    jobs.listed([job()], [pod(0, deletionTimestamp=now_text(30.0))])
+    assert phase(jobs) is EngineJobPhase.RUNNING
+    jobs.listed([], [])
+    assert phase(jobs) is EngineJobPhase.ENDED
+    jobs = running()
+    jobs.cancel("t-1")
+    jobs.listed([job()], [pod(0, deletionTimestamp="2026-01-01T00:00:00Z")])
     assert phase(jobs, now=2e9) is EngineJobPhase.LOST
 
 
-def test_pods_that_the_job_controller_ends_after_one_failed_are_not_lost() -> None:
-    jobs, over = running(), job()
-    jobs.changed("Pod", pod(0, "Failed"))
-    jobs.changed("Pod", pod(1, deletionTimestamp=now_text(30.0)))
-    assert phase(jobs) is EngineJobPhase.RUNNING
-    jobs.deleted("Pod", pod(1, "Failed", deletionTimestamp=now_text()))
-    condition(over, "Failed", "BackoffLimitExceeded")
-    jobs.changed("Job", over)
-    assert phase(jobs) is EngineJobPhase.ENDED
-
-
-def test_a_disruption_is_remembered_when_its_pod_is_gone() -> None:
-    jobs, evicted = running(), pod(1, deletionTimestamp=now_text())
-    condition(evicted, "DisruptionTarget", "EvictionByEvictionAPI")
-    jobs.changed("Pod", evicted)
-    jobs.replaced("Pod", [pod(0)])
-    assert phase(jobs) is EngineJobPhase.LOST
-
-
-def test_a_job_that_was_cancelled_has_ended_once_its_pods_are_gone() -> None:
-    jobs = running()
-    jobs.cancel("t-1")
-    jobs.changed("Pod", pod(0, deletionTimestamp=now_text(30.0)))
-    assert phase(jobs) is EngineJobPhase.RUNNING
-    jobs.replaced("Pod", [])
-    jobs.replaced("Job", [])
-    assert phase(jobs) is EngineJobPhase.ENDED
-
-
-def test_a_job_that_somebody_else_deletes_is_lost_from_the_first_moment_on() -> None:
-    jobs = running()
-    jobs.deleted("Job", job())
-    assert phase(jobs) is EngineJobPhase.LOST
-    # As ``kubectl delete --cascade=foreground`` does: the Job stays until its pods are gone.
-    jobs = running()
-    leaving = job()
-    leaving["metadata"]["deletionTimestamp"] = now_text()
-    jobs.changed("Job", leaving)
-    assert phase(jobs) is EngineJobPhase.LOST
-    for index in (0, 1):
-        jobs.deleted("Pod", pod(index, "Failed", deletionTimestamp=now_text()))
-    assert phase(jobs) is EngineJobPhase.LOST
-
-
 def test_the_newest_pod_of_an_index_is_the_node() -> None:
-    jobs = running()
-    newer = pod(0, creationTimestamp=now_text())
+    jobs, newer = running(), pod(0, creationTimestamp=now_text())
     newer["metadata"]["name"] = "t-1-0-newer"
-    jobs.changed("Pod", newer)
+    jobs.listed([job()], [pod(0), pod(1), newer])
     found = jobs.pod("t-1", 0)
     assert found is not None
     assert found.name == "t-1-0-newer"
-
-
-def test_a_job_set_and_its_job_are_one_job() -> None:
-    jobs = Jobs()
-    child = {"completions": 2, "suspend": True}
-    above = {
-        "metadata": {"name": "t-1", "labels": {"autotuner/job": "t-1"}},
-        "spec": {"suspend": True, "replicatedJobs": [{"template": {"spec": {"completions": 2}}}]},
-    }
-    jobs.changed("JobSet", above)
-    jobs.changed("Job", {**job(), "spec": child})
-    status = jobs.status("t-1", now=0.0, start_timeout_s=START_TIMEOUT_S)
-    assert status is not None
-    assert status.detail == "suspended: it waits in its queue"
 
 
 # ---------------------------------------------------------------- judgement
@@ -332,16 +317,9 @@ def test_a_container_waits_runs_or_has_ended(state: dict[str, Any], expected: Co
     assert main(**state) == expected
 
 
-@pytest.mark.parametrize("kind", ["Complete", "Completed", "Failed", "FailureTarget"])
-def test_jobs_and_job_sets_say_with_different_words_that_they_are_over(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["Complete", "Failed", "FailureTarget"])
+def test_a_job_says_with_several_words_that_it_is_over(kind: str) -> None:
     over = {"metadata": {}, "spec": {}, "status": {"conditions": [{"type": kind, "status": "True"}]}}
     assert job_state(over).is_over
     over["status"]["conditions"][0]["status"] = "False"
     assert not job_state(over).is_over
-
-
-def test_a_job_is_as_suspended_and_as_deleted_as_the_job_set_above_it() -> None:
-    above: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}, "spec": {"suspend": True}}
-    state = job_state(above, {"metadata": {}, "spec": {}})
-    assert state.is_suspended
-    assert state.is_deleted

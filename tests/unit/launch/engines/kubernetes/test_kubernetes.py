@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import yaml
@@ -14,10 +13,9 @@ import yaml
 import autotuner
 from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
-from autotuner.launch.engines.kubernetes.api import Gone, Kind, KubernetesApi, Missing, PodLog, Stream
-from autotuner.launch.engines.kubernetes.engine import JOBSET_RIGHTS, KUEUE_RIGHTS, RIGHTS
-from autotuner.launch.engines.kubernetes.jobs import Watching
-from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+from autotuner.launch.engines.kubernetes import KUEUE_RIGHTS, RIGHTS
+from autotuner.launch.engines.kubernetes_api import Missing, PodLog, Stream
+from autotuner.launch.engines.kubernetes_objects import KubernetesSettings
 from autotuner.launch.engines.registration import read_engines
 
 # ---------------------------------------------------------------- documentation
@@ -38,7 +36,7 @@ def test_what_there_is_to_copy_holds_every_right_can_be_read_and_documents_every
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert given == RIGHTS | JOBSET_RIGHTS | KUEUE_RIGHTS
+    assert given == RIGHTS | KUEUE_RIGHTS
     path = tmp_path / "engines.toml"
     path.write_text(block("toml"))
     registered = read_engines(path)["gpus"]
@@ -56,12 +54,11 @@ max_parallel_trials = 4
 image = "registry.example/trials:1"
 namespace = "training"
 kubeconfig = "{folder}/kubeconfig"
-workload = "jobset"
 kueue = true
 accelerator = "nvidia.com/gpu"
 shared_memory = "16Gi"
 labels = {{team = "llm"}}
-annotations = {{"alpha.jobset.sigs.k8s.io/exclusive-topology" = "rack"}}
+annotations = {{"sidecar.istio.io/inject" = "false"}}
 
 [gpus.pod]
 nodeSelector = {{"node.kubernetes.io/instance-type" = "h100x8"}}
@@ -125,130 +122,9 @@ def test_values_that_no_cluster_would_take_are_refused(tmp_path: Path, line: str
         read_engines(path)
 
 
-# ---------------------------------------------------------------- watching
+# ---------------------------------------------------------------- pod log
 AGES_S = 30.0
 
-
-class Kept:
-    """Notes what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def replaced(self, kind: Kind, documents: list[dict[str, Any]]) -> None:
-        self.told.append(f"{kind}: {len(documents)}")
-
-    def changed(self, kind: Kind, document: dict[str, Any]) -> None:
-        if document["metadata"]["name"] == "bug":
-            raise KeyError("a bug")
-        self.told.append(f"{kind} {document['metadata']['name']} changed")
-
-    def deleted(self, kind: Kind, document: dict[str, Any]) -> None:
-        self.told.append(f"{kind} {document['metadata']['name']} deleted")
-
-
-class Scripted:
-    """An API whose watches are given one after the other; the last stays open until it is closed."""
-
-    def __init__(self, *watches: list[bytes] | Exception) -> None:
-        self._watches = list(watches)
-        self.versions: list[str] = []
-        self.num_lists = 0
-        self.is_done, self._closed = threading.Event(), threading.Event()
-
-    def list(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
-        assert (kind, selector) == ("Pod", "a=b")
-        self.num_lists += 1
-        return [], str(100 * self.num_lists)
-
-    def watch(self, kind: Kind, selector: str, version: str) -> Scripted:
-        assert (kind, selector) == ("Pod", "a=b")
-        self.versions.append(version)
-        if self._watches and isinstance(self._watches[0], Exception):
-            raise cast("Exception", self._watches.pop(0))
-        return self
-
-    def __enter__(self) -> Scripted:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
-
-    def __iter__(self) -> Iterator[bytes]:
-        if self._watches:
-            yield from cast("list[bytes]", self._watches.pop(0))
-        else:
-            self.is_done.set()
-            self._closed.wait(AGES_S)
-
-    def close(self) -> None:
-        self._closed.set()
-
-
-def event(kind: str, name: str, version: int, **document: Any) -> bytes:
-    told = {"metadata": {"name": name, "resourceVersion": str(version)}, **document}
-    return json.dumps({"type": kind, "object": told}).encode() + b"\n"
-
-
-def followed(*watches: list[bytes] | Exception) -> tuple[Scripted, list[str]]:
-    """What was asked and told until the script is at its end."""
-    api, kept = Scripted(*watches), Kept()
-    watching = Watching(cast("KubernetesApi", api), "Pod", "a=b", kept)
-    watching.start()
-    assert api.is_done.wait(AGES_S)
-    assert watching.failure == ""
-    watching.stop()
-    return api, kept.told
-
-
-def test_changes_are_told_in_their_order_though_a_watch_ends_or_an_event_is_torn() -> None:
-    _, told = followed([event("ADDED", "p", 101), event("MODIFIED", "p", 102), event("DELETED", "p", 103)])
-    assert told == ["Pod: 0", "Pod p changed", "Pod p changed", "Pod p deleted"]
-    api, _ = followed([event("ADDED", "p", 101), event("BOOKMARK", "", 107)], [])
-    assert api.versions == ["100", "107", "107"]
-    assert api.num_lists == 1
-    api, told = followed([event("ADDED", "p", 101), event("ADDED", "q", 102)[:40]], [event("ADDED", "q", 102)])
-    assert api.versions == ["100", "101", "102"]
-    assert told == ["Pod: 0", "Pod p changed", "Pod q changed"]
-    api, _ = followed([event("ADDED", "bug", 101)])
-    assert api.num_lists == 2
-
-
-@pytest.mark.parametrize(
-    "too_old", [[event("ERROR", "", 0, code=410, message="too old resource version")], Gone("410")]
-)
-def test_a_version_that_is_too_old_begins_with_a_list(too_old: list[bytes] | Exception) -> None:
-    api, told = followed(too_old)
-    assert api.versions == ["100", "200"]
-    assert told == ["Pod: 0", "Pod: 0"]
-
-
-@pytest.mark.parametrize(
-    "trouble", [[event("ERROR", "", 0, code=500, message="etcd is away")], EngineUnavailable("no route to host")]
-)
-def test_other_trouble_is_waited_out_where_the_watch_was(trouble: list[bytes] | Exception) -> None:
-    api, _ = followed([event("ADDED", "p", 101)], trouble)
-    assert api.versions == ["100", "101", "101"]
-    assert api.num_lists == 1
-
-
-def test_a_cluster_that_never_answers_is_told() -> None:
-    class Silent(Scripted):
-        def list(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
-            del kind, selector
-            self.is_done.set()
-            raise EngineUnavailable("connection refused")
-
-    api = Silent()
-    watching = Watching(cast("KubernetesApi", api), "Pod", "a=b", Kept())
-    watching.start()
-    assert api.is_done.wait(AGES_S)
-    watching.stop()
-    assert watching.failure == "connection refused"
-    assert not watching.has_listed.is_set()
-
-
-# ---------------------------------------------------------------- pod log
 LINES = [b"2026-11-22T12:00:00.%09dZ line %d\n" % (number, number) for number in range(6)]
 PRINTED = b"".join(b"line %d\n" % number for number in range(6))
 

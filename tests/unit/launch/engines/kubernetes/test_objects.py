@@ -11,8 +11,7 @@ from kubernetes.client import models
 from autotuner.core.codec import loads
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
-from autotuner.launch.engines.kubernetes.objects import job, job_set, service
-from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+from autotuner.launch.engines.kubernetes_objects import KubernetesSettings, job, service
 from tests.builders import h100_cluster
 
 SETTINGS = KubernetesSettings(image="registry.example/trials:1", namespace="training")
@@ -127,15 +126,3 @@ def test_a_headless_service_names_the_pods_before_they_are_ready_and_goes_with_t
     }
     assert document["metadata"]["ownerReferences"][0]["uid"] == "17"
     assert models.V1Service.model_validate(document)
-
-
-def test_a_job_set_is_one_replicated_job_whose_first_pod_has_a_name_of_its_own() -> None:
-    document = job_set("gpus", SETTINGS, order())
-    (replicated,) = document["spec"]["replicatedJobs"]
-    template = replicated["template"]
-    (container,) = pod_of(template)["containers"]
-    assert document["spec"]["failurePolicy"] == {"maxRestarts": 0}
-    assert document["spec"]["network"]["subdomain"] == "t-1-0-0"
-    assert "t-1-0-0-n-0-0.t-1-0-0" in container["args"]
-    assert template["metadata"]["labels"]["autotuner/job"] == "t-1-0-0"
-    assert models.V1JobTemplateSpec.model_validate(template)

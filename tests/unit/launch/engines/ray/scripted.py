@@ -14,8 +14,8 @@ import httpx
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import JobOrder
-from autotuner.launch.engines.ray.engine import RayEngine
-from autotuner.launch.engines.ray.jobs_api import JobsApi, RaySettings
+from autotuner.launch.engines.ray import RayEngine
+from autotuner.launch.engines.ray_api import JobsApi, RaySettings
 from tests.builders import cpu_cluster
 from tests.trials.launching import spec
 

@@ -14,7 +14,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
-from autotuner.launch.engines.ray.jobs_api import JobLog, JobsApi, JobState, RaySettings
+from autotuner.launch.engines.ray_api import JobLog, JobsApi, JobState, RaySettings
 from tests.builders import cpu_cluster, h100_cluster
 from tests.unit.launch.engines.ray.scripted import NAME, Job, ScriptedRay, order
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder
-from autotuner.launch.engines.slurm.commands import CommandFailed
-from autotuner.launch.engines.slurm.engine import SlurmEngine
-from autotuner.launch.engines.slurm.job import SlurmSettings
+from autotuner.launch.engines.slurm import SlurmEngine
+from autotuner.launch.engines.slurm_commands import CommandFailed
+from autotuner.launch.engines.slurm_job import SlurmSettings
 from tests.builders import cpu_cluster
 from tests.trials.launching import spec
 

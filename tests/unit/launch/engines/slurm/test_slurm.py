@@ -19,7 +19,8 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
-from autotuner.launch.engines.slurm.commands import (
+from autotuner.launch.engines.slurm import SlurmEngine
+from autotuner.launch.engines.slurm_commands import (
     CommandFailed,
     JobRow,
     SlurmCommands,
@@ -27,8 +28,7 @@ from autotuner.launch.engines.slurm.commands import (
     read_sacct,
     read_squeue,
 )
-from autotuner.launch.engines.slurm.engine import SlurmEngine
-from autotuner.launch.engines.slurm.job import SlurmSettings, batch_script, sbatch_options
+from autotuner.launch.engines.slurm_job import SlurmSettings, batch_script, sbatch_options
 from tests.builders import h100_cluster
 from tests.unit.launch.engines.slurm.scripted import NAME, ScriptedSlurm, engine, order
 

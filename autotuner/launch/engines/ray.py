@@ -18,7 +18,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
 from autotuner.host.machine import IMAGE
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
-from autotuner.launch.engines.ray.jobs_api import JobLog, JobsApi, JobState, RayJob, RaySettings
+from autotuner.launch.engines.ray_api import JobLog, JobsApi, JobState, RayJob, RaySettings
 
 _DRIVER = "trials.process.ray_driver"
 _ORDER = "AUTOTUNER_RAY_ORDER"

@@ -1,17 +1,16 @@
-"""What Kubernetes says of a job and its pods, as plain values, and where the job stands by it."""
+"""What Kubernetes says of jobs and their pods, as plain values, what was seen of it before, and where a job stands."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
-from autotuner.launch.engines.kubernetes.objects import CONTAINER, INDEX
-
-# What Kubernetes says of a job and its pods, as plain values.
+from autotuner.launch.engines.kubernetes_objects import CONTAINER, INDEX, JOB_LABEL
 
 _PLAIN_WAITING = ("", "ContainerCreating", "PodInitializing")
 """Reasons to wait that say nothing."""
@@ -88,7 +87,7 @@ class PodState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A Job, with the JobSet above it where there is one."""
+    """A Job."""
 
     is_suspended: bool = False
     """It may not start yet, or no longer."""
@@ -104,8 +103,8 @@ class JobState:
 
     @property
     def is_over(self) -> bool:
-        """It has failed or it is complete (Jobs and JobSets say that with different words)."""
-        return self.failed or "Complete" in self.conditions or "Completed" in self.conditions
+        """It has failed or it is complete."""
+        return self.failed or "Complete" in self.conditions
 
     @property
     def disruption(self) -> str:
@@ -117,15 +116,12 @@ class JobState:
         return ""
 
 
-def job_state(*documents: Mapping[str, Any]) -> JobState:
-    """What a Job says, and a JobSet above it."""
-    conditions: dict[str, tuple[str, str]] = {}
-    for document in documents:
-        conditions |= _conditions(document)
+def job_state(document: Mapping[str, Any]) -> JobState:
+    """What a Job says."""
     return JobState(
-        is_suspended=any(document["spec"].get("suspend") for document in documents),
-        is_deleted=any("deletionTimestamp" in document["metadata"] for document in documents),
-        conditions=conditions,
+        is_suspended=bool(document["spec"].get("suspend")),
+        is_deleted="deletionTimestamp" in document["metadata"],
+        conditions=_conditions(document),
     )
 
 
@@ -203,7 +199,7 @@ def judged(
     """Where it stands.
 
     Args:
-        job: The Job, and the JobSet above it.
+        job: The Job.
         pods: One for each index, the newest; some or all may not be there yet.
         num_nodes: Pods that there should be.
         now: Epoch seconds.
@@ -288,3 +284,127 @@ def _why_it_waits(job: JobState, pods: Sequence[PodState], num_nodes: int) -> st
         return "suspended: it waits in its queue"
     started = sum(pod.main.has_started for pod in pods)
     return f"{sum(bool(pod.node) for pod in pods)} of {num_nodes} pods have a machine, {started} have started"
+
+
+# What is known of the jobs of an engine: the last list, and what was seen of objects that are gone.
+
+
+@dataclass(slots=True)
+class _Record:
+    """A job, its pods by name, and what was seen of it that no object says any longer."""
+
+    job: Mapping[str, Any] | None = None
+    pods: dict[str, PodState] = field(default_factory=dict)
+    begun: bool = False
+    is_cancelled: bool = False
+    is_gone: bool = False
+
+    @property
+    def state(self) -> JobState:
+        return JobState() if self.job is None else job_state(self.job)
+
+    @property
+    def num_nodes(self) -> int:
+        return 0 if self.job is None else num_nodes_of(self.job)
+
+    @property
+    def newest(self) -> list[PodState]:
+        """One pod for each index."""
+        by_index = {pod.index: pod for pod in sorted(self.pods.values(), key=lambda pod: pod.created_at)}
+        return [by_index[index] for index in sorted(by_index)]
+
+
+class Jobs:
+    """The copy; may be asked and told from any thread."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+        self._forgotten: set[str] = set()
+        self._lock = threading.Lock()
+
+    def listed(self, jobs: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]) -> None:
+        """These are all that there are; others of which something is known are gone.
+
+        The pods must be the older list, so that a job says already why a pod of it leaves.
+        """
+        with self._lock:
+            present = {document["metadata"]["name"] for document in jobs}
+            for record in self._records.values():
+                record.is_gone = record.job is not None and record.job["metadata"]["name"] not in present
+            for document in jobs:
+                if (known := self._record(document)) is not None:
+                    known.job = document
+            names = {document["metadata"]["name"] for document in pods}
+            for record in self._records.values():
+                for name in record.pods.keys() - names:
+                    record.pods[name] = _gone(record, record.pods[name])
+            for document in pods:
+                if (known := self._record(document)) is not None:
+                    _take(known, pod_state(document))
+
+    def status(self, name: str, *, now: float, start_timeout_s: float) -> JobStatus | None:
+        """Where the job stands; None where nothing was heard of it yet."""
+        with self._lock:
+            record = self._records.get(name)
+            return None if record is None or record.job is None else _status(record, now, start_timeout_s)
+
+    def pod(self, name: str, index: int) -> PodState | None:
+        """The pod that is that node of the job."""
+        with self._lock:
+            record = self._records.get(name)
+            return next((pod for pod in record.newest if pod.index == index), None) if record else None
+
+    def cancel(self, name: str) -> None:
+        """What happens to the pods of that job from now on was asked for."""
+        with self._lock:
+            self._records.setdefault(name, _Record()).is_cancelled = True
+
+    def forget(self, name: str) -> None:
+        """Know nothing of it, whatever is heard."""
+        with self._lock:
+            self._records.pop(name, None)
+            self._forgotten.add(name)
+
+    def _record(self, document: Mapping[str, Any]) -> _Record | None:
+        name = (document["metadata"].get("labels") or {}).get(JOB_LABEL)
+        return None if name is None or name in self._forgotten else self._records.setdefault(name, _Record())
+
+
+def num_nodes_of(job: Mapping[str, Any]) -> int:
+    """Pods of a Job."""
+    return int(job["spec"].get("completions", 1))
+
+
+def _take(record: _Record, pod: PodState) -> None:
+    before = record.pods.get(pod.name)
+    told_to_leave = pod.leaves_by is not None and (before is None or before.leaves_by is None)
+    if before is not None and before.has_ended:
+        pod = replace(pod, leaves_by=before.leaves_by)  # what ends is tidied up later
+    was_deleted = (before is not None and before.was_deleted) or (told_to_leave and _is_alone(record, pod))
+    record.pods[pod.name] = replace(pod, was_deleted=was_deleted)
+    record.begun = record.begun or sum(one.main.has_started for one in record.newest) >= record.num_nodes > 0
+
+
+def _gone(record: _Record, pod: PodState) -> PodState:
+    was_deleted = pod.was_deleted or (pod.leaves_by is None and _is_alone(record, pod))
+    return replace(pod, was_deleted=was_deleted, is_gone=True)
+
+
+def _is_alone(record: _Record, pod: PodState) -> bool:
+    """Whether a pod that leaves leaves a job that goes on, though nobody asked for that and no other pod failed."""
+    if record.is_cancelled or record.is_gone or pod.has_ended:
+        return False
+    if any(one.phase == "Failed" for one in record.pods.values()):
+        return False
+    state = record.state
+    return not (state.is_over or state.is_deleted)
+
+
+def _status(record: _Record, now: float, start_timeout_s: float) -> JobStatus:
+    state, pods = record.state, record.newest
+    if record.is_cancelled or (record.is_gone and state.is_over):
+        state = JobState(is_deleted=True, conditions={} if record.is_cancelled else state.conditions)
+        pods = [replace(pod, disruption="", reason="", was_deleted=False) for pod in pods]
+    elif record.is_gone or (state.is_deleted and not state.is_over):
+        return JobStatus(phase=EngineJobPhase.LOST, detail="somebody deleted the job while it was there")
+    return judged(state, pods, record.num_nodes, now=now, start_timeout_s=start_timeout_s, begun=record.begun)

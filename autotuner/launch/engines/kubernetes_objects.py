@@ -1,20 +1,97 @@
-"""The objects that a job is made of: an Indexed Job with a headless Service, or a JobSet."""
+"""What an operator says of a Kubernetes cluster, and the objects that a job is made of: an Indexed Job and a Service.
+
+The client takes half a second to import: only who has such an engine does.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any
 
-from kubernetes.client import ApiClient, models
 from pydantic import ValidationError
 
 from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Count, Positive, value
 from autotuner.host.machine import IMAGE
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
-from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+_POD_IS_OURS = (
+    *("activeDeadlineSeconds", "containers", "hostname", "initContainers", "restartPolicy", "setHostnameAsFQDN"),
+    *("subdomain", "terminationGracePeriodSeconds"),
+)
+_CONTAINER_IS_OURS = (
+    *("args", "command", "image", "lifecycle", "livenessProbe", "name", "readinessProbe", "restartPolicy"),
+    *("startupProbe", "stdin", "terminationMessagePolicy", "tty"),
+)
+
+
+@value
+class KubernetesSettings:
+    """A Kubernetes cluster, and what a pod on it looks like."""
+
+    image: str
+    """Has Python, torch and this project's packages."""
+    namespace: str = "default"
+    """Where jobs are made."""
+    kubeconfig: str = ""
+    """File that says where the cluster is and who asks; empty: the service itself runs in a pod, as its service
+    account."""
+    context: str = ""
+    """Of that file; empty: its current one."""
+    python: str = "python"
+    """Of the image."""
+    kueue: bool = False
+    """Whether Kueue says when a job may start; the queues of the engine are then its local queues."""
+    accelerator: str = "nvidia.com/gpu"
+    """Resource that a pod asks for as many of as a node of the cluster has accelerators (``nvidia.com/gpu``, ``cpu``);
+    empty: ``container.resources`` says all there is to say."""
+    shared_memory: str = ""
+    """Size of ``/dev/shm`` (``16Gi``), which NCCL and data loaders use; empty: the runtime's 64 MiB."""
+    port: int = 29500
+    """On which node 0 listens, and the next one; each pod has an address of its own, so any free ones."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Of jobs and pods."""
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Of jobs and pods."""
+    pod: Mapping[str, object] = field(default_factory=dict)
+    """PodSpec, less what the engine says: node selector, tolerations, volumes, priority class, service account, pull
+    secrets, host network."""
+    container: Mapping[str, object] = field(default_factory=dict)
+    """Container, less what the engine says: resources, mounts, variables, security context."""
+    start_timeout_s: Positive = 900.0
+    """From the moment the first pod has a node until all have started; then the job counts as lost."""
+    node_lost_s: Count = 60
+    """How long a node may be out of reach before its pods are given up."""
+    grace_s: Count = 30
+    """What a pod gets to leave when it is told to."""
+    kept_s: Count = 86_400
+    """How long a job that is over is kept, with its output, for a service that was down."""
+
+    def __post_init__(self) -> None:
+        if not self.image:
+            raise InvalidInput("image", self.image, "must name an image with torch and this project's packages")
+        if not _LABEL.fullmatch(self.namespace):
+            rule = "must be lower-case letters, digits and hyphens"
+            raise InvalidInput("namespace", self.namespace, rule, "default")
+        if not 1024 <= self.port < 65535:
+            rule = "must leave room for the next one, and be free for programs of any user"
+            raise InvalidInput("port", self.port, rule, min(max(self.port, 1024), 65534))
+        _refuse_ours("pod", self.pod, _POD_IS_OURS)
+        _refuse_ours("container", self.container, _CONTAINER_IS_OURS)
+
+
+def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> None:
+    for name in table:
+        if name in ours:
+            raise InvalidInput(f"{path}.{name}", table[name], "is said by the engine itself, or by a setting beside it")
+
 
 # Objects of Kubernetes as JSON, held to the client's own models.
 
@@ -25,26 +102,28 @@ def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str
     Raises:
         InvalidInput: With the path of the first field that does not fit, and the nearest that would.
     """
+    from kubernetes.client import ApiClient, models  # noqa: PLC0415  # takes half a second
+
     try:
-        value = getattr(models, model).model_validate(dict(document))
+        found = getattr(models, model).model_validate(dict(document))
     except ValidationError as error:
-        found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt name comes first
-        raise _complaint(found[0], model, path) from error
+        errors = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt name comes first
+        raise _complaint(errors[0], model, path) from error
     client: Any = ApiClient  # that part of it has no types
-    return dict(client().sanitize_for_serialization(value))
+    return dict(client().sanitize_for_serialization(found))
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Both documents in one: objects are joined, lists follow each other, and else ``over`` is right."""
     joined = dict(base)
-    for name, value in over.items():
+    for name, said in over.items():
         below = joined.get(name)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            joined[name] = merged(below, value)
-        elif isinstance(below, list) and isinstance(value, list):
-            joined[name] = [*below, *value]
+        if isinstance(below, Mapping) and isinstance(said, Mapping):
+            joined[name] = merged(below, said)
+        elif isinstance(below, list) and isinstance(said, list):
+            joined[name] = [*below, *said]
         else:
-            joined[name] = value
+            joined[name] = said
     return joined
 
 
@@ -62,6 +141,8 @@ def _complaint(error: Any, model: str, path: str) -> InvalidInput:
 
 def _fields(model: str, where: list[str]) -> list[str]:
     """Names that an object has which lies at that path of a model."""
+    from kubernetes.client import models  # noqa: PLC0415  # as above
+
     cls = getattr(models, model)
     for part in where:
         if part.isdigit():
@@ -78,7 +159,7 @@ ENGINE_LABEL = "autotuner/engine"
 """Label of all that an engine made: its name."""
 
 JOB_LABEL = "autotuner/job"
-"""Label of all objects of a job: its name, which is that of the Job or JobSet too."""
+"""Label of all objects of a job: its name, which is that of the Job too."""
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation of a pod that says which node of its job it is; the job controller writes it."""
@@ -87,11 +168,6 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 CONTAINER = "node"
 """Name of the container that is a node of the job."""
-
-JOBSET_VERSION = "jobset.x-k8s.io/v1alpha2"
-
-_REPLICATED_JOB = "n"
-"""The one kind of pod of a JobSet; a pod's name holds it, and may not be long."""
 
 _MOST_TASK_BYTES = 120_000
 """Of one variable of a process: Linux takes 128 KiB with its name."""
@@ -114,7 +190,7 @@ def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str,
         "kind": "Job",
         "metadata": _metadata(engine, settings, order),
         "spec": {
-            **_job_spec(engine, settings, order, host=order.name, subdomain=order.name),
+            **_job_spec(engine, settings, order),
             "suspend": settings.kueue,
             "ttlSecondsAfterFinished": settings.kept_s,
         },
@@ -152,28 +228,6 @@ def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, An
     return checked("V1Service", document)
 
 
-def job_set(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
-    """The JobSet of an order: one replicated Job of all nodes, whose names JobSet itself makes resolve.
-
-    Raises:
-        EngineRefused: Its task is too long for a variable.
-    """
-    spec = _job_spec(engine, settings, order, host=f"{order.name}-{_REPLICATED_JOB}-0", subdomain="")
-    template = checked("V1JobTemplateSpec", {"metadata": _labels(engine, settings, order), "spec": spec})
-    return {
-        "apiVersion": JOBSET_VERSION,
-        "kind": "JobSet",
-        "metadata": _metadata(engine, settings, order),
-        "spec": {
-            "suspend": settings.kueue,
-            "ttlSecondsAfterFinished": settings.kept_s,
-            "failurePolicy": {"maxRestarts": 0},
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": order.name},
-            "replicatedJobs": [{"name": _REPLICATED_JOB, "replicas": 1, "template": template}],
-        },
-    }
-
-
 def check_pod(settings: KubernetesSettings) -> None:
     """Whether the operator's tables for pods and containers are Kubernetes' words.
 
@@ -196,15 +250,11 @@ def _labels(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[
     return {"labels": labels, **({"annotations": settings.annotations} if settings.annotations else {})}
 
 
-def _job_spec(
-    engine: str, settings: KubernetesSettings, order: JobOrder, *, host: str, subdomain: str
-) -> dict[str, Any]:
+def _job_spec(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
     """One try at so many pods at once; a pod whose node is taken away says so in how the Job failed."""
     num_nodes = order.cluster.num_nodes
-    if num_nodes == 1:  # it needs no name that resolves
-        master, subdomain = "127.0.0.1", ""
-    else:
-        master = f"{host}-0.{order.name}"
+    is_alone = num_nodes == 1  # it needs no name that resolves
+    master, subdomain = ("127.0.0.1", "") if is_alone else (f"{order.name}-0.{order.name}", order.name)
     lost = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}], "action": "FailJob"}
     return {
         "completionMode": "Indexed",

@@ -13,8 +13,8 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.node_line import NodeEnd
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
-from autotuner.launch.engines.slurm.commands import Command, CommandFailed, JobRow, SlurmCommands, SlurmQueue, user
-from autotuner.launch.engines.slurm.job import JobFolder, SlurmSettings, batch_script, sbatch_options
+from autotuner.launch.engines.slurm_commands import Command, CommandFailed, JobRow, SlurmCommands, SlurmQueue, user
+from autotuner.launch.engines.slurm_job import JobFolder, SlurmSettings, batch_script, sbatch_options
 
 _FIRST_POLL_S = 0.25
 _LAST_POLL_S = 4.0

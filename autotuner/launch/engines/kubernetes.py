@@ -1,7 +1,8 @@
-"""KubernetesEngine: jobs as Indexed Jobs or JobSets of a namespace."""
+"""KubernetesEngine: jobs as Indexed Jobs of a namespace."""
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -16,22 +17,20 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.node_line import NodeEnd, node_line
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
-from autotuner.launch.engines.kubernetes.api import Kind, KubernetesApi, PodLog
-from autotuner.launch.engines.kubernetes.jobs import Jobs, Watching, num_nodes_of
-from autotuner.launch.engines.kubernetes.objects import (
+from autotuner.launch.engines.kubernetes_api import KubernetesApi, PodLog
+from autotuner.launch.engines.kubernetes_objects import (
     CONTAINER,
     ENGINE_LABEL,
     JOB_LABEL,
+    KubernetesSettings,
     check_pod,
     job,
-    job_set,
     service,
 )
-from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
-from autotuner.launch.engines.kubernetes.states import job_state
+from autotuner.launch.engines.kubernetes_state import Jobs, job_state, num_nodes_of
 
-_LISTED_S = 10.0
-"""What the first list may take."""
+_LIST_S = 1.0
+"""How old a list of jobs and pods may be; who looks at several jobs asks the cluster once."""
 
 _LEAVING_S = 20.0
 """What a job that was cancelled gets to be gone beyond what its pods get to leave: then they count as out of reach."""
@@ -45,15 +44,12 @@ _LAST_LOOK_S = 1.0
 _NODE_ENDED = b'\n#autotuner {"type":"node",'
 
 RIGHTS = {
-    ("batch", "jobs", ""): ("create", "get", "list", "watch", "delete"),
+    ("batch", "jobs", ""): ("create", "get", "list", "delete"),
     ("", "services", ""): ("create",),
-    ("", "pods", ""): ("list", "watch"),
+    ("", "pods", ""): ("list",),
     ("", "pods", "log"): ("get",),
 }
 """What the service has to be allowed in its namespace: verbs by API group, resource and subresource."""
-
-JOBSET_RIGHTS = {("jobset.x-k8s.io", "jobsets", ""): ("create", "get", "list", "watch", "delete")}
-"""What it has to be allowed beside them, for JobSets."""
 
 KUEUE_RIGHTS = {("kueue.x-k8s.io", "localqueues", ""): ("list",)}
 """Rights that only ``check`` uses, to look for queues; jobs run without them."""
@@ -64,8 +60,8 @@ _log = structlog.get_logger(__name__)
 class KubernetesEngine:
     """Starts jobs in a namespace of a Kubernetes cluster, and says how they stand.
 
-    The cluster is asked only once somebody asks the engine: then a list and a watch keep a copy of jobs and pods, and a
-    thread follows the log of each pod that is read.
+    The cluster is asked only when somebody asks the engine: all its jobs and pods are listed once a second at most, and
+    a thread follows the log of each pod that is read.
 
     Args:
         name: What the operator calls it; a label of all that it makes.
@@ -81,10 +77,10 @@ class KubernetesEngine:
         self._name = name
         self._settings = settings
         self._clock = clock
-        self._kind: Kind = "JobSet" if settings.workload == "jobset" else "Job"
         self._api = KubernetesApi(settings)
         self._jobs = Jobs()
-        self._watches: list[Watching] = []
+        self._listed_at = -math.inf
+        self._listing = threading.Lock()
         self._logs: dict[tuple[str, int], PodLog] = {}
         self._lock = threading.Lock()
 
@@ -95,7 +91,7 @@ class KubernetesEngine:
         return None
 
     def check(self, queues: Sequence[str] = ()) -> str:
-        """Return version, namespace and kind of job.
+        """Return version and namespace.
 
         Raises:
             EngineUnavailable: Nothing answers, or a right is missing, which is named.
@@ -104,18 +100,15 @@ class KubernetesEngine:
         version = self._api.version()
         if (namespaces := self._api.namespaces()) is not None:
             check_exist("namespace", (self._settings.namespace,), namespaces)
-        if self._kind == "JobSet" and not self._api.has_job_sets():
-            raise EngineUnavailable(f"Kubernetes {version} has no JobSet; set workload to job, or install it")
-        rights = RIGHTS | (JOBSET_RIGHTS if self._kind == "JobSet" else {})
         missing = [
             f"{verb} {'/'.join(filter(None, what[1:]))}"
-            for what, verbs in rights.items()
+            for what, verbs in RIGHTS.items()
             for verb in verbs
             if not self._api.may(verb, *what)
         ]
         if missing:
             raise EngineUnavailable(f"no right to {', '.join(missing)} in namespace {self._settings.namespace}")
-        answer = f"Kubernetes {version}, namespace {self._settings.namespace}, {self._kind}s"
+        answer = f"Kubernetes {version}, namespace {self._settings.namespace}, Jobs"
         if not (self._settings.kueue and queues):
             return answer
         if (local_queues := self._api.local_queues()) is None:
@@ -125,39 +118,36 @@ class KubernetesEngine:
 
     def submit(self, order: JobOrder) -> str:
         """Make the job, and what gives its pods names."""
-        make = job_set if self._kind == "JobSet" else job
-        made = self._api.create(self._kind, make(self._name, self._settings, order))
+        made = self._api.create(job(self._name, self._settings, order))
         if not self._is_ours(made):
-            raise EngineRefused(f"there is a {self._kind} {order.name} that is none of the engine {self._name}")
+            raise EngineRefused(f"there is a Job {order.name} that is none of the engine {self._name}")
         if "deletionTimestamp" in made["metadata"]:
-            raise EngineUnavailable(f"a {self._kind} {order.name} is just being deleted")
+            raise EngineUnavailable(f"a Job {order.name} is just being deleted")
         self._name_pods(made)
-        return f"{self._kind}/{order.name}"
+        return f"Job/{order.name}"
 
     def find(self, name: str) -> str | None:
         """The handle of the job of that name; one whose maker was interrupted is made whole."""
-        found = self._api.get(self._kind, name)
+        found = self._api.get(name)
         if found is None or "deletionTimestamp" in found["metadata"] or not self._is_ours(found):
             return None
         self._name_pods(found)
-        return f"{self._kind}/{name}"
+        return f"Job/{name}"
 
     def look(self, handle: str) -> JobStatus:
-        """How the job stands, by the copy that a watch keeps."""
-        self._watch()
-        if failure := next((watch.failure for watch in self._watches if watch.failure), ""):
-            raise EngineUnavailable(failure)
-        kind, name = _parts(handle)
+        """How the job stands, by the last list and what was seen before."""
+        self._list()
+        name = _name_of(handle)
         timeout_s = self._settings.start_timeout_s
         status = self._jobs.status(name, now=self._clock(), start_timeout_s=timeout_s)
-        if status is None and self._api.get(kind, name) is not None:
+        if status is None and self._api.get(name) is not None:
             status = JobStatus(phase=EngineJobPhase.QUEUED, detail="just made")
-        return status or JobStatus(phase=EngineJobPhase.LOST, detail=f"the cluster has no {kind} {name}")
+        return status or JobStatus(phase=EngineJobPhase.LOST, detail=f"the cluster has no Job {name}")
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
         """What the node's container printed, of which a thread keeps a copy once somebody asks."""
-        self._watch()
-        _, name = _parts(handle)
+        self._list()
+        name = _name_of(handle)
         with self._lock:
             log = self._logs.get((name, node_rank))
             if log is None:
@@ -169,15 +159,16 @@ class KubernetesEngine:
 
     def cancel(self, handle: str) -> bool:
         """Delete the job, its pods first, and wait until they are gone."""
-        kind, name = _parts(handle)
+        name = _name_of(handle)
         self._jobs.cancel(name)
-        self._api.delete(kind, name)
+        self._api.delete(name)
         deadline, wait_s = time.monotonic() + self._settings.grace_s + _LEAVING_S, _FIRST_LOOK_S
-        while not self._is_gone(kind, name):
+        while not self._is_gone(name):
             if time.monotonic() > deadline:
                 return False
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LAST_LOOK_S)
+        self._list(max_age_s=0.0)  # logs end when their pods are gone
         heard_by = time.monotonic() + _LAST_WORDS_S
         for log in self._logs_of(name):
             log.wait(heard_by - time.monotonic())
@@ -185,8 +176,8 @@ class KubernetesEngine:
 
     def forget(self, handle: str) -> None:
         """Delete the job, its pods and its name, and know nothing of it any more."""
-        kind, name = _parts(handle)
-        self._api.delete(kind, name)
+        name = _name_of(handle)
+        self._api.delete(name)
         self._jobs.forget(name)
         for log in self._logs_of(name):
             log.stop()
@@ -196,31 +187,28 @@ class KubernetesEngine:
     def close(self) -> None:
         """End all threads and connections."""
         with self._lock:
-            logs, watches = list(self._logs.values()), self._watches
-            self._logs, self._watches = {}, []
+            logs, self._logs = list(self._logs.values()), {}
         for log in logs:
             log.stop()
-        for watch in watches:
-            watch.stop()
         self._api.close()
 
-    def _watch(self) -> None:
-        """Have the watches run, and the first list be there."""
-        with self._lock:
-            if not self._watches:
-                kinds: tuple[Kind, ...] = ("Job", "JobSet", "Pod") if self._kind == "JobSet" else ("Job", "Pod")
-                selector = f"{ENGINE_LABEL}={self._name}"
-                self._watches = [Watching(self._api, kind, selector, self._jobs) for kind in kinds]
-                for watch in self._watches:
-                    watch.start()
-        deadline = time.monotonic() + _LISTED_S
-        for watch in self._watches:
-            if not watch.has_listed.wait(max(0.0, deadline - time.monotonic())):
-                raise EngineUnavailable(watch.failure or "Kubernetes does not answer")
+    def _list(self, *, max_age_s: float = _LIST_S) -> None:
+        """Know of all jobs and pods of the engine, as of so long ago at most."""
+        with self._listing:
+            if time.monotonic() - self._listed_at < max_age_s:
+                return
+            selector = f"{ENGINE_LABEL}={self._name}"
+            try:
+                pods = self._api.list("Pod", selector)
+                jobs = self._api.list("Job", selector)
+            except EngineRefused as error:  # it may list them as a rule
+                raise EngineUnavailable(str(error)) from error
+            self._jobs.listed(jobs, pods)
+            self._listed_at = time.monotonic()
 
     def _name_pods(self, made: dict[str, Any]) -> None:
-        """Make the Service of a Job whose pods have to find each other; JobSet makes its own."""
-        if self._kind == "JobSet" or num_nodes_of(made) == 1 or job_state(made).is_over:
+        """Make the Service of a Job whose pods have to find each other."""
+        if num_nodes_of(made) == 1 or job_state(made).is_over:
             return
         whole = {"apiVersion": "batch/v1", "kind": "Job", **made}
         self._api.create_service(service(self._name, made["metadata"]["name"], whole))
@@ -246,12 +234,11 @@ class KubernetesEngine:
             return b""
         return b"\n" + node_line(NodeEnd(node=node_rank, exit_code=-signal.SIGKILL, oom_killed=True))
 
-    def _is_gone(self, kind: Kind, name: str) -> bool:
+    def _is_gone(self, name: str) -> bool:
         with suppress(EngineUnavailable):
-            return self._api.get(kind, name) is None and not self._api.list("Pod", f"{JOB_LABEL}={name}")[0]
+            return self._api.get(name) is None and not self._api.list("Pod", f"{JOB_LABEL}={name}")
         return False
 
 
-def _parts(handle: str) -> tuple[Kind, str]:
-    kind, _, name = handle.partition("/")
-    return ("JobSet" if kind == "JobSet" else "Job"), name
+def _name_of(handle: str) -> str:
+    return handle.removeprefix("Job/")

@@ -24,17 +24,13 @@ from urllib3.exceptions import HTTPError
 
 from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
-from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+from autotuner.launch.engines.kubernetes_objects import KubernetesSettings
 
-Kind = Literal["Job", "JobSet", "Pod"]
+Kind = Literal["Job", "Pod"]
 
-_JOB_SETS = ("jobset.x-k8s.io", "v1alpha2")
 _KUEUE = ("kueue.x-k8s.io", "v1beta1")
 _CONNECT_S = 5.0
 _ANSWER_S = 20.0
-_WATCH_S = 60
-"""After which a watch is opened anew, from where it was: a connection that died in silence is found out."""
-
 _SILENCE_S = 3600.0
 """After which the log of a container that printed nothing is opened anew; keepalive finds dead connections before."""
 
@@ -47,10 +43,6 @@ _CONFLICT_S = 0.2
 
 class Missing(EngineUnavailable):
     """There is no object of that name."""
-
-
-class Gone(EngineUnavailable):
-    """The cluster has forgotten what changed since that version: everything has to be listed again."""
 
 
 class Stream:
@@ -108,27 +100,23 @@ class KubernetesApi:
         self._custom = client.CustomObjectsApi(self._client)
         self._versions, self._rights = client.VersionApi(self._client), client.AuthorizationV1Api(self._client)
 
-    def create(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The object as the cluster made it; where one of that name was there, that one.
+    def create(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """The Job as the cluster made it; where one of that name was there, that one.
 
         Raises:
             EngineRefused: It is not wanted, and why.
             EngineUnavailable: Try again later.
         """
-        makers: dict[str, Callable[..., Any]] = {
-            "Job": partial(self._batch.create_namespaced_job, self._namespace),
-            "JobSet": partial(self._custom.create_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets"),
-        }
+        create: Callable[..., Any] = self._batch.create_namespaced_job
         try:
-            return _document(_answered(partial(makers[kind], body=document)))
+            return _document(_answered(partial(create, self._namespace, body=job)))
         except _Exists:
-            found = self.get(kind, document["metadata"]["name"])
+            found = self.get(job["metadata"]["name"])
             if found is None:
-                raise EngineUnavailable(f"a {kind} of that name is just being deleted") from None
+                raise EngineUnavailable("a Job of that name is just being deleted") from None
             return found
         except Missing as error:
-            rule = "there is no such namespace, or no JobSet in this cluster"
-            raise EngineRefused(f"no {kind} can be made in {self._namespace}: {rule} ({error})") from error
+            raise EngineRefused(f"there is no namespace {self._namespace} ({error})") from error
 
     def create_service(self, document: Mapping[str, Any]) -> None:
         """Make a Service; nothing happens where one of that name is there."""
@@ -136,48 +124,29 @@ class KubernetesApi:
         with suppress(_Exists):
             _document(_answered(partial(create, self._namespace, document)))
 
-    def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
-        """The object; None where there is none."""
-        readers: dict[str, Callable[..., Any]] = {
-            "Job": partial(self._batch.read_namespaced_job, name, self._namespace),
-            "JobSet": partial(self._custom.get_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets", name),
-        }
+    def get(self, name: str) -> dict[str, Any] | None:
+        """The Job; None where there is none."""
+        read: Callable[..., Any] = self._batch.read_namespaced_job
         try:
-            return _document(_answered(readers[kind]))
+            return _document(_answered(partial(read, name, self._namespace)))
         except Missing:
             return None
 
-    def delete(self, kind: Kind, name: str) -> None:
-        """Have the object end, what belongs to it first; nothing happens where there is none."""
-        deleters: dict[str, Callable[..., Any]] = {
-            "Job": partial(self._batch.delete_namespaced_job, name, self._namespace),
-            "JobSet": partial(
-                self._custom.delete_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets", name
-            ),
-        }
+    def delete(self, name: str) -> None:
+        """Have the Job end, what belongs to it first; nothing happens where there is none."""
+        delete: Callable[..., Any] = self._batch.delete_namespaced_job
         with suppress(Missing):
-            _document(_answered(partial(deleters[kind], propagation_policy="Foreground")))
+            _document(_answered(partial(delete, name, self._namespace, propagation_policy="Foreground")))
 
-    def list(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
-        """All objects with these labels, and the version of the cluster that they are of."""
-        found = _document(_answered(partial(self._lister(kind), label_selector=selector)))
-        return found["items"], found["metadata"]["resourceVersion"]
-
-    def watch(self, kind: Kind, selector: str, version: str) -> Stream:
-        """What changes from that version on, an event a line.
-
-        Raises:
-            Gone: That was too long ago.
-        """
-        watch: Callable[..., Any] = partial(
-            self._lister(kind),
-            label_selector=selector,
-            resource_version=version,
-            watch=True,
-            allow_watch_bookmarks=True,
-            timeout_seconds=_WATCH_S,
+    def list(self, kind: Kind, selector: str) -> list[dict[str, Any]]:
+        """All objects with these labels."""
+        lister: Callable[..., Any] = (
+            self._batch.list_namespaced_job if kind == "Job" else self._core.list_namespaced_pod
         )
-        return Stream(_answered(watch, read_s=_WATCH_S + _ANSWER_S))
+        found: list[dict[str, Any]] = _document(_answered(partial(lister, self._namespace, label_selector=selector)))[
+            "items"
+        ]
+        return found
 
     def log(self, pod: str, container: str) -> Stream:
         """What a container printed from its first byte on, each line after the moment it came, until it has ended."""
@@ -206,14 +175,6 @@ class KubernetesApi:
         except Missing as error:
             raise EngineRefused(f"the cluster has no Kueue ({error})") from error
 
-    def has_job_sets(self) -> bool:
-        """Whether the cluster has the API of JobSet."""
-        try:
-            _document(_answered(partial(self._custom.get_api_resources, *_JOB_SETS)))
-        except Missing:
-            return False
-        return True
-
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
         """Whether who asks has that right in the namespace."""
         attributes = {"namespace": self._namespace, "verb": verb, "group": group, "resource": resource}
@@ -226,14 +187,6 @@ class KubernetesApi:
     def close(self) -> None:
         """Close the connections that are kept."""
         self._client.close()
-
-    def _lister(self, kind: Kind) -> Callable[..., Any]:
-        listers: dict[str, Callable[..., Any]] = {
-            "Job": partial(self._batch.list_namespaced_job, self._namespace),
-            "Pod": partial(self._core.list_namespaced_pod, self._namespace),
-            "JobSet": partial(self._custom.list_namespaced_custom_object, *_JOB_SETS, self._namespace, "jobsets"),
-        }
-        return listers[kind]
 
 
 class _Exists(Exception):
@@ -290,8 +243,6 @@ def _news(status: int, reason: str, message: str) -> Exception:
             return Missing(told)
         case 409 if reason == "AlreadyExists":
             return _Exists(told)
-        case 410:
-            return Gone(told)
         case 403 if "exceeded quota" in message:
             return EngineUnavailable(told)
         case 400 | 403 | 405 | 413 | 422:

@@ -1,1 +1,0 @@
-"""Trials as Jobs of a Kubernetes cluster."""
