@@ -19,21 +19,19 @@ from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import Finish, RunState, Stop
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialFailure, with_job
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.checks import (
-    benchmark_spec,
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.work import BenchmarkWork, benchmark_spec, small_trial
+from autotuner.report.check import (
     collective_said,
     each_link_said,
     failure_said,
     job_said,
     links_said,
     queue_said,
-    small_trial,
     stored_said,
     trial_said,
 )
-from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
-from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.work import BenchmarkWork
 from autotuner.runs.kind import LONG_LEASE_S, Do, Kind, OneAction, Work
 from autotuner.runs.lease import Hold, StopRequested
 
