@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
 from autotuner.core.node_line import RankFailure
-from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.launcher import job_name
@@ -22,7 +22,7 @@ from autotuner.launch.launchers import Launchers
 from tests.builders import cpu_cluster
 from tests.fake_launcher import plain_measurement
 from tests.trainers.registered import by_trainer, registered
-from tests.trials.launching import SHORT, Watcher, failed, spec
+from tests.trials.launching import SHORT, Watcher, failed, interrupted, spec
 from tests.unit.launch.engines.scripted import ENDED, LOST, QUEUED, RUNNING, Scripted, launcher, told
 
 CLUSTER = replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="scripted")
@@ -54,37 +54,90 @@ def test_a_job_is_told_of_as_it_waits_runs_and_ends(tmp_path: Path) -> None:
     assert engine.forgotten == [watcher.jobs[0].handle]
 
 
-def test_a_job_that_its_engine_lost_says_nothing_of_the_trial(tmp_path: Path) -> None:
-    outcome = launcher(tmp_path, Scripted(RUNNING, LOST)).run(trial(), Watcher())
-    assert outcome == Stopped(reason="infrastructure", detail="scripted lost the job: node 7 is down")
+def first_alone(printed: bytes) -> Callable[[int], bytes]:
+    """The second node never says a word."""
+    return lambda node: b"" if node else printed
 
 
-def test_a_rank_whose_peers_node_fell_silent_says_nothing_of_the_trial(tmp_path: Path) -> None:
-    """Engines take minutes to see that a node is gone; one that is there says how it ended."""
-    failure = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connection closed by peer", traceback="")
+def both(*documents: dict[str, Any]) -> Callable[[int], bytes]:
+    return lambda node: b"".join(told(**document) for document in documents)
 
-    def first_node_alone(node_rank: int) -> bytes:
-        return b"" if node_rank else told(type="failure", **to_plain(failure)) + told(type="node", exit_code=1)
 
+def exits(text: str) -> Callable[[int], bytes]:
+    """Every node prints that, and fails."""
+    return both({"type": "printed", "at": 0.0, "text": text}, {"type": "node", "exit_code": 1})
+
+
+LOST_PEER = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connection closed by peer", traceback="")
+ALONE = told(type="failure", **to_plain(LOST_PEER)) + told(type="node", exit_code=1)
+OUT_OF_MEMORY = replace(ENDED, detail="OUT_OF_MEMORY", is_out_of_memory=True)
+FAILED = JobStatus(phase=EngineJobPhase.ENDED, detail="FAILED: NonZeroExitCode")
+SIGTERM = "nodes 0, 1 got SIGTERM, and not from the autotuner"
+
+LOST_IT, CRASHED = "scripted lost the job: ", FailureKind.CRASH
+
+
+@pytest.mark.parametrize(
+    ("phases", "printed", "kind", "said"),
+    [
+        ((RUNNING, LOST), both(), None, f"{LOST_IT}node 7 is down"),
+        # engines take minutes to see that a node is gone; one that is there says how it ended
+        ((RUNNING,), first_alone(ALONE), None, f"{LOST_IT}node 1 fell silent"),
+        # the nodes had time to report their end, and the engine says no more than that the job is over
+        ((RUNNING, FAILED), both({"type": "node", "exit_code": -15, "told_to_end": True}), None, SIGTERM),
+        ((RUNNING, ENDED), both({"type": "node", "exit_code": 0, "told_to_end": True}), None, SIGTERM),
+        # one node failed by itself, and the engine then ended the others
+        (
+            (RUNNING, ENDED),
+            lambda node: told(type="node", exit_code=1, told_to_end=node > 0),
+            CRASHED,
+            "without a report",
+        ),
+        (
+            (RUNNING, ENDED),
+            lambda node: f"node {node}: No module named torch\n".encode(),
+            CRASHED,
+            "1: No module named",
+        ),
+        ((RUNNING, OUT_OF_MEMORY), both(), FailureKind.OOM, "scripted ended the job for its memory: OUT_OF_MEMORY"),
+        ((RUNNING, ENDED), exits("EADDRINUSE, Address already in use"), None, "the port at which its nodes"),
+        ((RUNNING, ENDED), exits("OSError: [Errno 28] No space left on device"), None, "the disk of a node is full"),
+        ((RUNNING, ENDED), exits("OSError: [Errno 122] Disk quota exceeded"), None, "the disk of a node is full"),
+        ((AWAY,), both(), None, "does not answer"),
+        ((RUNNING, AWAY), both(), None, "no longer answers"),
+    ],
+    ids=[
+        *("lost", "a silent node", "nodes that somebody ended", "in good order", "a node failed", "no torch", "memory"),
+        *("a port that somebody else has", "a full disk", "a full quota", "away", "away while it runs"),
+    ],
+)
+def test_what_says_nothing_of_the_trial_is_told_from_what_does(
+    tmp_path: Path,
+    phases: tuple[JobStatus | Exception, ...],
+    printed: Callable[[int], bytes],
+    kind: FailureKind | None,
+    said: str,
+) -> None:
     watcher = Watcher()
-    outcome = launcher(tmp_path, Scripted(RUNNING, printed=first_node_alone)).run(trial(), watcher)
-    assert outcome == Stopped(reason="infrastructure", detail="scripted lost the job: node 1 fell silent")
-    assert watcher.jobs[-1].phase is EngineJobPhase.LOST
+    outcome = launcher(tmp_path, Scripted(*phases, printed=printed)).run(trial(), watcher)
+    if kind is None:
+        assert said in interrupted(outcome)
+        if LOST_IT in interrupted(outcome):
+            assert watcher.jobs[-1].phase is EngineJobPhase.LOST
+    else:
+        failure = failed(outcome)
+        assert failure.kind == kind
+        assert said in failure.message + failure.log_tail
 
 
-def test_nodes_that_somebody_else_ended_interrupt_the_trial(tmp_path: Path) -> None:
-    # The nodes had time to report their end, and the engine says no more than that the job is over.
-    ended = JobStatus(phase=EngineJobPhase.ENDED, detail="FAILED: NonZeroExitCode")
-    engine = Scripted(RUNNING, ended, printed=lambda _: told(type="node", exit_code=-15, told_to_end=True))
-    watcher = Watcher()
-    why = "FAILED: NonZeroExitCode: nodes 0, 1 got SIGTERM, and not from the autotuner"
-    outcome = launcher(tmp_path, engine).run(trial(), watcher)
-    assert outcome == Stopped(reason="infrastructure", detail=f"scripted lost the job: {why}")
-    assert watcher.jobs[-1].phase is EngineJobPhase.LOST
-    engine = Scripted(RUNNING, ENDED, printed=lambda _: told(type="node", exit_code=0, told_to_end=True))
-    outcome = launcher(tmp_path, engine).run(by_trainer(trial(), registered()), Watcher())
-    assert isinstance(outcome, Stopped)
-    assert outcome.reason == "infrastructure"
+def test_a_trainers_nodes_that_somebody_else_ended_in_good_order_interrupt_its_trial(tmp_path: Path) -> None:
+    engine = Scripted(RUNNING, ENDED, printed=both({"type": "node", "exit_code": 0, "told_to_end": True}))
+    assert "SIGTERM" in interrupted(launcher(tmp_path, engine).run(by_trainer(trial(), registered()), Watcher()))
+
+
+def test_a_measurement_that_was_told_before_the_nodes_were_lost_counts(tmp_path: Path) -> None:
+    engine = Scripted(RUNNING, LOST, printed=first_alone(measured(0)))
+    assert isinstance(launcher(tmp_path, engine).run(trial(), Watcher()), Measurement)
 
 
 def test_nodes_that_the_autotuner_itself_ends_are_not_interrupted(tmp_path: Path) -> None:
@@ -95,15 +148,6 @@ def test_nodes_that_the_autotuner_itself_ends_are_not_interrupted(tmp_path: Path
     job = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=running, started_at=1.0)
     outcome = failed(launcher(tmp_path, engine).run(trial(jobs=(job,)), Watcher()))
     assert outcome.kind == FailureKind.TIMEOUT
-
-
-def test_a_measurement_that_was_told_before_the_nodes_were_lost_counts(tmp_path: Path) -> None:
-    def first_node_alone(node_rank: int) -> bytes:
-        return b"" if node_rank else measured(0)
-
-    assert isinstance(
-        launcher(tmp_path, Scripted(RUNNING, LOST, printed=first_node_alone)).run(trial(), Watcher()), Measurement
-    )
 
 
 def test_the_job_after_one_that_was_lost_has_a_name_of_its_own(tmp_path: Path) -> None:
@@ -132,58 +176,6 @@ def test_a_trial_waits_for_an_engine_that_does_not_answer_when_it_asks_for_a_job
     watcher = Watcher()
     assert isinstance(launcher(tmp_path, Away(RUNNING, ENDED, printed=measured)).run(trial(), watcher), Measurement)
     assert watcher.waits == ["waits for scripted, which does not answer: connection refused", None]
-
-
-def test_an_engine_that_stays_away_is_given_up_and_the_trial_may_be_tried_again(tmp_path: Path) -> None:
-    for phases in ((AWAY,), (RUNNING, AWAY)):
-        outcome = launcher(tmp_path, Scripted(*phases)).run(trial(), Watcher())
-        assert isinstance(outcome, Stopped)
-        assert outcome.reason == "infrastructure"
-
-
-def exits(text: str) -> Scripted:
-    """Every node prints that, and fails."""
-    died = told(type="printed", at=0.0, text=text) + told(type="node", exit_code=1)
-    return Scripted(RUNNING, ENDED, printed=lambda _: died)
-
-
-@pytest.mark.parametrize(
-    ("engine", "kind", "said"),
-    [
-        # one node failed by itself, and the engine then ended the others
-        (
-            Scripted(RUNNING, ENDED, printed=lambda node: told(type="node", exit_code=1, told_to_end=node > 0)),
-            FailureKind.CRASH,
-            "",
-        ),
-        (
-            Scripted(RUNNING, ENDED, printed=lambda node: f"node {node}: No module named torch\n".encode()),
-            FailureKind.CRASH,
-            "node 1: No module named torch",
-        ),
-        (
-            Scripted(RUNNING, replace(ENDED, detail="OUT_OF_MEMORY", is_out_of_memory=True)),
-            FailureKind.OOM,
-            "scripted ended the job for its memory: OUT_OF_MEMORY",
-        ),
-        (exits("EADDRINUSE, Address already in use"), None, ""),
-        (exits("OSError: [Errno 28] No space left on device"), None, "the disk of a node is full"),
-        (exits("OSError: [Errno 122] Disk quota exceeded"), None, "the disk of a node is full"),
-    ],
-    ids=["a node failed", "no torch", "memory", "a port that somebody else has", "a full disk", "a full quota"],
-)
-def test_a_job_that_failed_by_itself_is_told_from_trouble_that_says_nothing_of_the_trial(
-    tmp_path: Path, engine: Scripted, kind: FailureKind | None, said: str
-) -> None:
-    outcome = launcher(tmp_path, engine).run(trial(), Watcher())
-    if kind is None:
-        assert isinstance(outcome, Stopped)
-        assert outcome.reason == "infrastructure"
-        assert said in outcome.detail
-    else:
-        assert isinstance(outcome, TrialFailure)
-        assert outcome.kind == kind
-        assert said in outcome.message + outcome.log_tail
 
 
 def test_a_job_that_the_engine_will_not_have_fails_with_its_words(tmp_path: Path) -> None:

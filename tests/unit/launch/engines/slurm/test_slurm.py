@@ -380,47 +380,51 @@ def test_what_sbatch_refuses_is_refused_in_its_words_and_leaves_nothing(
 
 
 # ------------------------------------------------------------------ look
+STARTED, TOLD = {"type": "node_started"}, {"type": "node", "exit_code": -15, "told_to_end": True}
+NO_MODULE, FULL = "bash: line 3: module: command not found", "OSError: [Errno 28] No space left on device"
+AGAIN = "job 41 was requeued, and not by the autotuner: BeginTime"
+
+
 @pytest.mark.parametrize(
-    ("state", "reason", "phase", "detail"),
+    ("told", "state", "reason", "written", "phase", "detail"),
     [
-        ("PENDING", "Resources", EngineJobPhase.QUEUED, "Resources"),
-        ("PENDING", "ReqNodeNotAvail, Unavailable:n2", EngineJobPhase.QUEUED, "ReqNodeNotAvail, Unavailable:n2"),
-        ("CONFIGURING", "None", EngineJobPhase.QUEUED, "CONFIGURING"),
-        ("COMPLETING", "None", RUNNING, "COMPLETING"),
-        ("SUSPENDED", "None", LOST, "SUSPENDED"),  # its time limit and its step times go on
-        ("TIMEOUT", "TimeLimit", LOST, "TIMEOUT: TimeLimit"),
-        ("OUT_OF_MEMORY", "OutOfMemory", ENDED, "OUT_OF_MEMORY: OutOfMemory"),
-        ("NODE_FAIL", "NodeDown", LOST, "NODE_FAIL: NodeDown"),
-        ("PREEMPTED", "None", LOST, "PREEMPTED"),
-        ("BOOT_FAIL", "None", LOST, "BOOT_FAIL"),
+        (STARTED, "PENDING", "Resources", {}, EngineJobPhase.QUEUED, "Resources"),
+        (STARTED, "CONFIGURING", "None", {}, EngineJobPhase.QUEUED, "CONFIGURING"),
+        (STARTED, "COMPLETING", "None", {}, RUNNING, "COMPLETING"),
+        (STARTED, "SUSPENDED", "None", {}, LOST, "SUSPENDED"),  # its time limit and its step times go on
+        (STARTED, "TIMEOUT", "TimeLimit", {}, LOST, "TIMEOUT: TimeLimit"),
+        (STARTED, "OUT_OF_MEMORY", "OutOfMemory", {}, ENDED, "OUT_OF_MEMORY: OutOfMemory"),
+        (STARTED, "NODE_FAIL", "NodeDown", {}, LOST, "NODE_FAIL: NodeDown"),
+        (STARTED, "PREEMPTED", "None", {}, LOST, "PREEMPTED"),
+        (STARTED, "BOOT_FAIL", "None", {}, LOST, "BOOT_FAIL"),
+        # nodes have the time to report that they end, so their report alone says nothing of the trial
+        (TOLD, "COMPLETING", "None", {}, RUNNING, "COMPLETING"),
+        (TOLD, "CANCELLED", "None", {}, LOST, "CANCELLED: not by the autotuner"),
+        (TOLD, "PREEMPTED", "None", {}, LOST, "PREEMPTED"),
+        (TOLD, "NODE_FAIL", "NodeDown", {}, LOST, "NODE_FAIL: NodeDown"),
+        (TOLD, "FAILED", "NonZeroExitCode", {}, ENDED, "FAILED: NonZeroExitCode"),
+        (TOLD, "PENDING", "BeginTime", {}, LOST, AGAIN),
+        # before any node said a word, and where none said how its program ended
+        (None, "FAILED", "None", {"batch.log": NO_MODULE}, LOST, f"FAILED: {NO_MODULE}"),
+        (STARTED, "FAILED", "None", {"node-0.err": FULL}, LOST, f"FAILED: {FULL}"),
+        (STARTED, "COMPLETED", "None", {"restarted": ""}, LOST, "Slurm forgot that job 41 ran, and started it again"),
     ],
 )
-def test_a_job_stands_as_squeue_says_in_its_words(
-    job: Submitted, state: str, reason: str, phase: EngineJobPhase, detail: str
+def test_a_job_stands_as_its_nodes_and_slurm_say_in_slurms_words(
+    job: Submitted,
+    told: dict[str, object] | None,
+    state: str,
+    reason: str,
+    written: dict[str, str],
+    phase: EngineJobPhase,
+    detail: str,
 ) -> None:
-    job.says({"type": "node_started"})
+    if told is not None:
+        job.says(told, nodes=(0, 1))
+    for file, text in written.items():
+        (job.folder / file).write_text(f"{text}\n")
     job.slurm.list_as(41, state, reason)
     assert job.look() == JobStatus(phase=phase, detail=detail, is_out_of_memory=state == "OUT_OF_MEMORY")
-
-
-@pytest.mark.parametrize(
-    ("state", "reason", "phase", "detail"),
-    [
-        ("COMPLETING", "None", RUNNING, "COMPLETING"),
-        ("CANCELLED", "None", LOST, "CANCELLED: not by the autotuner"),
-        ("PREEMPTED", "None", LOST, "PREEMPTED"),
-        ("NODE_FAIL", "NodeDown", LOST, "NODE_FAIL: NodeDown"),
-        ("FAILED", "NonZeroExitCode", ENDED, "FAILED: NonZeroExitCode"),
-        ("PENDING", "BeginTime", LOST, "job 41 was requeued, and not by the autotuner: BeginTime"),
-    ],
-)
-def test_slurm_says_why_nodes_were_told_to_end(
-    job: Submitted, state: str, reason: str, phase: EngineJobPhase, detail: str
-) -> None:
-    """Nodes have the time to report that they end, so their report alone says nothing of the trial."""
-    job.says({"type": "node", "exit_code": -15, "told_to_end": True}, nodes=(0, 1))
-    job.slurm.list_as(41, state, reason)
-    assert job.look() == JobStatus(phase=phase, detail=detail)
 
 
 def test_nodes_that_all_said_how_they_ended_are_believed_while_the_controller_is_away(job: Submitted) -> None:
@@ -469,30 +473,6 @@ def test_a_job_that_slurm_has_forgotten_is_lost_unless_its_nodes_or_accounting_k
     assert job.look() == JobStatus(phase=LOST, detail="CANCELLED: not by the autotuner")
     job.end(0, 1)
     assert job.look().phase is ENDED
-
-
-def test_a_job_that_slurm_started_again_is_lost(job: Submitted) -> None:
-    job.end(0)
-    job.slurm.list_as(41, "COMPLETED")
-    (job.folder / "restarted").touch()
-    assert job.look() == JobStatus(phase=LOST, detail="Slurm forgot that job 41 ran, and started it again")
-
-
-@pytest.mark.parametrize(
-    ("has_started", "file", "words"),
-    [
-        (False, "batch.log", "bash: line 3: module: command not found"),  # before any node said a word
-        (True, "node-0.err", "OSError: [Errno 28] No space left on device"),  # each node says how its program ended
-    ],
-)
-def test_a_job_that_failed_without_a_word_of_how_its_nodes_ended_is_lost_with_what_was_written(
-    job: Submitted, has_started: bool, file: str, words: str
-) -> None:
-    if has_started:
-        job.says({"type": "node_started"})
-    (job.folder / file).write_text(f"{words}\n")
-    job.slurm.list_as(41, "FAILED", "NonZeroExitCode")
-    assert job.look() == JobStatus(phase=LOST, detail=f"FAILED: NonZeroExitCode: {words}")
 
 
 def test_a_job_that_we_cancelled_has_ended_and_one_that_somebody_else_did_is_lost(job: Submitted) -> None:
