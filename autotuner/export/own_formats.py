@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -27,7 +27,8 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.export.command import Flags, launched
-from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
+from autotuner.export.table import Reading
+from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Notes, Target
 
 _VERSION = str(codec.SCHEMA_VERSION)
 """Fields of a layout and of a trial's spec are named by the codec's version."""
@@ -35,9 +36,14 @@ _VERSION = str(codec.SCHEMA_VERSION)
 
 def _write(job: Job, layout: Layout) -> Export:
     arguments = ["--seq-len", str(job.workload.seq_len), "--global-batch-size", str(job.workload.global_batch_size)]
-    for name in OPTIONS:
-        if _is_said(layout, name):
-            arguments += _said(name, getattr(layout, name))
+    for name, option in OPTIONS.items():
+        value = getattr(layout, name)
+        if option.always_shown or value != option.default:  # a script's own default may well differ from ours
+            flag = name.replace("_", "-")
+            is_switch = option.kind == Kind.SWITCH
+            arguments += (
+                [f"--{'' if value else 'no-'}{flag}"] if is_switch else [f"--{flag}", str(option.to_plain(value))]
+            )
     return Export(
         format=ExportFormat.ARGUMENTS,
         layout=layout,
@@ -49,36 +55,30 @@ def _write(job: Job, layout: Layout) -> Export:
     )
 
 
-def _is_said(layout: Layout, name: str) -> bool:
-    """Return what differs from its default, and what a script's own default may well differ from."""
-    return OPTIONS[name].always_shown or getattr(layout, name) != OPTIONS[name].default
-
-
-def _said(name: str, value: int) -> list[str]:
-    flag = name.replace("_", "-")
-    if OPTIONS[name].kind == Kind.SWITCH:
-        return [f"--{flag}" if value else f"--no-{flag}"]
-    return [f"--{flag}", str(OPTIONS[name].to_plain(value))]
-
-
-# ---------------------------------------------------------------- read
 def _read(text: str, num_ranks: int | None) -> Imported:
-    """The layout that arguments say; fields that are not said have our own defaults."""
+    """Return the layout that arguments say; fields that are not said have our own defaults."""
     command = launched(text)
     given = command.arguments
+    reading = Reading(settings=given)
     fields = {name: _value(given, name) for name in OPTIONS if name in given or f"no_{name}" in given}
     if not fields:
         raise InvalidInput("config", text[:60], "has no argument that names a field of a layout")
     ranks = num_ranks or command.num_ranks
-    layout, notes = _of_ranks(Layout(**fields), fields, ranks)
+    layout = _on_ranks(Layout(**fields), fields, ranks, reading)
+    batch = {name: reading.integer(name, 0, least=1) or None for name in ("seq_len", "global_batch_size")}
+    for name in given.values:
+        if name.removeprefix("no_") not in OPTIONS and name not in batch:
+            near = get_close_matches(name, OPTIONS, 1, 0.85)
+            detail = f"is no field of a layout; {near[0]} is" if near else "is no field of a layout"
+            reading.ignored(f"--{name.replace('_', '-')}", detail)
     return Imported(
         format=ExportFormat.ARGUMENTS,
         version=_VERSION,
         layout=layout,
         num_ranks=ranks or layout.world_size,
-        seq_len=_batch(given, "seq_len"),
-        global_batch_size=_batch(given, "global_batch_size"),
-        notes=(*notes, *_ignored(given), *command.notes),
+        seq_len=batch["seq_len"],
+        global_batch_size=batch["global_batch_size"],
+        notes=(*reading, *command.notes),
     )
 
 
@@ -95,32 +95,15 @@ def _value(given: Flags, name: str) -> Any:
     return number
 
 
-def _batch(given: Flags, name: str) -> int | None:
-    number = given.integer(name)
-    if number is not None and number < 1:
-        raise InvalidInput(name, number, "must be above 0", 1)
-    return number
-
-
-def _of_ranks(layout: Layout, fields: Mapping[str, Any], ranks: int | None) -> tuple[Layout, tuple[Note, ...]]:
-    """The layout on so many ranks: those that no degree takes are replicas, as a loop that names none has them."""
+def _on_ranks(layout: Layout, fields: Mapping[str, Any], ranks: int | None, notes: Notes) -> Layout:
+    """Return the layout on so many ranks: those that no degree takes are replicas, as in a loop that names none."""
     if ranks is None or layout.world_size == ranks:
-        return layout, ()
+        return layout
     left, rest = divmod(ranks, layout.world_size)
     if rest or left == 0 or fields.keys() & {"data_parallel_replicate_degree", "data_parallel_shard_degree"}:
         raise InvalidInput("num_ranks", ranks, f"the degrees multiply to {layout.world_size}", layout.world_size)
-    detail = f"{left} replicas take the ranks that no degree names"
-    note = Note(kind=NoteKind.ASSUMED, setting="--data-parallel-replicate-degree", detail=detail)
-    return replace(layout, data_parallel_replicate_degree=left), (note,)
-
-
-def _ignored(given: Flags) -> Iterator[Note]:
-    known = {*OPTIONS, *(f"no_{name}" for name in OPTIONS), "seq_len", "global_batch_size"}
-    names = [name for name in given.values if name not in known]
-    for name in names:
-        near = get_close_matches(name, OPTIONS, 1, 0.85)
-        detail = f"is no field of a layout; {near[0]} is" if near else "is no field of a layout"
-        yield Note(kind=NoteKind.IGNORED, setting=f"--{name.replace('_', '-')}", detail=detail)
+    notes.assumed("--data-parallel-replicate-degree", f"{left} replicas take the ranks that no degree names")
+    return replace(layout, data_parallel_replicate_degree=left)
 
 
 _OWN = re.compile(

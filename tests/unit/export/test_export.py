@@ -46,7 +46,7 @@ def test_ranks_that_no_degree_names_are_replicas_and_said_to_be_assumed() -> Non
         ("--tensor-parallel-degree", "must be a whole number"),
         ("--shard-level some", "must be one of none, optimizer, gradients, parameters"),
         ("--tensor-parallel-degree 3", "the degrees multiply to 3"),
-        ("--tensor-parallel-degree 2 --seq-len 0", "must be above 0"),
+        ("--tensor-parallel-degree 2 --seq-len 0", "must be a whole number above 0"),
         ("--learning-rate 1", "has no argument that names a field of a layout"),
     ],
 )
