@@ -11,7 +11,7 @@ from typing import Any
 
 from autotuner.core.errors import InvalidInput
 from autotuner.export.shell import Command, Script, read_script
-from autotuner.export.target import Note, NoteKind
+from autotuner.export.target import Note, NoteKind, Notes
 
 _FLAG = re.compile(r"--?[A-Za-z]")
 _OFF = ("false", "0", "no", "off", "none", "null", "")
@@ -258,22 +258,20 @@ def _split(text: str) -> list[str]:
 
 
 def _of_command(command: Command, script: Script) -> Launched:
-    words = command.words
+    words, notes = command.words, Notes()
     at = _program_at(words)
     launcher = flags_of(words[:at]) if at is not None else Flags()
+    for sentence in unfollowed(command, script):
+        notes.ignored("script", sentence)
+    if not _ACCELERATE.intersection(words[:at]):
+        _note_launcher(launcher, notes)
+    _note_environment(script, notes)
     return Launched(
         launcher=launcher,
         program=words[at] if at is not None else "",
         arguments=flags_of(words if at is None else words[at + 1 :]),
         variables={**script.variables, **command.variables},
-        notes=(
-            *(
-                Note(kind=NoteKind.IGNORED, setting="script", detail=sentence)
-                for sentence in unfollowed(command, script)
-            ),
-            *(() if _ACCELERATE.intersection(words[:at]) else _of_launcher(launcher)),
-            *_of_environment(script.exported, script.unused),
-        ),
+        notes=tuple(notes),
     )
 
 
@@ -411,11 +409,12 @@ _OF_LAUNCHERS = re.compile(
 )
 """Flags of launchers that say where ranks start and how they meet."""
 
+_NO_PART = "where ranks start and how they meet is no part of a layout"
 _OF_VARIABLES: tuple[tuple[str, str], ...] = (
     (
         r"(MASTER|MAIN_PROCESS)_.*|(WORLD|NODE|LOCAL)_(SIZE|RANK|WORLD_SIZE)|RANK|NNODES|NPROC.*|NGPU|GPUS_PER_NODE"
         r"|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|SLURM_.*|SRUN_.*|RDZV_.*|PET_.*|HOSTFILE",
-        "where ranks start and how they meet is no part of a layout",
+        _NO_PART,
     ),
     (
         r"(TORCH_)?NCCL_.*|UCX_.*|UCC_.*|GLOO_.*|FI_.*|OFI_.*|TP_SOCKET.*|SHARP_.*|TORCH_DISTRIBUTED_.*|OMPI_.*|RDMA.*",
@@ -442,37 +441,28 @@ _READ_ELSEWHERE = re.compile(rf"{COLLECTIVES}|CONFIG_FILE|NGPU|WORLD_SIZE|SLURM_
 _MOST_LISTED = 6
 
 
-def _of_launcher(launcher: Flags) -> Iterator[Note]:
-    """Yield what becomes of the flags before the program that do not say how many ranks there are."""
+def _note_launcher(launcher: Flags, notes: Notes) -> None:
+    """Note what becomes of the flags before the program that do not say how many ranks there are."""
     rest = [name for name in launcher.values if name not in _COUNTED | _OF_PYTHON]
-    known = [name for name in rest if _OF_LAUNCHERS.fullmatch(name)]
-    if known:
-        detail = "where ranks start and how they meet is no part of a layout"
-        yield Note(kind=NoteKind.IGNORED, setting=_listed(map(_flag, known)), detail=detail)
+    if known := [name for name in rest if _OF_LAUNCHERS.fullmatch(name)]:
+        notes.ignored(_listed(map(_flag, known)), _NO_PART)
     if others := [name for name in rest if name not in known]:
-        detail = "is no flag of a launcher that is known here"
-        yield Note(kind=NoteKind.UNKNOWN, setting=_listed(map(_flag, others)), detail=detail)
+        notes.unknown(_listed(map(_flag, others)), "is no flag of a launcher that is known here")
 
 
-def _of_environment(exported: Iterable[str], unused: Iterable[str]) -> Iterator[Note]:
-    """Yield what becomes of the variables that a script sets.
-
-    Args:
-        exported: Names that the program finds in its environment.
-        unused: Names of others that nothing in the script asks for.
-    """
+def _note_environment(script: Script, notes: Notes) -> None:
+    """Note what becomes of the variables that a script sets."""
     by_reason: dict[str, list[str]] = {}
-    for name in exported:
+    for name in script.exported:
         if not _READ_ELSEWHERE.fullmatch(name):
             by_reason.setdefault(_first_match(name, _OF_VARIABLES), []).append(name)
     unknown = by_reason.pop("", [])
     for reason, names in by_reason.items():
-        yield Note(kind=NoteKind.IGNORED, setting=_listed(names), detail=reason)
+        notes.ignored(_listed(names), reason)
     if unknown:
-        detail = "a variable of the environment; what the program makes of it is not known"
-        yield Note(kind=NoteKind.UNKNOWN, setting=_listed(unknown), detail=detail)
-    if names := list(unused):
-        yield Note(kind=NoteKind.IGNORED, setting=_listed(names), detail="nothing in the script uses it")
+        notes.unknown(_listed(unknown), "a variable of the environment; what the program makes of it is not known")
+    if script.unused:
+        notes.ignored(_listed(script.unused), "nothing in the script uses it")
 
 
 def _first_match(name: str, reasons: Iterable[tuple[str, str]]) -> str:
