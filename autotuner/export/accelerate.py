@@ -519,21 +519,24 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     )
 
 
+_SECTIONS = (
+    ("fsdp_.*", "fsdp_config."),
+    ("parallelism_config_.*", "parallelism_config."),
+    ("zero_stage|gradient_accumulation_steps|offload_(optimizer|param)_device", "deepspeed_config."),
+    ("dynamo_backend", "dynamo_config."),
+    ("mixed_precision|num_processes|num_machines", ""),
+)
+"""Sections of a configuration by the flags of ``accelerate launch`` that stand for its settings."""
+
+
 def _of_launcher(flags: Flags) -> dict[str, object]:
     """Return what stands on the command line of ``accelerate launch``, as its configuration has it."""
-    config: dict[str, object] = {}
-    for name, values in flags.values.items():
-        value: object = values[0] if values else True
-        if name.startswith("fsdp_"):
-            config[f"fsdp_config.{name}"] = value
-        elif name.startswith("parallelism_config_"):
-            config[f"parallelism_config.{name}"] = value
-        elif name in ("zero_stage", "gradient_accumulation_steps", "offload_optimizer_device", "offload_param_device"):
-            config[f"deepspeed_config.{name}"] = value
-        elif name in ("mixed_precision", "num_processes", "num_machines"):
-            config[name] = value
-        elif name == "dynamo_backend":
-            config["dynamo_config.dynamo_backend"] = value
+    config: dict[str, object] = {
+        f"{section}{name}": values[0] if values else True
+        for name, values in flags.values.items()
+        for pattern, section in _SECTIONS
+        if re.fullmatch(pattern, name)
+    }
     for word, kind in (("use_fsdp", "FSDP"), ("use_deepspeed", "DEEPSPEED"), ("multi_gpu", "MULTI_GPU")):
         if flags.switch(word):
             config["distributed_type"] = kind
