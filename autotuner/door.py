@@ -157,7 +157,7 @@ class Autotuner:
 
     def _own_profile(self) -> DeviceProfile | None:
         """The profile of this machine under its usual name, where it was taken on this host."""
-        from autotuner.host.machine import is_this_host  # noqa: PLC0415  # most predictions are of no measured machine
+        from autotuner.host.facts import is_this_host  # noqa: PLC0415  # most predictions are of no measured machine
 
         try:
             profile = self.names.get(DeviceProfile, LOCAL)

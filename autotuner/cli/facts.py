@@ -183,7 +183,7 @@ def profile(
 def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
     """Return the stored profile of that name, if it describes these very devices."""
     from autotuner.core.profile import describes
-    from autotuner.host.machine import host_hash
+    from autotuner.host.facts import host_hash
     from autotuner.launch.this_machine import detect_cluster
 
     cluster, host = detect_cluster(), host_hash()

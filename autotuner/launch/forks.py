@@ -22,7 +22,7 @@ from autotuner.core.codec import dumps
 from autotuner.core.node_line import Death, NodeLine
 from autotuner.core.trial import Stopped, TrialFailure
 from autotuner.core.trial_spec import NodeTask
-from autotuner.host.keeper import kernel_oom_kills
+from autotuner.host.supervisor import kernel_oom_kills
 from autotuner.launch.contract import ATTEMPT_ID, AttemptEnd, Ending, Ranks
 from autotuner.launch.lines import LineReader
 from autotuner.launch.node_processes import ask_for_stacks, end_all, if_killed, with_stuck

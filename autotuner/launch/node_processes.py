@@ -22,7 +22,7 @@ from autotuner.core.codec import dumps
 from autotuner.core.node_line import Death, NodeLine
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import NodeTask
-from autotuner.host import keeper
+from autotuner.host import supervisor
 from autotuner.launch.contract import ATTEMPT_ID, AttemptEnd, Ending, Ranks
 from autotuner.launch.lines import NodeOutputs
 
@@ -46,9 +46,9 @@ _log = structlog.get_logger(__name__)
 
 
 class NodeProcesses:
-    """Starts each attempt as one node: ``python -m trials.process.node``, below a keeper.
+    """Starts each attempt as one node: ``python -m trials.process.node``, below a supervisor.
 
-    The keeper adopts every orphan below it, and is told to end when the *thread* that started it ends. So a process
+    The supervisor adopts every orphan below it, and is told to end when the *thread* that started it ends. So a process
     that left its session ends with the attempt, and nothing outlives a service that is killed.
     """
 
@@ -61,7 +61,7 @@ class NodeProcesses:
         passed = (*_NEEDED_BY_A_NODE, *task.passed) if task.command else tuple(os.environ)
         process = subprocess.Popen(
             [
-                *(sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), "0"),
+                *(sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), "0"),
                 *(sys.executable, "-m", "trials.process.node"),
                 *("--task", str(folder / "task.json"), "--folder", str(folder / "node")),
                 *("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", str(free_port())),
@@ -114,7 +114,7 @@ class NodeProcess:
             with contextlib.suppress(psutil.Error):
                 node.terminate()
         self._wait(_GRACE_S)
-        self._process.terminate()  # the keeper ends what the node has left
+        self._process.terminate()  # the supervisor ends what the node has left
         self._stuck = end_all(self._attempt_id, grace_s=0.0, living=self._left)
         self._wait(_KILLED_S)
         if not self.has_ended():
@@ -147,14 +147,14 @@ class NodeProcess:
             time.sleep(_POLL_S)
 
     def _nodes(self) -> list[psutil.Process]:
-        """The node, as long as it is there; the keeper may have adopted others."""
+        """The node, as long as it is there; the supervisor may have adopted others."""
         with contextlib.suppress(psutil.Error):
             children = psutil.Process(self._process.pid).children()
             return [child for child in children if "trials.process.node" in child.cmdline()]
         return []
 
     def _left(self, attempt_id: str) -> Iterator[psutil.Process]:
-        """Those that the environment tells, and those that the keeper adopted without it; the keeper ends by itself."""
+        """Those that the environment tells, and those that the supervisor adopted without it; it ends by itself."""
         found = {process.pid: process for process in processes_of(attempt_id)}
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self._process.pid).children(recursive=True):

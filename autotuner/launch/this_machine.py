@@ -27,7 +27,7 @@ from autotuner.core.dry_run import DryRun, DryRunRequest
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
 from autotuner.core.profile_fit import fit_profile
-from autotuner.host.machine import host_hash, software_facts
+from autotuner.host.facts import host_hash, software_facts
 
 # Questions that only torch can answer, asked of a process of their own: the service never imports it.
 

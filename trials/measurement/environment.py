@@ -7,12 +7,12 @@ import resource
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from autotuner.host.machine import hardware_facts, settings_of_libraries, software_facts
+from autotuner.host.cpu_time import machine_cpu_s, process_cpu_s
+from autotuner.host.facts import hardware_facts, settings_of_libraries, software_facts
 from trials.rank import RankInfo
 
 # An NVIDIA GPU as its driver sees it: versions, clocks, energy, and the mean power between two moments.
@@ -186,19 +186,11 @@ class CpuTime:
 
     @classmethod
     def now(cls, helpers: Iterable[int] = ()) -> CpuTime:
-        """Read the kernel's counters; what processes that work for this one have used counts as its own.
-
-        Source: proc(5), the fields of the line ``cpu`` of /proc/stat: user, nice, system, idle, iowait, irq,
-        softirq, steal; guest time is already inside user and nice.
-        """
-        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        per_second = os.sysconf("SC_CLK_TCK")
+        """Read the kernel's counters; what processes that work for this one have used counts as its own."""
+        busy_s, total_s = machine_cpu_s()
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(
-            machine_busy_s=(sum(ticks) - ticks[3] - ticks[4]) / per_second,
-            machine_total_s=sum(ticks) / per_second,
-            own_s=usage.ru_utime + usage.ru_stime + sum(_ticks_of(pid) for pid in helpers) / per_second,
-        )
+        own_s = usage.ru_utime + usage.ru_stime + sum(map(process_cpu_s, helpers))
+        return cls(machine_busy_s=busy_s, machine_total_s=total_s, own_s=own_s)
 
     def since(self, start: CpuTime) -> CpuTime:
         """What was used between ``start`` and now."""
@@ -213,9 +205,3 @@ class CpuTime:
         if self.machine_total_s <= 0.0:
             return 0.0  # shorter than a tick of the kernel's clock
         return min(max((self.machine_busy_s - ranks_s) / self.machine_total_s, 0.0), 1.0)
-
-
-def _ticks_of(pid: int) -> int:
-    """CPU time of another process (proc(5): the 14th and 15th field of its ``stat``, behind a name in parentheses)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,8 +43,9 @@ from autotuner.core.node_line import (
     node_line,
 )
 from autotuner.core.trial_spec import NodeTask
-from autotuner.host import keeper
-from autotuner.host.machine import hardware_facts, settings_of_libraries, system_facts
+from autotuner.host import supervisor
+from autotuner.host.cpu_time import machine_cpu_s, process_cpu_s
+from autotuner.host.facts import hardware_facts, settings_of_libraries, system_facts
 
 _TAIL_BYTES = 1 << 14
 """Of a rank's log: its last words, its stack, and torch's C++ backtrace between them."""
@@ -186,7 +187,7 @@ _STACKS_S = 0.5
 """What ranks get to write their stacks when the time is up."""
 
 _GRACE_S = 3.0
-"""What all gets to leave after SIGTERM; the keeper needs as long to end what will not."""
+"""What all gets to leave after SIGTERM; the supervisor needs as long to end what will not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +233,7 @@ class _Node:
         """All of it."""
         signal.signal(signal.SIGTERM, self._asked_to_end)
         self._teller.started()
-        oom_kills = keeper.kernel_oom_kills()
+        oom_kills = supervisor.kernel_oom_kills()
         deadline = time.monotonic() + self._task.time_limit_s
         self._write_files()
         process = self._start()
@@ -248,7 +249,7 @@ class _Node:
         self._teller.ended(
             exit_code=exit_code,
             timed_out=timed_out,
-            oom_killed=keeper.kernel_oom_kills() > oom_kills,
+            oom_killed=supervisor.kernel_oom_kills() > oom_kills,
             told_to_end=self._told_to_end.is_set(),
             is_trainer=bool(self._task.command),
         )
@@ -272,7 +273,7 @@ class _Node:
         if self._task.command:
             self._teller.runs_on(system_facts() | hardware_facts() | settings_of_libraries(variables))
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), str(self._limit_bytes()), *command],
+            [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(self._limit_bytes()), *command],
             cwd=directory,
             env=variables,
             stdin=subprocess.DEVNULL,
@@ -345,38 +346,29 @@ class _Node:
         """Have every rank of ours write its Python stack to its log: that shows where a hang is."""
         if self._task.command:
             return
-        for rank in keeper.descendants(pid):
+        for rank in supervisor.descendants(pid):
             if _module_of(rank) == self._task.module:
-                keeper.send(rank, signal.SIGUSR1)
+                supervisor.send(rank, signal.SIGUSR1)
         time.sleep(_STACKS_S)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """End what is left: the keeper ends all below it."""
+        """End what is left: the supervisor ends all below it."""
         if process.poll() is None:
             process.terminate()
         try:
             process.wait(2 * _GRACE_S)
         except subprocess.TimeoutExpired:
-            for pid in keeper.descendants(process.pid):
-                keeper.send(pid, signal.SIGKILL)
+            for pid in supervisor.descendants(process.pid):
+                supervisor.send(pid, signal.SIGKILL)
             process.kill()
             process.wait()
 
 
 def cpu_time(node_rank: int) -> CpuTime:
-    """CPU time of this machine, and of this process and all below it with what they have waited for (proc(5)).
-
-    Guest time is already inside user and nice.
-    """
-    words = Path("/proc/stat").read_text().partition("\n")[0].split()
-    user, nice, system, idle, iowait, *more = map(int, words[1:9])
-    own = 0
-    for process in (os.getpid(), *keeper.descendants(os.getpid())):
-        with suppress(OSError):  # it has just ended
-            words = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
-            own += sum(map(int, words[11:15]))
-    busy, per_s = user + nice + system + sum(more), os.sysconf("SC_CLK_TCK")
-    return CpuTime(node=node_rank, busy_s=busy / per_s, total_s=(busy + idle + iowait) / per_s, own_s=own / per_s)
+    """CPU time of this machine, and of this process and all below it."""
+    busy_s, total_s = machine_cpu_s()
+    own = (os.getpid(), *supervisor.descendants(os.getpid()))
+    return CpuTime(node=node_rank, busy_s=busy_s, total_s=total_s, own_s=sum(map(process_cpu_s, own)))
 
 
 def _filled(argument: str, known: Mapping[str, object]) -> str:

@@ -40,14 +40,14 @@ _WAIT_S = 0.1
 _PATIENCE_S = 10.0
 
 _STOP_S = 8.0
-"""What nodes may take to end all that they started; their keepers need less than half of it."""
+"""What nodes may take to end all that they started; their supervisors need less than half of it."""
 
 _BEREFT_S = 5.0
 """What nodes get to end by themselves once one has failed: their ranks may wait for ranks that are gone."""
 
-_KEEPER_S = 8.0
-"""How long a node's processes may outlast its daemon: a worker of Ray looks for it once a second, the keeper below the
-worker has a grace of three, and a machine may be busy."""
+_OUTLAST_S = 8.0
+"""How long a node's processes may outlast its daemon: a worker of Ray looks for it once a second, the supervisor below
+it has a grace of three, and a machine may be busy."""
 
 _LOOKING = "Ray looks for {num_nodes} nodes with {bundle} each"
 
@@ -190,7 +190,7 @@ class _Driver:
         if phase == "lost" and self._nodes:
             for node in self._nodes:
                 ray.kill(node)
-            time.sleep(_KEEPER_S)
+            time.sleep(_OUTLAST_S)
         self._say(phase=phase, detail=detail, was_stopped=self._was_stopped)
 
     def _leave_if_told(self) -> None:

@@ -23,8 +23,8 @@ _STDERR_BYTES = 2000
 class NodeActor:
     """The methods that the driver calls; several at once, each from a thread of its own.
 
-    Whoever kills the actor, Ray or the kernel, ends the node's part too: its keeper is a child of this process, and
-    the kernel tells it (``autotuner.host.keeper``). Sent to the node by value: the interpreter
+    Whoever kills the actor, Ray or the kernel, ends the node's part too: its supervisor is a child of this process, and
+    the kernel tells it (``autotuner.host.supervisor``). Sent to the node by value: the interpreter
     that Ray itself runs in needs none of our packages.
     """
 
@@ -95,7 +95,7 @@ class NodeActor:
                 if self._is_stopped:
                     return 128 + signal.SIGTERM
                 process = self._process = subprocess.Popen(
-                    [python, "-m", "autotuner.host.keeper", str(os.getpid()), "0", *node],
+                    [python, "-m", "autotuner.host.supervisor", str(os.getpid()), "0", *node],
                     env={name: value for name, value in os.environ.items() if name not in _NOT_FOR_RANKS},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,

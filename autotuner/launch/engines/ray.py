@@ -16,7 +16,7 @@ from uuid import uuid4
 from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
-from autotuner.host.machine import IMAGE
+from autotuner.host.facts import IMAGE
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.ray_api import JobLog, JobsApi, JobState, RayJob, RaySettings
 
@@ -34,8 +34,8 @@ _STOP_WAIT_S = 20
 _FRESH_S = 0.25
 """A log that was read so long ago, or ten times as long as that took, serves for all nodes."""
 
-_KEEPERS_S = 8.0
-"""How long nodes may outlast a driver that was killed: Ray has to kill its actors, and their keepers what they keep."""
+_OUTLAST_S = 8.0
+"""How long nodes may outlast a driver that was killed: Ray has to kill its actors, and supervisors what is below."""
 
 _DELETE_AGAIN_S = 60.0
 
@@ -264,7 +264,7 @@ class _Followed:
             return JobStatus(phase=EngineJobPhase.ENDED if is_ours else EngineJobPhase.LOST, detail=job.message)
         now = time.monotonic()
         self._bereft_since = self._bereft_since or now
-        if now - self._bereft_since < _KEEPERS_S:
+        if now - self._bereft_since < _OUTLAST_S:
             return JobStatus(phase=EngineJobPhase.RUNNING, detail="Ray ends the nodes of a job without a driver")
         return JobStatus(phase=EngineJobPhase.LOST, detail=f"the job's driver is gone: {job.message}")
 

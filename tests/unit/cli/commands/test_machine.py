@@ -9,7 +9,7 @@ import pytest
 from autotuner.catalog.hardware import core_times
 from autotuner.cli import main
 from autotuner.core.profile import DeviceProfile, with_links
-from autotuner.host.machine import host_hash
+from autotuner.host.facts import host_hash
 from autotuner.launch.this_machine import detect_cluster
 from autotuner.service.build import build
 from autotuner.service.settings import Settings

@@ -12,13 +12,13 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from autotuner.host import keeper
+from autotuner.host import supervisor
 from tests.patience import PATIENCE_S
 
 
 def kept(*command: str, limit_bytes: int = 0, parent: int | None = None) -> subprocess.Popen[bytes]:
     arguments = [str(parent or os.getpid()), str(limit_bytes), *command]
-    return subprocess.Popen([sys.executable, "-I", "-S", keeper.__file__, *arguments], stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-I", "-S", supervisor.__file__, *arguments], stderr=subprocess.PIPE)
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -39,10 +39,10 @@ def test_it_ends_as_the_command_did(program: str, code: int) -> None:
 def test_it_starts_nothing_for_a_launcher_that_is_gone_and_names_what_it_cannot_start() -> None:
     with kept("/no/such/program") as process:
         _, errors = process.communicate(timeout=10.0)
-    assert process.returncode == keeper.CANNOT_START
+    assert process.returncode == supervisor.CANNOT_START
     assert b"/no/such/program" in errors
     with kept("/bin/sh", "-c", "exit 0", parent=1) as process:
-        assert process.wait(PATIENCE_S) == keeper.CANNOT_START
+        assert process.wait(PATIENCE_S) == supervisor.CANNOT_START
 
 
 def test_what_a_command_left_behind_is_ended_after_it() -> None:
@@ -68,7 +68,7 @@ def test_it_ends_all_that_it_keeps_when_its_launcher_is_killed() -> None:
         "subprocess.Popen([sys.executable, '-I', '-S', sys.argv[1], str(os.getpid()), '0', 'sleep', '600'])\n"
         "time.sleep(600)"
     )
-    process = subprocess.Popen([sys.executable, "-c", launcher, keeper.__file__])
+    process = subprocess.Popen([sys.executable, "-c", launcher, supervisor.__file__])
     below = psutil.Process(process.pid)
     until(lambda: any(child.name() == "sleep" for child in below.children(recursive=True)))
     children = below.children(recursive=True)

@@ -1,4 +1,4 @@
-"""Keeps a command: starts it under its limits, and outlives every process that it started.
+"""Supervises a command: starts it under its limits, and outlives every process that it started.
 
 A program of its own, of the standard library alone, run by file name. Whatever becomes an orphan below it becomes its
 child (``PR_SET_CHILD_SUBREAPER``, prctl(2)), so that a process that left its session and cleared its environment is

@@ -1,0 +1,26 @@
+"""CPU time of this machine and of processes, by the kernel's counters (proc(5))."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def machine_cpu_s() -> tuple[float, float]:
+    """CPU seconds since boot: those that something used, and all that there were.
+
+    Guest time is already inside user and nice.
+    """
+    words = Path("/proc/stat").read_text().partition("\n")[0].split()
+    user, nice, system, idle, iowait, *more = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[1:9])
+    busy_s = user + nice + system + sum(more)
+    return busy_s, busy_s + idle + iowait
+
+
+def process_cpu_s(pid: int) -> float:
+    """CPU seconds that a process used, with its children that it has waited for; 0 of one that is gone."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, after_name[11:15])) / os.sysconf("SC_CLK_TCK")
