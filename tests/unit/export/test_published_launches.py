@@ -42,27 +42,6 @@ def test_a_published_script_of_megatron_is_the_layout_model_and_job_that_it_trai
     assert present(found.model).num_parameters / 1e9 == pytest.approx(billions, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("gpt3_175b.sh", "changed --fp16: is told as bf16"),
-        ("gpt3_175b.sh", "ignored --rampup-batch-size: the batch grows"),
-        ("llama3_8b_megatron_fsdp.sh", "assumed --accumulate-allreduce-grads-in-fp32"),
-        ("llama3_8b_fp8.sh", "changed --sequence-parallel: with one tensor rank Megatron switches it off"),
-        ("llama3_8b_fp8.sh", "assumed --fp8-recipe: Megatron's default is delayed"),
-        ("llama3_8b_megatron_fsdp.sh", "changed --sequence-parallel"),
-        ("mixtral_8x7b.sh", "changed --world-size: 8 ranks cannot run it; 32 are the fewest that do"),
-    ],
-)
-def test_what_a_published_script_leaves_open_is_told(name: str, said: str) -> None:
-    assert said in _told(_read(name))
-
-
-def test_gradients_that_a_script_reduces_in_bf16_are_not_taken_for_fp32() -> None:
-    assert not _read("llama3_8b_fp8.sh").layout.fp32_gradient_reduce
-    assert _read("llama3_8b_megatron_fsdp.sh").layout.fp32_gradient_reduce
-
-
 @pytest.mark.parametrize("name", ["gpt3_175b.sh", "mixtral_8x7b.sh"])
 def test_without_the_number_of_ranks_there_are_as_few_as_the_rest_needs(name: str) -> None:
     assert _read(name).layout.world_size == {"gpt3_175b.sh": 8 * 16, "mixtral_8x7b.sh": 8 * 4}[name]
