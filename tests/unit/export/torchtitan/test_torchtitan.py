@@ -268,27 +268,7 @@ enable = false
 mode = "full"
 """
 
-LLAMA3_405B = """
-[model]
-name = "llama3"
-flavor = "405B"
-converters = ["quantize.linear.float8"]
-[training]
-local_batch_size = 2
-seq_len = 8192
-[parallelism]
-data_parallel_shard_degree = -1
-tensor_parallel_degree = 8
-enable_async_tensor_parallel = true
-[compile]
-enable = true
-[activation_checkpoint]
-mode = "full"
-[quantize.linear.float8]
-enable_fsdp_float8_all_gather = true
-precompute_float8_dynamic_scale_for_fsdp = true
-filter_fqns = ["output"]
-"""
+LLAMA3_405B = (Path(__file__).parents[3] / "golden/imports/torchtitan_float8.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -311,9 +291,3 @@ def test_published_job_files_are_the_layouts_that_they_run_as(
     back = read(text, num_ranks=num_ranks)
     assert (back.format, back.layout, back.global_batch_size) == ("torchtitan", Layout.parse(words), batch)
     assert present(back.model).name == model
-
-
-def test_the_largest_model_s_recipe_is_said_to_be_assumed_since_its_file_names_none() -> None:
-    notes = {note.setting: note.kind for note in read(LLAMA3_405B, num_ranks=128).notes}
-    assert notes["quantize.linear.float8.recipe_name"] == "assumed"
-    assert notes["quantize.linear.float8.enable_fsdp_float8_all_gather = true"] == "ignored"
