@@ -24,9 +24,8 @@ from autotuner.training.lossy_exchange import (
 )
 from autotuner.training.lossy_exchange import exchange as at_once
 from autotuner.training.momentum import Rows, random_offsets, striding_offsets
-from tests.training.replication.lossy_training import Training
-from tests.training.replication.tasks import DENSE, KEEPING, NUM_STEPS, REPLICATORS, SHAPES, gradients
-from tests.training.replication.trainers import small_model
+from tests.training.lossy_ranks import DENSE, KEEPING, NUM_STEPS, REPLICATORS, SHAPES, gradients, small_model
+from tests.training.lossy_training import Training
 from tests.trials.joined import Noted
 from tests.trials.zygote import Zygote
 
@@ -67,7 +66,7 @@ def test_anchors_and_residuals_of_other_tensors_are_refused(alone: dist.ProcessG
 def learnt(exchange: str, zygote: Zygote, folder: Path) -> Training:
     folder.mkdir()
     (folder / "exchange").write_text(exchange)
-    run = zygote.have_done("tests.training.replication.tasks:learns", folder, 4)
+    run = zygote.have_done("tests.training.lossy_ranks:learns", folder, 4)
     assert set(run.exit_codes) == {0}, run.logs
     found: Training = torch.load(folder / "0.pt")
     return found
@@ -85,7 +84,7 @@ def test_a_sixteenth_of_the_exchange_teaches_replicas_what_only_others_read(zygo
 
 
 # ---------------------------------------------------------------- exchanges
-TASKS = "tests.training.replication.tasks"
+TASKS = "tests.training.lossy_ranks"
 
 
 def done(zygote: Zygote, folder: Path, task: str) -> list[Any]:
@@ -266,7 +265,7 @@ def hooked(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> list[Any
 
 
 def trained(zygote: Zygote, folder: Path, task: str) -> list[Any]:
-    return zygote.have_done(f"tests.training.replication.trainers:{task}", folder, NUM_RANKS).saved()
+    return zygote.have_done(f"tests.training.lossy_ranks:{task}", folder, NUM_RANKS).saved()
 
 
 def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:

@@ -16,8 +16,8 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Tolerance, Trainer, assert_alike, for_each
-from tests.trials.model.test_model import decoder
 from tests.trials.specs import ONE_STEP, PIPELINE, SEQUENCE, TENSOR, fsdp, trial_spec
+from tests.trials.test_model import decoder
 from trials.options import HostMemory, use_fp8
 
 # ---------------------------------------------------------------- compile

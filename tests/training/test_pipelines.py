@@ -7,14 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from autotuner.core.choices import P2PTransport, PipelineSchedule
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Schedule
@@ -24,11 +23,8 @@ from autotuner.training.pipelines.controller import Controller
 from autotuner.training.pipelines.detector import Detector, Finding, RankObservation
 from autotuner.training.pipelines.pipeline import Timings
 from autotuner.training.pipelines.steering import Powers
-from tests.builders import cpu_layout
 from tests.patience import PATIENCE_S
-from tests.training.pipelines.rank import expected_step, heard
-from tests.training.pipelines.tasks import SLOW_LINK_S
-from tests.trials.specs import FIVE_STEPS, trial_spec
+from tests.training.pipeline_ranks import SLOW_LINK_S, expected_step, heard
 from tests.trials.zygote import Zygote
 
 # ---------------------------------------------------------------- change
@@ -111,7 +107,7 @@ def test_normal_noise_and_outliers_that_come_often_raise_no_alarm_in_ten_thousan
 
 
 # ---------------------------------------------------------------- delegates
-TASKS = "tests.training.pipelines.tasks"
+TASKS = "tests.training.pipeline_ranks"
 
 
 def running(pid: int) -> bool:
@@ -297,7 +293,7 @@ def test_thousands_of_healthy_steps_raise_no_alarm() -> None:
 @pytest.mark.parametrize("story", ["two links", "dies"])
 def test_ranks_find_what_befalls_their_links_and_go_on_as_they_should(story: str) -> None:
     """Each process is new: ranks are forks, and of one that has no threads."""
-    command = [sys.executable, "-m", "tests.training.pipelines.sleeping", story]
+    command = [sys.executable, "-m", "tests.training.sleeping", story]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert ended.returncode == 0, ended.stderr
 
@@ -357,53 +353,6 @@ def test_delegates_bridge_a_link_that_dies_within_a_step_which_trains_all_the_sa
         found = {int(stage): norm for _, of_rank in steps for stage, norm in of_rank.items()}
         assert found == pytest.approx(norms, rel=1e-5)
     assert [json.loads((tmp_path / f"{rank}.more").read_text()) for rank in range(3)] == dead
-
-
-# ---------------------------------------------------------------- trial
-def delegates_left(folder: Path) -> list[int]:
-    """Processes that share slots and write to a rank's log under this folder, which the rank's delegates inherit."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and _is_delegate(process, folder):
-            found.append(int(process.name))
-    return found
-
-
-def _is_delegate(process: Path, folder: Path) -> bool:
-    try:
-        opened = [str(link.readlink()) for link in (process / "fd").iterdir()]
-    except OSError:  # it is gone, or not ours to look at
-        return False
-    return any("memfd:slots" in name for name in opened) and any(name.startswith(str(folder)) for name in opened)
-
-
-PLANNED: dict[str, Any] = {
-    "pipeline_parallel_degree": 2,
-    "pipeline_schedule": PipelineSchedule.ADAPTIVE,
-    "p2p_transport": P2PTransport.DELEGATED,
-    "micro_batch_size": 1,
-}
-
-
-def test_a_trial_plans_its_pipeline_from_the_passes_that_it_measured(zygote: Zygote, tmp_path: Path) -> None:
-    settings = replace(FIVE_STEPS, profiled_steps=1)
-    run = zygote.run(trial_spec(cpu_layout(**PLANNED, stage_rotation=1), settings=settings), tmp_path)
-    assert run.exit_codes == (0, 0), run.logs
-    timeline = run.measurement.timeline
-    assert timeline is not None
-    assert [lane.pipeline_rank for lane in timeline.ranks] == [1, 0]
-    assert any("I" in word for lane in timeline.ranks for word in lane.actions)
-    assert not delegates_left(tmp_path)
-
-
-@pytest.mark.parametrize("num_delegates", [1, 4])
-@pytest.mark.oracle
-def test_a_trial_under_a_limit_of_memory_runs_no_further_ahead_than_it_allows(
-    num_delegates: int, zygote: Zygote, tmp_path: Path
-) -> None:
-    settings = replace(FIVE_STEPS, memory_budget_bytes=400 * 2**20)
-    run = zygote.run(trial_spec(cpu_layout(**PLANNED, num_delegates=num_delegates), settings=settings), tmp_path)
-    assert run.exit_codes == (0, 0), run.logs
 
 
 # ---------------------------------------------------------------- controller

@@ -2,7 +2,7 @@
 
 Four gloo processes whose stages sleep 20 ms per pass share a core, 12 micro-batches. Acceptance tests 5 and 6 of the
 notes on arXiv 2504.19232: a fault is found within two steps, one re-plan per change of ceil(c / t_F) and none between,
-the healthy schedule afterwards; a dead link costs no process. ``python -m tests.training.pipelines.sleeping WORD`` runs
+the healthy schedule afterwards; a dead link costs no process. ``python -m tests.training.sleeping WORD`` runs
 the stories with this word in their name.
 """
 
@@ -31,17 +31,16 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.channels import Neighbourhood, Rendezvous, pair_channels
-from autotuner.training.pipelines.controller import ControlGroup, Controller
-from autotuner.training.pipelines.delegated import DelegatedTransport
-from autotuner.training.pipelines.delegates import Delegates
-from autotuner.training.pipelines.inline import InlineTransport
-from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
-from autotuner.training.pipelines.steering import Powers
-from autotuner.training.pipelines.switched import SwitchedTransport
-from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
-
-_CPU = torch.device("cpu")
+from autotuner.training.pipelines import (
+    ControlGroup,
+    Controller,
+    LinkCondition,
+    LinkConditions,
+    Neighbourhood,
+    Powers,
+    Standby,
+    TimedStage,
+)
 
 _TIMEOUT_S = 60.0
 
@@ -155,10 +154,18 @@ def _rank(run: Run, rank: int, folder: str, told: SimpleQueue[Any]) -> None:
 
 
 def _steps(run: Run, rank: int, store: FileStore) -> dict[str, Any]:
-    rendezvous, around = Rendezvous.beside(store, {}), Neighbourhood.of(run.plain, rank)
-    delegates = Delegates.start(rendezvous, around, run.num_delegates, timeout_s=_TIMEOUT_S)
+    around, timeout_s = Neighbourhood.of(run.plain, rank), _TIMEOUT_S
+    standby = Standby.start(around, num_delegates=run.num_delegates, timeout_s=timeout_s, store=store, pinned=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=run.num_ranks)
-    pipeline = _pipeline(run, rendezvous, around, delegates)
+    stage = TimedStage(
+        SleepingStage(run.width, run.pass_s),
+        rank,
+        run.num_ranks,
+        torch.device("cpu"),
+        input_args=torch.empty(1, run.width, device="meta", requires_grad=rank > 0),
+        output_args=torch.empty(1, run.width, device="meta", requires_grad=True),
+    )
+    pipeline = standby.pipeline([stage], run.plain, loss_fn=_loss, scale_grads=False)
     group = ControlGroup(timeout_s=_TIMEOUT_S)
     controller = Controller(pipeline, group, powers=run.powers) if run.powers else None
     steps_s: list[float] = []
@@ -179,24 +186,6 @@ def _steps(run: Run, rank: int, store: FileStore) -> dict[str, Any]:
         steps_s.append(time.perf_counter() - began_s)
     pipeline.close()
     return {"steps_s": tuple(steps_s), "control_s": tuple(control_s), "events": tuple(events)}
-
-
-def _pipeline(run: Run, rendezvous: Rendezvous, around: Neighbourhood, delegates: Delegates) -> ResilientPipeline:
-    rank = around.rank
-    shape = torch.empty(1, run.width, device="meta", requires_grad=rank > 0)
-    stage = TimedStage(
-        SleepingStage(run.width, run.pass_s),
-        rank,
-        run.num_ranks,
-        _CPU,
-        input_args=shape,
-        output_args=torch.empty(1, run.width, device="meta", requires_grad=True),
-    )
-    channels = pair_channels(rendezvous, around, _CPU, timeout_s=_TIMEOUT_S)
-    inline = InlineTransport(rank, channels, run.num_micro_batches)
-    delegated = DelegatedTransport(rank, delegates, run.num_micro_batches)
-    transport = SwitchedTransport(inline, delegated, run.num_ranks)
-    return ResilientPipeline([stage], run.plain, transport=transport, loss_fn=_loss, scale_grads=False)
 
 
 def _loss(output: Tensor, target: Tensor) -> Tensor:

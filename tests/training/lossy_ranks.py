@@ -1,4 +1,4 @@
-"""Anybody's trainers on 2 x 2 ranks: plain torch code, with and without a lossy exchange between the replicas."""
+"""Replicators of every kind for the same few tensors, and what replicas are asked to do; each leaves what it found."""
 
 from __future__ import annotations
 
@@ -21,13 +21,110 @@ from autotuner.training.lossy_exchange import (
     FullReplicator,
     ParameterAverager,
     ReplicatedOptimizer,
+    Replicator,
+    exchange,
     exchange_hook,
     local_shards,
 )
+from autotuner.training.momentum import striding_offsets
+from tests.training.lossy_training import EXCHANGES, trained
 from tests.trials.joined import joined
 from trials.process.task import TaskContext
 
-NUM_STEPS = 4
+SHAPES = ((16, 24), (48,), (3, 7), (0,), (), (130, 2))
+"""Some fill their chunks and some do not; one rank of a shard group may hold nothing of a tensor."""
+
+Built = Callable[[list[Tensor], dist.ProcessGroup], Replicator]
+
+DENSE: dict[str, Built] = {
+    "full": FullReplicator,
+    "all of demo": lambda held, group: DemoReplicator(held, group, chunk=16, top_k=16),
+    "all elements": lambda held, group: ElementReplicator(held, group, sparsity=1),
+    "every stride": lambda held, group: ElementReplicator(held, group, sparsity=1, offsets=striding_offsets),
+}
+"""Those that send everything."""
+
+KEEPING: dict[str, Built] = {
+    "demo": lambda held, group: DemoReplicator(held, group, chunk=16, top_k=2),
+    "wide demo": lambda held, group: DemoReplicator(held, group, chunk=512, top_k=8),
+    "short demo": lambda held, group: DemoReplicator(held, group, chunk=16, top_k=2, payload_dtype=torch.bfloat16),
+    "random": lambda held, group: ElementReplicator(held, group, sparsity=8),
+    "short random": lambda held, group: ElementReplicator(held, group, sparsity=8, payload_dtype=torch.bfloat16),
+    "striding": lambda held, group: ElementReplicator(held, group, sparsity=8, offsets=striding_offsets),
+}
+"""Those that keep something back."""
+
+REPLICATORS: dict[str, Built] = {**DENSE, **KEEPING}
+
+
+def tensors() -> list[Tensor]:
+    """Parameters that a rank holds."""
+    return [torch.zeros(shape) for shape in SHAPES]
+
+
+def gradients(replica: int, step: int) -> list[Tensor]:
+    """What a replica finds in a step."""
+    generator = torch.Generator().manual_seed(1000 * replica + step)
+    return [torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+NUM_STEPS = 5
+_TRAINED_STEPS = 60
+"""Of a training whose loss counts."""
+
+
+def exchanges(context: TaskContext) -> int:
+    """Five steps by every replicator: what came of each, the payload, and what is left."""
+    group = joined(context)
+    found = {}
+    for name, built in REPLICATORS.items():
+        replicator = built(tensors(), group)
+        steps = []
+        for step in range(NUM_STEPS):
+            steps.append([one.clone() for one in exchange(replicator, gradients(group.rank(), step))])
+        found[name] = {"steps": steps, "payload": replicator.payload_bytes, "state": replicator.state_dict()}
+    torch.save(found, context.folder / f"{group.rank()}.pt")
+    return 0
+
+
+def goes_on(context: TaskContext) -> int:
+    """Steps by every replicator, of which the last is done by one that was given the other's state."""
+    group = joined(context)
+    found = {}
+    for name, built in REPLICATORS.items():
+        first, second = built(tensors(), group), built(tensors(), group)
+        for step in range(NUM_STEPS - 1):
+            exchange(first, gradients(group.rank(), step))
+        second.load_state_dict(first.state_dict())
+        found[name] = exchange(second, gradients(group.rank(), NUM_STEPS - 1))
+    torch.save(found, context.folder / f"{group.rank()}.pt")
+    return 0
+
+
+def averages(context: TaskContext) -> int:
+    """Parameters behind each of four steps that replicas take apart, averaged behind every second of them."""
+    group = joined(context)
+    held = [one + 1.0 for one in tensors()]
+    averager = ParameterAverager(held, group, period=2)
+    found = []
+    for step in range(4):
+        for own, change in zip(held, gradients(group.rank(), step), strict=True):
+            own.add_(change)
+        was_due = averager.after_step()
+        found.append({"parameters": [own.clone() for own in held], "due": was_due, "payload": averager.payload_bytes})
+    torch.save(found, context.folder / f"{group.rank()}.pt")
+    return 0
+
+
+def learns(context: TaskContext) -> int:
+    """The benchmark's training, shorter, with the exchange that the file ``exchange`` names."""
+    exchange = EXCHANGES[(context.folder / "exchange").read_text()]
+    found = trained(exchange, context.rank_info.rank, context.folder, seed=0, num_steps=_TRAINED_STEPS)
+    torch.save(found, context.folder / f"{context.rank_info.rank}.pt")
+    return 0
+
+
+_TRAINER_STEPS = 4
 _WIDTH = 20
 """No multiple of the chunk of 16: layers and their shards end in half-filled chunks."""
 
@@ -60,9 +157,9 @@ def ddp(context: TaskContext) -> int:
         "demo": BucketExchange(few, everybody, is_signed=True),
     }
     found = {}
-    for name, exchange in exchanges.items():
-        parameters = _trained_by_ddp(exchange)
-        payload_bytes = 0 if exchange is None else exchange.payload_bytes
+    for name, hook in exchanges.items():
+        parameters = _trained_by_ddp(hook)
+        payload_bytes = 0 if hook is None else hook.payload_bytes
         found[name] = {"parameters": parameters, "payload": payload_bytes}
     torch.save(found, context.folder / f"{dist.get_rank()}.pt")
     return 0
@@ -112,7 +209,7 @@ def _trained(
     model = _sharded(mesh, is_hybrid=is_hybrid)
     optimizer = build(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
-    for step in range(NUM_STEPS):
+    for step in range(_TRAINER_STEPS):
         if is_saved and step == 2:
             saved, optimizer = optimizer.state_dict(), build(model)
             optimizer.load_state_dict(saved)
@@ -127,8 +224,8 @@ def _trained(
 def _averaged(mesh: DeviceMesh) -> dict[str, Any]:
     model = _sharded(mesh)
     optimizer = _adamw(model)
-    averager = ParameterAverager(local_shards(model.parameters()), mesh["replicate"].get_group(), period=NUM_STEPS)
-    for step in range(NUM_STEPS):
+    averager = ParameterAverager(local_shards(model.parameters()), mesh["replicate"].get_group(), period=_TRAINER_STEPS)
+    for step in range(_TRAINER_STEPS):
         _loss(model, step).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
@@ -143,7 +240,7 @@ def _trained_by_ddp(exchange: BucketExchange | None) -> dict[str, Any]:
         model.register_comm_hook(exchange, exchange_hook)
     is_signed = exchange is not None and exchange.is_signed
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2) if is_signed else _adamw(model)
-    for step in range(NUM_STEPS):
+    for step in range(_TRAINER_STEPS):
         _loss(model, step).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()

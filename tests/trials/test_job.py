@@ -390,3 +390,50 @@ def test_a_fixed_schedule_under_a_trace_is_watched_and_left_alone(tmp_path: Path
 def test_a_layout_says_what_may_be_done_to_its_pipeline(layout: dict[str, Any], may: tuple[bool, bool, bool]) -> None:
     found = powers(cpu_layout(pipeline_parallel_degree=2, **layout))
     assert (found.may_replan, found.may_delegate, found.is_always_delegated) == may
+
+
+# ---------------------------------------------------------------- planned pipelines
+def delegates_left(folder: Path) -> list[int]:
+    """Processes that share slots and write to a rank's log under this folder, which the rank's delegates inherit."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and _is_delegate(process, folder):
+            found.append(int(process.name))
+    return found
+
+
+def _is_delegate(process: Path, folder: Path) -> bool:
+    try:
+        opened = [str(link.readlink()) for link in (process / "fd").iterdir()]
+    except OSError:  # it is gone, or not ours to look at
+        return False
+    return any("memfd:slots" in name for name in opened) and any(name.startswith(str(folder)) for name in opened)
+
+
+PLANNED: dict[str, Any] = {
+    "pipeline_parallel_degree": 2,
+    "pipeline_schedule": PipelineSchedule.ADAPTIVE,
+    "p2p_transport": P2PTransport.DELEGATED,
+    "micro_batch_size": 1,
+}
+
+
+def test_a_trial_plans_its_pipeline_from_the_passes_that_it_measured(zygote: Zygote, tmp_path: Path) -> None:
+    settings = replace(FIVE_STEPS, profiled_steps=1)
+    run = zygote.run(trial_spec(cpu_layout(**PLANNED, stage_rotation=1), settings=settings), tmp_path)
+    assert run.exit_codes == (0, 0), run.logs
+    timeline = run.measurement.timeline
+    assert timeline is not None
+    assert [lane.pipeline_rank for lane in timeline.ranks] == [1, 0]
+    assert any("I" in word for lane in timeline.ranks for word in lane.actions)
+    assert not delegates_left(tmp_path)
+
+
+@pytest.mark.parametrize("num_delegates", [1, 4])
+@pytest.mark.oracle
+def test_a_trial_under_a_limit_of_memory_runs_no_further_ahead_than_it_allows(
+    num_delegates: int, zygote: Zygote, tmp_path: Path
+) -> None:
+    settings = replace(FIVE_STEPS, memory_budget_bytes=400 * 2**20)
+    run = zygote.run(trial_spec(cpu_layout(**PLANNED, num_delegates=num_delegates), settings=settings), tmp_path)
+    assert run.exit_codes == (0, 0), run.logs
