@@ -124,11 +124,9 @@ class MicroBatch:
 
 
 def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroBatch:
-    """Return a row for each sequence, padded to the longest. A causal model needs no mask for that.
+    """Return a row for each sequence, padded to ``row_length`` or the longest. A causal model needs no mask for that.
 
-    Args:
-        sequences: Sequences of n + 1 tokens: the first n are the input, the last n are the labels.
-        row_length: Tokens of a row; None: those of the longest sequence.
+    Of the n + 1 tokens of a sequence the first n are the input, and the last n are the labels.
 
     Raises:
         InvalidInput: There is no sequence, or one is longer than ``row_length``.
@@ -143,11 +141,10 @@ def pad(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroB
 
 
 def pack(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
-    """Return one row of all sequences, one after the other. Attention and positions must respect ``documents``.
+    """Return one row of all sequences, one after the other, padded to a multiple.
 
-    Args:
-        sequences: Sequences of n + 1 tokens: the first n are the input, the last n are the labels.
-        multiple: The row is padded to a multiple of it.
+    Attention and positions must respect ``documents``. Of the n + 1 tokens of a sequence the first n are the input, and
+    the last n are the labels.
 
     Raises:
         InvalidInput: There is no sequence, or one of a single token.

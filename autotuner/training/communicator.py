@@ -97,19 +97,16 @@ class TorchCommunicator:
 
 
 class Collectives(Protocol):
-    """Sums and gathers that are complete when the call returns (on a GPU: in the order of its stream).
-
-    All ranks make the same calls in the same order, with flat contiguous tensors of the same length.
-    """
+    """What a ``Communicator`` begins, complete when the call returns (on a GPU: in the order of its stream)."""
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by the sum over all ranks."""
+        """See ``Communicator``."""
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> None:
-        """Write this rank's part of the sum over all ranks into ``part``; ``whole`` keeps its values."""
+        """See ``Communicator``; ``whole`` keeps its values."""
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Write the parts of all ranks, in their order, into ``whole``. ``part`` may be a piece of it."""
+        """See ``Communicator``; ``part`` may be a piece of ``whole``."""
 
 
 class TorchCollectives:

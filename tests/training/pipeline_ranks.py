@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from autotuner.schedules.named import one_f_one_b, zb_h2, zb_interleaved, zbv
 from autotuner.schedules.schedule import Kind, Schedule
-from autotuner.training.pipelines.channels import Channel, Neighbourhood, Rendezvous, pair_channel, pair_channels
+from autotuner.training.pipelines.channels import Channel, Neighbourhood, PairChannel, Rendezvous, pair_channels
 from autotuner.training.pipelines.delegated import DelegatedTransport, DelegateFailed
 from autotuner.training.pipelines.delegates import Delegates
 from autotuner.training.pipelines.inline import InlineTransport
@@ -121,8 +121,8 @@ def switched(context: TaskContext) -> tuple[SmallPipeline, dict[int, Channel]]:
         InlineTransport(around.rank, channels, MICRO_BATCHES),
         DelegatedTransport(around.rank, delegates, MICRO_BATCHES),
         schedule.num_stages,
-        reconnect=lambda peer, attempt: pair_channel(
-            rendezvous, around, peer, _CPU, timeout_s=PATIENCE_S, attempt=attempt
+        reconnect=lambda peer, attempt: PairChannel(
+            rendezvous, around, peer, device=_CPU, timeout_s=PATIENCE_S, attempt=attempt
         ),
     )
     small = SmallPipeline(schedule, transport)

@@ -35,7 +35,7 @@ from autotuner.schedules.planner import named_schedule, plan
 from autotuner.schedules.schedule import Kind
 from autotuner.schedules.schedule import Schedule as Planned
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.channels import Neighbourhood, group_channels, neighbours
+from autotuner.training.pipelines.channels import Channel, Neighbourhood
 from autotuner.training.pipelines.inline import InlineTransport
 from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
 from autotuner.training.pipelines.standby import Standby
@@ -129,8 +129,9 @@ def pipeline_schedule(
         planned = _planned_stages(modules, spec, grid, device, log)
         plain = plain_schedule(layout, num_micro_batches)
         if standby is None:
-            channels = group_channels(grid.pipeline, neighbours(plain, grid.position("pp")))
-            transport: Transport = InlineTransport(grid.position("pp"), channels, num_micro_batches, seed=spec.seed)
+            around = Neighbourhood.of(plain, grid.position("pp"))
+            channels = {peer: Channel(grid.pipeline, peer) for peer in around.peers}
+            transport: Transport = InlineTransport(around.rank, channels, num_micro_batches, seed=spec.seed)
         else:
             transport = standby.transport(plain, device, is_delegated=True, seed=spec.seed)
         pipeline = ResilientPipeline(

@@ -13,10 +13,17 @@ from autotuner.core.placement import Place
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.controller import ControlGroup, Controller, noticed_delays_s, pass_times
+from autotuner.training.pipelines.controller import (
+    ControlGroup,
+    Controller,
+    Powers,
+    choose,
+    forwards_late,
+    noticed_delays_s,
+    pass_times,
+)
 from autotuner.training.pipelines.detector import RankObservation
 from autotuner.training.pipelines.pipeline import ResilientPipeline
-from autotuner.training.pipelines.steering import Powers, choose, forwards_late
 
 
 class Gathered(Protocol):

@@ -1,11 +1,10 @@
 """Pipelines that go on when a link turns slow or dies: ``docs/resilient-pipelines.md`` shows how to use them."""
 
 from autotuner.training.pipelines.channels import Neighbourhood
-from autotuner.training.pipelines.controller import ControlGroup, Controller, noticed_delays_s, pass_times
+from autotuner.training.pipelines.controller import ControlGroup, Controller, Powers, noticed_delays_s, pass_times
 from autotuner.training.pipelines.detector import RankObservation
 from autotuner.training.pipelines.pipeline import ResilientPipeline, TimedStage
 from autotuner.training.pipelines.standby import Standby
-from autotuner.training.pipelines.steering import Powers
 from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 
 __all__ = [

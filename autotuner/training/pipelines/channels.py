@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -58,9 +58,19 @@ class Channel:
 class PairChannel(Channel):
     """A channel over a process group of two ranks, which can break without any other: gloo, or NCCL on GPUs."""
 
-    def __init__(self, store: Store, *, is_upper: bool, device: torch.device, timeout_s: float) -> None:
-        """Meet the other rank in a store of their own; one of the two is the upper."""
-        timeout = timedelta(seconds=timeout_s)
+    def __init__(
+        self,
+        rendezvous: Rendezvous,
+        around: Neighbourhood,
+        peer: int,
+        *,
+        device: torch.device,
+        timeout_s: float,
+        attempt: int = 0,
+    ) -> None:
+        """Meet the other rank in a store of their own. Both ranks count the same attempts."""
+        store = rendezvous.store(f"inline/{around.pair(peer)}/{attempt}")
+        is_upper, timeout = around.rank > peer, timedelta(seconds=timeout_s)
         if device.type == "cpu":
             super().__init__(dist.ProcessGroupGloo(store, int(is_upper), 2, timeout), 0 if is_upper else 1)
             self.tells_moments, self.ahead_s = True, self._clock_difference_s(is_upper=is_upper)
@@ -144,25 +154,15 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Self:
-        """Return the neighbourhood of a rank under a schedule."""
-        return cls(rank=rank, peers=tuple(neighbours(schedule, rank)), pipeline=pipeline)
+        """Return the ranks that hold a stage before or after one of this rank's."""
+        rank_of = schedule.rank_of
+        own = [stage for stage, holder in rank_of.items() if holder == rank]
+        holders = {rank_of[other] for stage in own for other in (stage - 1, stage + 1) if other in rank_of}
+        return cls(rank=rank, peers=tuple(sorted(holders - {rank})), pipeline=pipeline)
 
     def pair(self, peer: int) -> str:
         """Return a name for both ranks, which is the same on both."""
         return f"{self.pipeline}/{min(self.rank, peer)}_{max(self.rank, peer)}"
-
-
-def neighbours(schedule: Schedule, rank: int) -> list[int]:
-    """Return the ranks that hold a stage before or after one of this rank's."""
-    rank_of = schedule.rank_of
-    own = [stage for stage, holder in rank_of.items() if holder == rank]
-    around = {rank_of[other] for stage in own for other in (stage - 1, stage + 1) if other in rank_of}
-    return sorted(around - {rank})
-
-
-def group_channels(group: dist.ProcessGroup, peers: Iterable[int]) -> dict[int, Channel]:
-    """Return channels through the group of the whole pipeline, whose ranks are those of the pipeline."""
-    return {peer: Channel(group, peer) for peer in peers}
 
 
 def pair_channels(
@@ -170,18 +170,4 @@ def pair_channels(
 ) -> dict[int, Channel]:
     """Make a channel of its own to every neighbour. All ranks must call it at the same time."""
     # in this order no two wait for each other in a circle
-    return {peer: pair_channel(rendezvous, around, peer, device, timeout_s=timeout_s) for peer in around.peers}
-
-
-def pair_channel(
-    rendezvous: Rendezvous,
-    around: Neighbourhood,
-    peer: int,
-    device: torch.device,
-    *,
-    timeout_s: float,
-    attempt: int = 0,
-) -> Channel:
-    """Make a channel to one neighbour. Both ranks count the same attempts."""
-    store = rendezvous.store(f"inline/{around.pair(peer)}/{attempt}")
-    return PairChannel(store, is_upper=around.rank > peer, device=device, timeout_s=timeout_s)
+    return {peer: PairChannel(rendezvous, around, peer, device=device, timeout_s=timeout_s) for peer in around.peers}

@@ -35,14 +35,8 @@ class DelegatedTransport:
     """Hands messages to delegates, and takes from them what came.
 
     The rank copies a message into memory that it shares with the delegate, and goes on. On a GPU copies have streams of
-    their own, and a thread tells the delegate when one is complete.
-
-    Args:
-        rank: Pipeline rank.
-        delegates: Its delegates.
-        num_micro_batches: Of a step.
-        ahead_s: What to add to each neighbour's clock to get this host's.
-        seed: Of jitter.
+    their own, and a thread tells the delegate when one is complete. ``ahead_s`` is what to add to each neighbour's
+    clock to get this host's, and ``seed`` that of jitter.
     """
 
     def __init__(

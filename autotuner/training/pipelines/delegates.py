@@ -43,9 +43,7 @@ class Slot:
 class SlotViews:
     """Slots as tensors, in either process; each is mapped when it is first asked for.
 
-    Args:
-        descriptor: Of the memory.
-        pinned: CUDA reads and writes the pages while the CPU goes on.
+    If ``pinned``, CUDA reads and writes the pages while the CPU goes on.
     """
 
     def __init__(self, descriptor: int, *, pinned: bool = False) -> None:
@@ -188,14 +186,10 @@ class Delegates:
         timeout_s: float,
         pinned: bool = False,
     ) -> Self:
-        """Fork them, best before this process joins any group. Those of all ranks find each other by themselves.
+        """Fork so many per neighbour and direction, best before this process joins any group.
 
-        Args:
-            rendezvous: Where they find each other.
-            around: The rank, and its neighbours in the pipeline.
-            num_delegates: Per neighbour and direction.
-            timeout_s: After which a message never comes.
-            pinned: A GPU reads and writes what they send.
+        Those of all ranks find each other by themselves. ``timeout_s`` is the time after which a message never comes,
+        and ``pinned`` says that a GPU reads and writes what they send.
         """
         if num_delegates < 1:
             raise InvalidInput("num_delegates", num_delegates, "must be 1 or more", 1)

@@ -96,7 +96,7 @@ class RankObservation(NamedTuple):
         )
 
 
-FALSE_ALARMS_PER_STEP = 1e-4
+_FALSE_ALARMS_PER_STEP = 1e-4
 """Most alarms of all tests together while nothing is wrong: one in 10,000 steps."""
 
 _LINK_STEPS = 2
@@ -159,7 +159,6 @@ class Detector:
         num_stages: Stages, one per pipeline rank.
         num_pipelines: Pipelines with the same stages.
         known_s: Delays that links have from the first step on, by the stage before each.
-        false_alarms_per_step: Most alarms while nothing is wrong.
     """
 
     def __init__(
@@ -168,10 +167,9 @@ class Detector:
         *,
         num_pipelines: int = 1,
         known_s: Sequence[float] = (),
-        false_alarms_per_step: float = FALSE_ALARMS_PER_STEP,
     ) -> None:
         num_tests = 2 * num_pipelines * (3 * (num_stages - 1) + num_stages)
-        threshold, known_s = threshold_for(false_alarms_per_step, num_tests), known_s or (0.0,) * (num_stages - 1)
+        threshold, known_s = threshold_for(_FALSE_ALARMS_PER_STEP, num_tests), known_s or (0.0,) * (num_stages - 1)
         self._by_link = {
             (link, index): _Link(threshold, known_s[link])
             for link in range(num_stages - 1)
@@ -189,11 +187,6 @@ class Detector:
     def delays_s(self) -> tuple[float, ...]:
         """One-way delay of each link that was found last, by the stage before it."""
         return tuple(self._delays_s)
-
-    @property
-    def dead_links(self) -> frozenset[int]:
-        """Links over which nothing passes except through delegates, by the stage before each."""
-        return frozenset(self._dead)
 
     def look(self, observations: Sequence[RankObservation]) -> tuple[Finding, ...]:
         """Return what changed with a step, by the observations of all ranks in any order."""

@@ -27,12 +27,8 @@ class InlineTransport:
     A message that its link holds back holds back the rank, too: on a GPU a send lies in the stream before the kernels
     of the passes that follow (head-of-line blocking, arXiv 2504.19232). The other rank gets it that much later.
 
-    Args:
-        rank: Pipeline rank.
-        channels: A channel to each pipeline rank that it exchanges messages with.
-        num_micro_batches: Of a step.
-        device: Where it computes.
-        seed: Of jitter.
+    What sends or receives raises ``LinkDead`` where nothing passes. ``channels`` are by pipeline rank, and ``seed`` is
+    that of jitter.
     """
 
     def __init__(
@@ -79,11 +75,7 @@ class InlineTransport:
                 self._posted[message] = self._receiving(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Wait as long as the link holds the message back, then begin to send it.
-
-        Raises:
-            LinkDead: Nothing passes.
-        """
+        """Wait as long as the link holds the message back, then begin to send it."""
         sent_s = time.monotonic()
         condition = self.conditions.between(self.rank, message.peer)
         if condition.is_dead:
@@ -98,11 +90,7 @@ class InlineTransport:
             self._start(message.stamp, torch.tensor([sent_s], dtype=torch.float64))
 
     def receive(self, message: Message, buffer: Tensor) -> Arrival:
-        """Begin to receive into a buffer, unless that has been done.
-
-        Raises:
-            LinkDead: Nothing passes.
-        """
+        """Begin to receive into a buffer, unless that has been done."""
         return self._posted.pop(message, None) or self._receiving(message, buffer)
 
     def finish(self) -> None:
@@ -129,11 +117,7 @@ class InlineTransport:
         return message.tag(self._num_micro_batches)
 
     def part(self, peer: int, word: Message) -> None:
-        """Tell a neighbour that this rank has sent and received everything, and hear the same of it.
-
-        Raises:
-            LinkDead: Nothing passes.
-        """
+        """Tell a neighbour that this rank has sent and received everything, and hear the same of it."""
         channel, own = self._channels[peer], torch.zeros(1, device=self._device)
         try:
             coming = channel.receive(torch.zeros_like(own), self.tag(word))
@@ -179,10 +163,7 @@ class InlineTransport:
         return partial(self._arrive, message.peer, work, stamp)
 
     def _arrive(self, peer: int, work: dist.Work, stamp: tuple[dist.Work, Tensor] | None) -> float | None:
-        """Wait for a message and return its seconds on the way, unless it came before anybody looked.
-
-        ``stamp`` is the message that tells the moment of sending, where one follows.
-        """
+        """Wait for a message and the stamp that follows it; return its seconds on the way, if anybody saw it come."""
         looked_s = time.monotonic()
         self._wait(peer, work)
         came_s = time.monotonic()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.schedules.schedule import Schedule
-from autotuner.training.pipelines.channels import Channel, Neighbourhood, Rendezvous, pair_channel, pair_channels
+from autotuner.training.pipelines.channels import Channel, Neighbourhood, PairChannel, Rendezvous, pair_channels
 from autotuner.training.pipelines.delegated import DelegatedTransport
 from autotuner.training.pipelines.delegates import Delegates
 from autotuner.training.pipelines.inline import InlineTransport
@@ -94,7 +94,9 @@ class Standby:
         ahead_s = {peer: channel.ahead_s for peer, channel in channels.items()}
 
         def reconnect(peer: int, attempt: int) -> Channel:
-            return pair_channel(self.rendezvous, self.around, peer, device, timeout_s=self.timeout_s, attempt=attempt)
+            return PairChannel(
+                self.rendezvous, self.around, peer, device=device, timeout_s=self.timeout_s, attempt=attempt
+            )
 
         delegated = DelegatedTransport(rank, self.delegates, num_micro_batches, ahead_s=ahead_s, seed=seed)
         return SwitchedTransport(inline, delegated, schedule.num_stages, is_delegated=is_delegated, reconnect=reconnect)

@@ -27,13 +27,7 @@ class SwitchedTransport:
     """Sends inline or by delegates, as told between steps, and by delegates where nothing else passes.
 
     Messages sent inline are kept until the end of the step, because only the other rank knows whether they have come.
-
-    Args:
-        inline: Sends while the rank itself does.
-        delegated: Sends while delegates do.
-        num_stages: Of the whole pipeline.
-        is_delegated: Whether delegates send in the first step.
-        reconnect: Makes a link anew that died by its condition, when that is over; None: it stays dead.
+    ``reconnect`` makes a link anew that died by its condition, when that is over; without it the link stays dead.
     """
 
     def __init__(
