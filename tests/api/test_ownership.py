@@ -20,7 +20,7 @@ from tests.api.access import People, bearing
 from tests.api.bodies import CPU as SWEEP
 from tests.api.bodies import PLAN, STUDY
 from tests.api.service import app_on, serve
-from tests.api.test_gates import LAYOUT, run
+from tests.api.test_upkeep import LAYOUT, run
 from tests.builders import cpu_cluster, tiny_model
 from tests.contracts.upkeep import announcement, webhook
 from tests.patience import PATIENCE_S

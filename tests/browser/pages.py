@@ -13,9 +13,7 @@ from autotuner.store.options import Page as Window
 from tests.announcements import webhook
 from tests.api.service import StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune
-from tests.browser.judged import gated_trial, sweep_with_front, tried_study
-from tests.browser.large import large_sweep
-from tests.browser.slow import slow_sweep
+from tests.browser.stores import gated_trial, large_sweep, slow_sweep, sweep_with_front, tried_study
 from tests.builders import cpu_cluster
 from tests.unit.catalog.topology import published
 

@@ -1,24 +1,35 @@
-"""Explore as people use it: inputs move, the answer follows, the address is the permalink."""
+"""Pages that one types into: explore, clusters, and a new sweep."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from autotuner.core.cluster_check import CheckFindings, CheckRequest
+from autotuner.core.profile import with_links
+from autotuner.core.profile_fit import fit_profile
+from autotuner.core.run import RunState
 from autotuner.store.sql import memory_store
-from tests.api.service import app_on, serve
+from tests import runs
+from tests.api.dashboard.test_elsewhere import CONFIG
+from tests.api.service import NOW, StoreDriver, app_on, serve
+from tests.builders import cpu_cluster, engine_job, link_point, pair_measurements, sweep_request
 
+# ---------------------------------------------------------------- explore
 TP8 = "/explore?layout=fsdp2+tp8+pp4+1f1b+mb1+sp+compiled+cudnn+bf16&global_batch_size=64"
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address_of_explore() -> Iterator[str]:
     """One service for all: nothing here is stored."""
-    with serve(app_on(memory_store(), asides=0)) as address:
-        yield address
+    with serve(app_on(memory_store(), asides=0)) as address_of_explore:
+        yield address_of_explore
 
 
 def test_the_answer_follows_an_input_and_the_address_with_it(page: Page) -> None:
@@ -122,3 +133,137 @@ def test_a_layout_on_several_nodes_has_a_bandwidth_curve_that_follows_its_change
     expect(page).to_have_url(re.compile("mb2"))
     expect(page.locator("#bandwidth-section[aria-busy]")).to_have_count(0)
     expect(page.locator("#bandwidth-section")).to_contain_text("Shortest predicted step")
+
+
+# ---------------------------------------------------------------- clusters
+PAIR = replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two", queue="long")
+
+
+def test_without_a_cluster_the_page_says_how_to_store_and_check_one(page: Page, address: str) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="Clusters").click()
+    expect(page.get_by_role("heading", name="No cluster yet")).to_be_visible()
+    expect(page.locator("pre")).to_contain_text(f"autotuner cluster check ours --server {address}")
+
+
+def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Page, driver: StoreDriver) -> None:
+    store = driver.store
+    store.descriptions.save(PAIR)
+    check = store.descriptions.create_check("pair", CheckRequest(), now=NOW)
+    held = runs.claimed(store, "check", now=NOW + 1)
+    found = CheckFindings(engine="processes", jobs=(engine_job(),)).said("trial: job 17 waits", NOW + 6)
+    runs.report(store, held, found)
+    page.goto("/clusters/pair")
+    expect(page.locator(f"#{check.id} tbody tr")).to_have_text(["5 strial: job 17 waits"])
+    expect(page.locator(f"#{check.id}")).to_contain_text("two: processes · job 17 queued")
+    links = page.get_by_role("region", name="Links", exact=True).first
+    expect(links).to_contain_text("Nobody measured them")
+
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
+    store.descriptions.save(replace(taken, cluster="pair"))
+    runs.end(store, held, RunState.COMPLETE, "done", now=NOW + 9)
+    cells = links.locator("tbody tr").nth(1).locator("td")
+    expect(cells).to_have_text(["500 MB/s", "800 MB/s", "200 µs", "100 µs", "loopback"])
+    expect(links).to_contain_text("Measured on 2 nodes")
+    expect(page.locator(f"#{check.id} summary")).to_contain_text("complete")
+
+
+def test_the_pages_of_clusters_fit_a_phone(page: Page, driver: StoreDriver) -> None:
+    driver.store.descriptions.save(PAIR)
+    driver.store.descriptions.create_check("pair", CheckRequest(), now=NOW)
+    found = CheckFindings().said("x" * 500, NOW)
+    runs.report(driver.store, runs.claimed(driver.store, "check", now=NOW), found)
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path in ("/clusters", "/clusters/pair"):
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_page_shows_which_link_is_late_and_fits_a_phone(page: Page, driver: StoreDriver) -> None:
+    four = replace(PAIR, num_nodes=4)
+    driver.store.descriptions.save(four)
+    points = tuple(link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in combinations(range(4), 2))
+    taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=8, peaks={}, on_cores=True)
+    driver.store.descriptions.save(with_links(replace(taken, cluster="pair"), points, measured_at=NOW, num_nodes=4))
+    page.goto("/clusters")
+    page.get_by_role("link", name="1 unhealthy").click()
+    matrix = page.locator("table.pairs")
+    expect(matrix.locator("td.ailing")).to_have_text(["30 ms !"])
+    expect(matrix.locator("td.measured")).to_have_count(12)
+    expect(page.get_by_role("listitem")).to_contain_text(["nodes 2 and 3: 29.9 ms late"])
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+# ---------------------------------------------------------------- new sweep
+SMALL = "/new?model=llama-demo&cluster=h100:2&seq_len=128&global_batch_size=8"
+
+
+def test_what_is_typed_is_answered_without_a_click(page: Page) -> None:
+    page.goto(SMALL)
+    legal = page.get_by_role("row", name="legal, a trial can run them").get_by_role("cell")
+    before = legal.inner_text()
+    page.get_by_label("Global batch").fill("6")
+    expect(legal).not_to_have_text(before)
+    page.get_by_label("Global batch").fill("many")
+    expect(page.locator("#wrong-global_batch")).to_contain_text("must be a number")
+    expect(page.get_by_label("Global batch")).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Global batch").fill("8")
+    expect(legal).to_have_text(before)
+    expect(page.get_by_label("Global batch")).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_a_choice_of_values_narrows_the_space_and_the_requests_that_are_said(page: Page) -> None:
+    page.goto(SMALL)
+    recompute = page.get_by_role("group", name="recompute", exact=True)
+    expect(recompute.get_by_text("none, selective, full")).to_be_visible()
+    recompute.get_by_role("radio", name="chosen").check()
+    recompute.get_by_role("checkbox", name="full").check()
+    page.get_by_text("The same request as curl, Python and command").click()
+    expect(page.get_by_label("Python", exact=True)).to_contain_text("'space': {'recompute': ['full']}")
+    expect(page.get_by_label("Command line")).to_contain_text("""--space '{"recompute": ["full"]}'""")
+
+
+def test_a_dropped_config_is_read_into_the_form(page: Page) -> None:
+    page.goto(SMALL)
+    page.evaluate(
+        """text => {
+          const dataTransfer = new DataTransfer();
+          dataTransfer.items.add(new File([text], "config.json", { type: "application/json" }));
+          const drop = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+          document.getElementById("model").dispatchEvent(drop);
+        }""",
+        json.dumps(CONFIG),
+    )
+    expect(page.locator("#facts-model")).to_have_text("4 layers, hidden 64, 4 kv heads")
+    expect(page.get_by_role("radio", name="config.json")).to_be_checked()
+
+
+def test_one_click_starts_the_sweep_and_shows_it(page: Page, driver: StoreDriver) -> None:
+    page.goto(SMALL)
+    page.get_by_role("textbox", name="Name").fill("from the form")
+    page.get_by_role("button", name="Start sweep").click()
+    page.wait_for_url("**/sweeps/sw-*")
+    (sweep,) = driver.store.runs.list("sweep")[0]
+    assert sweep.request.name == "from the form"
+
+
+def test_enter_in_an_input_starts_nothing(page: Page, driver: StoreDriver) -> None:
+    page.goto(SMALL)
+    page.get_by_label("Trials", exact=True).press("Enter")
+    expect(page.get_by_role("heading", name="New sweep")).to_be_visible()
+    assert driver.store.runs.list("sweep")[1] == 0
+
+
+def test_without_script_the_form_is_checked_and_started_by_its_buttons(plain_page: Page, driver: StoreDriver) -> None:
+    original = driver.sweep(sweep_request(name="before"))
+    plain_page.goto(f"/new?clone={original.id}")
+    plain_page.locator("summary", has_text="Seldom used").click()
+    plain_page.get_by_label("Seed", exact=True).fill("x")
+    plain_page.get_by_role("button", name="Check").click()
+    expect(plain_page.locator("#wrong-seed")).to_contain_text("must be a number")
+    plain_page.get_by_label("Seed", exact=True).fill("3")
+    plain_page.get_by_role("button", name="Start sweep").click()
+    plain_page.wait_for_url("**/sweeps/sw-*")
+    assert driver.store.get_sweep(plain_page.url.rpartition("/")[2]).request.seed == 3

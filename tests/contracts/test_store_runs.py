@@ -1,4 +1,4 @@
-"""Store contract: durable runs, each of which one worker has at a time."""
+"""Store contract: runs of every kind, who works on them, and what waits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from sqlalchemy import update
 
 from autotuner.core.announcement import DeliveryProgress
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, Unreadable
+from autotuner.core.health import KnownWorker
 from autotuner.core.run import Finish, NewRun, Problem, Run, RunState, Stop, Wish
+from autotuner.core.trial import TrialState
 from autotuner.search.planning.plan import PlanProgress
 from autotuner.store.engine import writing
 from autotuner.store.options import Page
 from autotuner.store.sql import Store
 from autotuner.store.tables import runs
+from tests.announcements import announce
+from tests.builders import failure
+from tests.contracts.acts import add, create, finish, held_sweep, measure, start
+from tests.contracts.acts import end as end_of_gauges
 from tests.contracts.crowd import in_threads
-from tests.contracts.upkeep import announcement
-from tests.runs import claimed, end, lease_of
+from tests.contracts.upkeep import announcement, webhook
+from tests.runs import claimed, end, give_up_delivery, lease_of
 from tests.unit.search.planning.requests import request_of
 
+# ---------------------------------------------------------------- runs
 NUM_THREADS = 8
 
 KINDS = ["delivery"]
@@ -303,3 +310,75 @@ def test_ends_and_cancels_at_once_lock_each_other_out_of_nothing(store: Store) -
 
     in_threads(16, end_or_cancel)
     assert all(store.runs.get("delivery", f"dl-{number}").awaits is None for number in range(8))
+
+
+# ---------------------------------------------------------------- workers
+WORKER = KnownWorker(name="worker-a", version="0.9.0", started_at=10.0, seen_at=20.0)
+
+
+def test_what_a_worker_tells_stands_in_the_place_of_what_it_told_before(store: Store) -> None:
+    other = replace(WORKER, name="worker-b", seen_at=25.0)
+    for told in (WORKER, other, replace(WORKER, seen_at=30.0)):
+        store.health.tell(told)
+    assert store.health.workers() == [replace(WORKER, seen_at=30.0), other]
+
+
+def test_a_worker_that_stopped_is_forgotten_as_often_as_it_says_so(store: Store) -> None:
+    store.health.tell(WORKER)
+    for _ in range(2):
+        store.health.forget(WORKER.name)
+    assert store.health.workers() == []
+
+
+def test_a_worker_that_died_is_forgotten_after_a_day(store: Store) -> None:
+    store.health.tell(WORKER)
+    later = replace(WORKER, name="worker-b", seen_at=WORKER.seen_at + 86_401)
+    store.health.tell(later)
+    assert store.health.workers() == [later]
+
+
+@pytest.mark.parametrize(("silent_s", "alive"), [(-3600.0, True), (60.0, True), (61.0, False)])
+def test_a_worker_lives_for_a_minute_after_it_told_so(silent_s: float, alive: bool) -> None:
+    assert WORKER.is_alive(WORKER.seen_at + silent_s) is alive
+
+
+# ---------------------------------------------------------------- gauges
+def test_an_empty_store_counts_nothing_and_waits_for_nothing(store: Store) -> None:
+    gauges = store.health.gauges(now=100.0)
+    assert (gauges.num_sweeps, gauges.num_open_trials, gauges.num_ended_trials) == ({}, {}, {})
+    assert (gauges.oldest_queued_at, gauges.oldest_pending_at) == (None, None)
+    assert gauges.num_pending_deliveries == 0
+
+
+def test_sweeps_and_trials_are_counted_by_state(store: Store) -> None:
+    ended = held_sweep(store)
+    measure(store, ended, 0, mfu=0.3)
+    finish(store, ended)
+    sweep = held_sweep(store)
+    measure(store, sweep, 0, mfu=0.3)
+    end_of_gauges(store, start(store, sweep, 1), failure())
+    start(store, sweep, 2)
+    add(store, sweep, 3)
+    create(store, now=5.0)
+    create(store, now=7.0)
+    gauges = store.health.gauges(now=100.0)
+    assert gauges.num_sweeps == {RunState.COMPLETE: 1, RunState.RUNNING: 1, RunState.QUEUED: 2}
+    assert gauges.num_open_trials == {
+        TrialState.COMPLETE: 1,
+        TrialState.FAILED: 1,
+        TrialState.RUNNING: 1,
+        TrialState.QUEUED: 1,
+    }
+    assert gauges.num_ended_trials == {TrialState.COMPLETE: 2, TrialState.FAILED: 1}
+    assert gauges.oldest_queued_at == 5.0
+    assert store.health.gauges(now=12.0 + 3600.0).num_ended_trials == {}
+
+
+def test_deliveries_that_are_pending_are_counted_with_the_oldest(store: Store) -> None:
+    store.announcements.save_webhook(webhook())
+    for number, at in enumerate((30.0, 20.0, 10.0)):
+        announce(store.announcements, replace(announcement(f"rt-{number}"), at=at))
+    *_, oldest = store.announcements.deliveries()[0]
+    give_up_delivery(store, oldest.id, "410", now=40.0)
+    gauges = store.health.gauges(now=100.0)
+    assert (gauges.num_pending_deliveries, gauges.oldest_pending_at) == (2, 20.0)

@@ -7,7 +7,7 @@ over the edge, to a last wave that leaves multiprocessors idle, to filling each 
 start where vector loads can. Libraries try several tiles, and cut the inner dimension where there are too few of them;
 the law takes the best.
 
-Constants and their errors: catalog/kernels.toml, from research/fit_kernels.py, checked by tests/published/test_gemm.py.
+Constants and errors: catalog/kernels.toml, by research/fit_kernels.py; tests/published/test_kernels.py checks them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,19 @@
+"""The form of a new sweep."""
+
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import httpx
 import pytest
 
 from api.dashboard.forms import errors_of
 from api.dashboard.sweep_form import AXES, INPUTS, OWN, Form
 from autotuner.core import documents
+from autotuner.core.access import Caller, Quota, Scope
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import LossGate
@@ -16,13 +21,19 @@ from autotuner.core.errors import AutotunerError
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.lines import read_links
 from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.text import Input, to_document, to_text
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.store.sql import memory_store
-from tests.api.service import app_on
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
+from autotuner.store.sql import Store, memory_store
+from tests.api.access import People, bearing
+from tests.api.service import NOW, StoreDriver, app_on, serve
+from tests.api.test_login import csrf_on, logged_in
 from tests.builders import big_job, cpu_cluster, sweep_request, tiny_job, tiny_space
+from tests.patience import PATIENCE_S
 
 # ---------------------------------------------------------------- body
 
@@ -245,3 +256,256 @@ def test_every_setting_has_an_input_that_shows_its_default(group: str, cls: type
 
 def input_of(*path: str) -> Input:
     return next(one for one in INPUTS if one.path == path)
+
+
+# ---------------------------------------------------------------- new sweep
+
+FORM: dict[str, Any] = {
+    "model.from": "name",
+    "model": "llama-3-8b",
+    "cluster.from": "catalog",
+    "cluster.accelerator": "h100-sxm",
+    "cluster.count": "8",
+    "seq_len": "4096",
+    "global_batch": "64",
+    "loss_gate": "yes",
+    "history": "yes",
+    "once": "a form",
+}
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
+
+
+def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, store: Store) -> None:
+    page = browser.post("/new/check", data=FORM | {"name": "<ours>", "trials": "many"})
+    assert page.status_code == 200
+    assert 'value="&lt;ours&gt;"' in page.text
+    assert 'value="many"' in page.text
+    assert re.search(r'id="wrong-trials">[^<]*many[^<]*: must be a number[^<]*<', page.text)
+    assert "predicted to fit in" in text_of(page.text)  # what is wrong changes nothing of what is searched
+    assert store.runs.list("sweep")[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "at", "why"),
+    [
+        ({"seq_len": ""}, "seq_len", "is required"),
+        ({"minutes": "-1"}, "minutes", "must be above 0"),
+        ({"timeout": "1e9"}, "timeout", "must be 604800 or less"),
+        ({"model": "lama-3-8b"}, "model", "did you mean &#39;llama-3-8b&#39;?"),
+        ({"cluster.accelerator": "h1000"}, "cluster", "no accelerator"),
+        ({"cluster.from": "stored", "cluster.stored": "lap"}, "cluster", "lap"),
+        ({"cluster.count": "12"}, "cluster", "must be whole nodes of 8"),
+        ({"trainer": "nobody"}, "trainer", "no trainer"),
+        ({"space.tensor_parallel_degree": "chosen"}, "space.tensor_parallel_degree", "must name at least one value"),
+        ({"on": "h100:16"}, "on", "must have fewer accelerators"),
+        ({"model.from": "described", "model.document": '{"model_type": "llama"}'}, "model", "hidden_size"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_input(browser: httpx.Client, typed: Any, at: str, why: str) -> None:
+    page = browser.post("/new/check", data=FORM | typed)
+    beside = re.search(rf'id="wrong-{re.escape(at)}">([^<]*)<', page.text)
+    assert beside is not None
+    assert why in beside[1]
+    assert ">None<" not in page.text
+
+
+def test_where_nothing_fits_the_answer_comes_first_and_what_would_help_later(browser: httpx.Client) -> None:
+    wanted = FORM | {"model": "llama-3-70b", "space.precision": "chosen", "space.precision.values": "bf16"}
+    at_once = browser.post("/new/check?part=answer", data=wanted).text
+    later = browser.post("/new/check?part=remedies", data=wanted).text
+    assert ("data-more" in at_once, "data-more" in later) == (True, False)
+    assert "No layout is predicted to fit: the smallest needs" in text_of(at_once)
+    assert re.search(r"\d+ accelerators on \d+ nodes: fits", text_of(later))
+
+
+def test_a_started_sweep_is_what_the_form_asks_for_and_is_shown(browser: httpx.Client, store: Store) -> None:
+    answer = browser.post("/new", data=FORM | {"name": "nightly", "trials": "3"})
+    assert answer.status_code == 303
+    sweep = store.get_sweep(answer.headers["location"].rpartition("/")[2])
+    assert (sweep.request.name, sweep.request.budget.num_trials) == ("nightly", 3)
+    assert sweep.request.job.model.name == "llama-3-8b"
+
+
+def test_a_form_that_is_sent_twice_starts_one_sweep_and_a_changed_one_another(browser: httpx.Client) -> None:
+    first, again = (browser.post("/new", data=FORM).headers["location"] for _ in range(2))
+    other = browser.post("/new", data=FORM | {"seed": "1"}).headers["location"]
+    assert first == again != other
+
+
+def test_a_sweep_that_cannot_be_started_is_refused_on_the_form(browser: httpx.Client, store: Store) -> None:
+    page = browser.post(
+        "/new", data=FORM | {"space.tensor_parallel_degree": "chosen", "space.tensor_parallel_degree.values": "3"}
+    )
+    assert page.status_code == 422
+    assert "Nothing was started" in text_of(page.text)
+    assert "the degrees multiply to 6 ranks, the cluster has 8" in text_of(page.text)
+    assert store.runs.list("sweep")[1] == 0
+
+
+def test_a_clone_of_nothing_says_so_and_shows_a_form(browser: httpx.Client) -> None:
+    page = browser.get("/new", params={"clone": "sw-nothing"})
+    assert page.status_code == 200
+    assert "no sweep" in text_of(page.text)
+
+
+def test_what_is_explored_fills_the_form_in(browser: httpx.Client, driver: StoreDriver) -> None:
+    driver.store.descriptions.save(cpu_cluster(name="lab"))
+    query = {
+        "model": "llama-demo",
+        "cluster": "lab",
+        "seq_len": "64",
+        "global_batch_size": "8",
+        "layout": "dp2 mb2 math fp32",
+    }
+    page = browser.get("/new", params=query)
+    assert "<option selected>lab</option>" in page.text
+    assert 'name="seq_len" value="64"' in page.text
+    assert "The space holds the layout you come from, dp2 mb2 math fp32." in page.text
+
+
+def test_a_layout_that_no_trial_can_run_is_said_to_be_one(browser: httpx.Client) -> None:
+    job = {"model": "llama-3-8b", "cluster": "h100:16", "seq_len": "4096", "global_batch_size": "64"}
+    page = browser.get("/new", params=job | {"layout": "tp16 mb1 flash bf16"})
+    said = (
+        "No trial can run the layout you come from, tp16 mb1 flash bf16: 8 kv heads do not split over 16 tensor ranks"
+    )
+    assert said in page.text
+
+
+def test_software_that_trials_do_not_run_is_not_taken_over_in_silence(browser: httpx.Client) -> None:
+    page = browser.get("/new", params={"stack": "megatron-core"})
+    assert "Trials run PyTorch itself, or a trainer that is picked here, not megatron-core." in page.text
+
+
+def test_a_job_of_a_sweep_whose_parts_have_no_names_is_described_in_the_form(
+    browser: httpx.Client, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep()
+    job = {"model": f"sweep:{sweep.id}", "cluster": f"sweep:{sweep.id}", "seq_len": "64", "global_batch_size": "8"}
+    page = browser.get("/new", params=job)
+    assert page.text.count('value="described" checked') == 2
+    assert sweep.request.job.model.name in page.text
+    assert "predicted to fit in" in text_of(page.text)
+
+
+def test_a_word_that_no_layout_has_is_said_on_the_form(browser: httpx.Client) -> None:
+    page = browser.get("/new", params={"layout": "tq4"})
+    assert page.status_code == 200
+    assert "tq4" in text_of(page.text)
+
+
+def test_what_the_services_own_machine_cannot_try_is_said_before_it_is_started(store: Store) -> None:
+    with serve(build(Settings(num_workers=1), store=store)) as address:
+        page = httpx.post(f"{address}/new/check", data=FORM | {"cluster.count": "64"}, timeout=60)
+    assert re.search(r'id="wrong-cluster">[^<]*: cannot be tried here: h100-sxm:64 has 64 GPUs', page.text)
+    assert "An engine may run its trials, or they are simulated" in page.text
+    assert "predicted to fit in" in text_of(page.text)
+
+
+def test_a_form_that_nobody_touched_can_be_started_and_says_that_its_trials_are_simulated(store: Store) -> None:
+    with serve(build(Settings(num_workers=1), store=store)) as address:
+        first = httpx.get(f"{address}/new", headers={"Accept": "text/html"}, timeout=60)
+        chosen = httpx.get(
+            f"{address}/new", params={"cluster.engine": "local"}, headers={"Accept": "text/html"}, timeout=60
+        )
+    assert 'role="alert"' not in first.text
+    assert '<option value="simulated/plain" selected>' in first.text
+    assert "Choose under “Trials run on” who runs real ones" in first.text
+    assert re.search('id="wrong-cluster">[^<]*: cannot be tried here', chosen.text)  # what somebody chose is refused
+
+
+# ---------------------------------------------------------------------- who may
+
+
+def test_who_may_only_read_may_check_and_is_told_why_there_is_no_button(people: People) -> None:
+    with people.stranger(**bearing(people.token(Scope.READ)), Accept="text/html") as client:
+        page = client.post("/new/check", data=FORM)
+        assert (page.status_code, client.post("/new", data=FORM).status_code) == (200, 403)
+    assert "Your token may only read" in page.text
+    assert "Start sweep" not in page.text
+
+
+def test_a_browsers_session_starts_a_sweep_from_our_form_alone(people: People) -> None:
+    with people.stranger(Accept="text/html") as client:
+        logged_in(client, people.token())
+        csrf = csrf_on(client.get("/new"))
+        statuses = [client.post("/new", data=FORM | more).status_code for more in ({}, {"csrf": "x"}, {"csrf": csrf})]
+        checks = [client.post("/new/check", data=FORM | more).status_code for more in ({}, {"csrf": csrf})]
+    assert (statuses, checks) == ([403, 403, 303], [403, 200])
+
+
+def test_a_quota_that_is_used_up_is_said_on_the_form_with_everything_that_was_typed(people: People) -> None:
+    eve = people.token(name="eve", quota=Quota(unfinished_sweeps=1))
+    with people.stranger(**bearing(eve), Accept="text/html") as client:
+        assert client.post("/new", data=FORM).status_code == 303
+        page = client.post("/new", data=FORM | {"name": "the second"})
+    assert page.status_code == 429
+    assert "1 of the 1 sweeps that may be unfinished at once are" in text_of(page.text)
+    assert 'value="the second"' in page.text
+
+
+def test_more_hours_than_a_quota_ever_has_are_refused_beside_the_budget(people: People) -> None:
+    bob = people.token(name="bob", quota=Quota(accelerator_hours_per_day=2.0))
+    with people.stranger(**bearing(bob), Accept="text/html") as client:
+        page = client.post("/new", data=FORM | {"accelerator_hours": "5"})
+    assert page.status_code == 422
+    assert re.search(r'id="wrong-accelerator_hours">[^<]*: must be at most the 2 accelerator-hours', page.text)
+
+
+# ---------------------------------------------------------------- sweep actions
+
+PAGE = {"Accept": "text/html"}
+
+
+def asked_by(people: People, name: str) -> str:
+    """Id of a queued sweep of that caller."""
+    caller = Caller(name=name, scope=Scope.RUN)
+    return people.app.store.create_sweep(sweep_request(), now=NOW, caller=caller)[0].id
+
+
+def post(people: People, path: str, *, name: str, scope: Scope = Scope.RUN) -> httpx.Response:
+    headers = bearing(people.token(scope, name)) | PAGE
+    return httpx.post(f"{people.address}{path}", headers=headers, data={"num_trials": "7"}, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("action", "state"),
+    [("pause", RunState.PAUSED), ("resume", RunState.QUEUED), ("cancel", RunState.CANCELLED)],
+)
+def test_a_form_changes_a_sweep_and_leads_back_to_it(people: People, action: str, state: RunState) -> None:
+    sweep_id = asked_by(people, "ada")
+    answer = post(people, f"/sweeps/{sweep_id}/{action}", name="ada")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/sweeps/{sweep_id}")
+    assert people.app.store.get_sweep(sweep_id).state is state
+
+
+def test_what_cannot_be_done_is_said_on_the_page(people: People) -> None:
+    sweep_id = asked_by(people, "ada")
+    people.app.store.request_cancel(sweep_id, now=NOW)
+    answer = post(people, f"/sweeps/{sweep_id}/pause", name="ada")
+    assert answer.status_code == 409
+    assert 'role="alert"' in answer.text
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel", "budget"])
+@pytest.mark.parametrize(("name", "scope"), [("bob", Scope.RUN), ("ada", Scope.READ)])
+def test_nobody_but_its_owner_and_admins_changes_a_sweep(people: People, action: str, name: str, scope: Scope) -> None:
+    sweep_id = asked_by(people, "ada")
+    assert post(people, f"/sweeps/{sweep_id}/{action}", name=name, scope=scope).status_code == 403
+    assert people.app.store.get_sweep(sweep_id).state is RunState.QUEUED
+
+
+def test_who_may_not_change_it_reads_who_may_instead_of_buttons(people: People) -> None:
+    sweep_id = asked_by(people, "ada")
+    pages = {
+        name: httpx.get(
+            f"{people.address}/sweeps/{sweep_id}", headers=bearing(people.token(scope, name)) | PAGE, timeout=PATIENCE_S
+        ).text
+        for name, scope in (("ada", Scope.RUN), ("bob", Scope.RUN))
+    }
+    assert f'action="/sweeps/{sweep_id}/pause"' in pages["ada"]
+    assert f'action="/sweeps/{sweep_id}/' not in pages["bob"]
+    assert "Ada, who asked for it, and admins may" in pages["bob"]

@@ -1,21 +1,36 @@
+"""Connections, streams and bodies that do not end as they should."""
+
 from __future__ import annotations
 
+import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from api.edge.connections import Bounds
-from autotuner.store.sql import memory_store
+from api.edge.limits import OpenStreams
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.access import Scope as StreamsScope
+from autotuner.core.errors import QuotaExceeded
+from autotuner.core.listed import Stored
+from autotuner.core.named import Described
+from autotuner.store.schema import memory_engine
+from autotuner.store.sql import Store, memory_store
+from tests.api.bodies import CPU
 from tests.api.edge.sockets import connected, head, read, sent
-from tests.api.service import app_on, serve, serve_asgi
+from tests.api.service import StoreDriver, app_on, serve, serve_asgi
+from tests.api.test_problems import JSON, problem
 from tests.patience import PATIENCE_S
 
+# ---------------------------------------------------------------- connections
 SHORT = Bounds(head_s=0.3, head_bytes=4096, linger_s=0.3, unread_s=0.3, connections=6)
 
 CLOSE = "Connection: close"
@@ -138,3 +153,197 @@ def test_requests_one_after_another_share_a_connection(address: str) -> None:
 
 def test_a_server_does_not_say_what_it_is_made_of(address: str) -> None:
     assert "server:" not in sent(address, head(address, "GET", "/", CLOSE)).text.lower().partition("\r\n\r\n")[0]
+
+
+# ---------------------------------------------------------------- streams
+
+ANNA, BEN = (Caller(name=name, scope=StreamsScope.READ) for name in ("anna", "ben"))
+
+
+def test_so_many_streams_are_open_at_once_and_the_next_when_one_has_ended() -> None:
+    driver = StoreDriver(store=memory_store())
+    sweep = driver.sweep()
+    path = f"/runs/{sweep.id}/events"
+    with serve(app_on(driver.store, max_streams=2)) as address_of_streams, ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=f"{address_of_streams}/api/v1", timeout=PATIENCE_S))
+        for _ in range(2):
+            stream = stack.enter_context(client.stream("GET", path))
+            assert stream.status_code == 200
+        refused = client.get(path)
+        problem(refused, 429, "quota-exceeded")
+        assert int(refused.headers["Retry-After"]) > 0
+        driver.finish(sweep)
+        while client.get(path).status_code != 200:
+            pass
+
+
+def test_each_caller_has_streams_of_their_own() -> None:
+    streams = OpenStreams(at_once=3, per_caller=2)
+    with streams.opened(ANNA), streams.opened(ANNA):
+        with pytest.raises(QuotaExceeded, match="anna has 2"), streams.opened(ANNA):
+            pass
+        with (
+            streams.opened(BEN),
+            pytest.raises(QuotaExceeded, match="3 streams of events are open"),
+            streams.opened(BEN),
+        ):
+            pass
+    with streams.opened(ANNA), streams.opened(ANNA):
+        pass
+
+
+def test_callers_who_were_not_asked_who_they_are_share_what_there_is() -> None:
+    streams = OpenStreams(at_once=3, per_caller=1)
+    with streams.opened(NOBODY_ASKED), streams.opened(NOBODY_ASKED), streams.opened(NOBODY_ASKED):
+        pass
+
+
+# ---------------------------------------------------------------- deadlines
+
+
+class SlowStore(Store):
+    """A store that is not done with a list of models before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(memory_engine())
+        self.go_on = threading.Event()
+        self.descriptions.stored = self._wait  # type: ignore[method-assign]
+
+    def _wait(self, cls: type[Described]) -> Stored[Described]:  # noqa: ARG002
+        self.go_on.wait(PATIENCE_S)
+        raise ZeroDivisionError("nobody hears of this any more")
+
+
+@pytest.fixture
+def store() -> Iterator[SlowStore]:
+    store = SlowStore()
+    yield store
+    store.go_on.set()
+
+
+@pytest.fixture
+def address_of_streams(store: SlowStore) -> Iterator[str]:
+    with serve(app_on(store, request_s=0.3)) as address_of_streams:
+        yield address_of_streams
+        store.go_on.set()
+
+
+def test_a_request_that_takes_too_long_is_answered_with_when_to_come_again(address_of_streams: str) -> None:
+    answer = httpx.get(f"{address_of_streams}/api/v1/models", timeout=PATIENCE_S)
+    found = problem(answer, 503, "too-slow")
+    assert "within 0.3 s" in found["detail"]
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_what_a_slow_route_ends_with_reaches_nobody(address_of_streams: str, store: SlowStore) -> None:
+    with httpx.Client(base_url=f"{address_of_streams}/api/v1", timeout=PATIENCE_S) as client:
+        problem(client.get("/models"), 503, "too-slow")
+        store.go_on.set()
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_stream_that_began_goes_on() -> None:
+    driver = StoreDriver(store=memory_store())
+    sweep = driver.sweep()
+    trial = driver.running(sweep, 0)
+    with (
+        serve(app_on(driver.store, request_s=2.0)) as address_of_streams,
+        httpx.stream("GET", f"{address_of_streams}/api/v1/runs/{sweep.id}/events", timeout=PATIENCE_S) as answer,
+    ):
+        lines = answer.iter_lines()
+        assert any(line == "event: trial.step" for line in lines)
+        threading.Event().wait(2.5)
+        driver.end(trial)
+        driver.finish(sweep)
+        assert any(line == "event: sweep.finished" for line in lines)
+
+
+# ---------------------------------------------------------------- bodies
+AS_JSON = "Content-Type: application/json"
+
+
+@pytest.fixture(scope="module")
+def address_of_bodies() -> Iterator[str]:
+    with serve(app_on(memory_store(), max_body_bytes=200_000, body_s=0.3), Bounds(linger_s=0.1)) as address_of_bodies:
+        yield address_of_bodies
+
+
+@pytest.fixture(scope="module")
+def client_of_bodies(address_of_bodies: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{address_of_bodies}/api/v1", timeout=60) as client_of_bodies:
+        yield client_of_bodies
+
+
+def test_a_body_has_a_longest_length(client_of_bodies: httpx.Client) -> None:
+    found = problem(client_of_bodies.post("/sweeps", content=b" " * 200_001, headers=JSON), 413, "content-too-large")
+    assert "200000 bytes" in found["detail"]
+
+
+def test_a_body_that_does_not_tell_its_length_is_counted_as_it_comes(client_of_bodies: httpx.Client) -> None:
+    pieces = (b" " * 10_000 for _ in range(21))
+    problem(client_of_bodies.post("/sweeps", content=pieces, headers=JSON), 413, "content-too-large")
+
+
+def test_what_a_name_may_hold_is_stored_and_no_more(client_of_bodies: httpx.Client) -> None:
+    assert client_of_bodies.post("/sweeps", json=CPU | {"name": "x" * 200}).status_code == 201
+    found = problem(client_of_bodies.post("/sweeps", json=CPU | {"name": "x" * 201}), 422, "invalid-input")
+    assert found["field"] == "name"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "rule"),
+    [
+        (CPU | {"cluster": "x" * 10_001}, "cluster", "must have 10000 characters or fewer"),
+        (CPU | {"trainer": "x" * 10_001}, "trainer", "must have 10000 characters or fewer"),
+        ({"x" * 201: 1}, "body", "must have 200 characters or fewer, not 201"),
+        ({"space": {"micro_batch_size": [1] * 10_001}}, "micro_batch_size", "must have 10000 members or fewer"),
+        ({f"x{n}": 1 for n in range(10_001)}, "body", "must have 10000 members or fewer"),
+        ({"space": json.loads("[" * 40 + "]" * 40)}, "space", "must not be nested deeper than 32 levels"),
+        ({"a": json.loads('{"a":' * 40 + "1" + "}" * 40)}, "a", "must not be nested deeper than 32 levels"),
+    ],
+)
+def test_a_body_has_a_shape_that_is_read_at_little_cost(
+    client_of_bodies: httpx.Client, wrong: dict[str, Any], field: str, rule: str
+) -> None:
+    answer = client_of_bodies.post("/sweeps", content=json.dumps(wrong), headers=JSON)
+    found = problem(answer, 422, "invalid-input")
+    assert found["field"] == field
+    assert rule in found["rule"]
+    assert len(answer.content) < 2000
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(address_of_bodies: str) -> None:
+    answer = sent(
+        address_of_bodies,
+        head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 1000"),
+        b'{"name"',
+    )
+    assert answer.status == 408
+    assert "did not arrive within 0.3 s" in answer.text
+
+
+def test_a_body_that_arrives_byte_by_byte_is_not_waited_for(address_of_bodies: str) -> None:
+    drops = [b"{"] * 100
+    answer = sent(
+        address_of_bodies,
+        head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 1000"),
+        *drops,
+        pause_s=0.1,
+    )
+    assert answer.status == 408
+
+
+def test_a_body_of_pieces_that_does_not_end_is_not_waited_for(address_of_bodies: str) -> None:
+    chunked = head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Transfer-Encoding: chunked")
+    assert sent(address_of_bodies, chunked, b"1\r\n{\r\n").status == 408
+
+
+def test_a_client_that_asks_first_is_not_asked_for_a_body_that_is_too_long(address_of_bodies: str) -> None:
+    fields = (AS_JSON, "Content-Length: 1000000", "Expect: 100-continue")
+    answer = sent(address_of_bodies, head(address_of_bodies, "POST", "/api/v1/sweeps", *fields))
+    assert answer.status == 413
+
+
+def test_the_service_answers_others_meanwhile(address_of_bodies: str, client_of_bodies: httpx.Client) -> None:
+    sent(address_of_bodies, head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 9"))
+    assert client_of_bodies.post("/sweeps", json=CPU).status_code == 201

@@ -1,23 +1,33 @@
-"""Values, what their constructors check, and how JSON is read into them."""
+"""Values of the core: their bounds, their words, and what importing them costs."""
 
 from __future__ import annotations
 
 import json
 import math
 import pickle
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import pytest
 
 from autotuner.core import documents
+from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import Precision
 from autotuner.core.codec import SCHEMA_VERSION, dumps, from_plain, loads, to_plain, without_defaults
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import InvalidInput, LeaseLost, NotFound
 from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
 from autotuner.core.measurement import Measurement
 from autotuner.core.space import SearchSpace
+from autotuner.core.stack import Stack
+from autotuner.core.study import OptimizerSpace, Range
 from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial_spec import OptimizerSettings, TrialSettings
+from autotuner.core.units import GIB, GIGA, format_bytes, format_count, format_rate, format_seconds
 from autotuner.core.value import (
     Count,
     CountFromZero,
@@ -30,9 +40,10 @@ from autotuner.core.value import (
     nearest_divisor,
     value,
 )
-from autotuner.core.workload import Workload
-from tests.builders import measurement, sweep_request, tiny_job, tiny_model
+from autotuner.core.workload import LengthDistribution, Workload
+from tests.builders import h100, h100_cluster, measurement, sweep_request, tiny_job, tiny_model
 
+# ---------------------------------------------------------------- value
 T = TypeVar("T")
 
 
@@ -216,3 +227,142 @@ def test_another_schema_version_and_numbers_that_no_computer_reckons_with_are_re
         from_plain(Measurement, {**to_plain(measurement()), "step_time_s": 10**400})
     with pytest.raises(InvalidInput, match="must be JSON"):
         loads(Layout, "[" * 5_000)
+
+
+# ---------------------------------------------------------------- bounds
+LENGTHS = LengthDistribution(lengths=(16, 64), weights=(3.0, 1.0))
+
+experts = partial(MixtureOfExperts, num_experts=8, experts_per_token=2, expert_ffn_size=64)
+workload = partial(Workload, seq_len=64, global_batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "value", "nearest"),
+    [
+        (h100, "attention_kernels", (), None),
+        (h100_cluster, "nvlink_domain", 4, 8),  # smaller than a node
+        (LinkHealth, "ends", (2, 1), "[1, 2]"),
+        (LinkHealth, "ends", (1, 1), "[1, 2]"),
+        (LinkHealth, "link_class", "inter_nodes", "inter_node"),
+        (partial(LinkHealth, ends=(0, 1)), "delay_s", float("inf"), None),
+        (partial(LinkHealth, ends=(0, 1)), "jitter_s", float("inf"), None),
+        (partial(LinkHealth, ends=(0, 1)), "bandwidth_bytes_per_s", float("inf"), None),
+        (tiny_model, "num_kv_heads", 3, None),
+        (tiny_model, "num_norms_per_layer", 1, None),  # parallel blocks alone share a norm
+        (tiny_model, "qk_norm_of_all_heads", True, None),  # of heads that are not normed
+        (tiny_model, "num_linear_layers", 1, None),  # without linear attention
+        (tiny_model, "num_windowed_layers", 2, None),  # without a window
+        (experts, "pads_to_capacity", True, None),  # of unlimited capacity
+        (experts, "experts_per_token", 9, 8),
+        (partial(workload, lengths=LENGTHS), "seq_len", 63, 64),
+        (partial(workload, lengths=LENGTHS), "global_batch_size", 131_073, 131_072),
+        (Stack, "logits_copies", float("nan"), 0),
+        (TrialSettings, "proxy_layers_per_stage", (4,), None),
+        (TrialSettings, "proxy_layers_per_stage", (4, 4), None),
+        (TrialSettings, "proxy_layers_per_stage", (0, 2), None),
+        (partial(OptimizerSettings, learning_rate=0.1), "beta1", 1.0, None),
+        (partial(OptimizerSettings, learning_rate=0.1), "beta2", -0.1, None),
+        (OptimizerSpace, "optimizers", (), None),
+        (OptimizerSpace, "global_batch_sizes", (0,), None),
+        (partial(Range, high=0.1), "low", -1.0, 0),
+        (SearchSpace, "tensor_parallel_degree", (), None),
+        (SearchSpace, "tensor_parallel_degree", (1, 1), None),
+        (SearchSpace, "micro_batch_size", (0, 1), None),
+        (SearchSpace, "precision", (), None),
+        (SearchSpace, "precision", (Precision.BF16, Precision.BF16), None),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_name_with_the_nearest_that_can(
+    make: Callable[..., object], field: str, value: Any, nearest: Any
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        make(**{field: value})
+    assert caught.value.field == field
+    assert nearest is None or caught.value.nearest == nearest
+
+
+@pytest.mark.parametrize(
+    ("make", "blamed"),
+    [
+        (LinkHealth, "link_health"),  # neither ends nor a class
+        (partial(LinkHealth, ends=(0, 1), link_class="inter_node"), "link_health"),
+        (partial(tiny_model, experts=experts(num_dense_layers=5)), "experts.num_dense_layers"),
+        (partial(OptimizerSpace, beta2=Range(low=0.9, high=1.0)), "beta2.high"),
+        (partial(OptimizerSpace, learning_rate=Range(low=0.0, high=0.1)), "low"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_where_it_does(make: Callable[..., object], blamed: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        make()
+    assert caught.value.field == blamed
+
+
+# ---------------------------------------------------------------- words
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (81_234_000_000, "81.2 GB"), (1.5e12, "1.5 TB"), (-2e6, "-2 MB")],
+)
+def test_bytes_are_decimal_with_three_digits(num_bytes: float, text: str) -> None:
+    assert format_bytes(num_bytes) == text
+
+
+def test_a_gibibyte_is_more_than_a_gigabyte() -> None:
+    assert format_bytes(GIB) == "1.07 GB"
+    assert format_bytes(GIGA) == "1 GB"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (950, "950"), (124_439_808, "124M"), (46_702_792_704, "46.7B"), (1.04e12, "1.04T")]
+)
+def test_a_count_of_parameters_is_written_as_papers_do(count: float, text: str) -> None:
+    assert format_count(count) == text
+
+
+def test_a_rate_carries_its_unit() -> None:
+    assert format_rate(312e12, "FLOP/s") == "312 TFLOP/s"
+    assert format_rate(1.979e15, "FLOP/s") == "1.98 PFLOP/s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (12.345, "12.3 s"),
+        (8072.4, "8,072 s"),
+        (0.9998, "1,000 ms"),
+        (0.0123, "12.3 ms"),
+        (4.2e-6, "4.2 µs"),
+    ],
+)
+def test_seconds_change_to_the_unit_that_reads_best(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_invalid_input_names_field_value_rule_and_nearest_below_the_path_of_its_owner() -> None:
+    error = InvalidInput("num_nodes", 0, "must be above 0", nearest=1)
+    assert str(error) == "num_nodes = 0: must be above 0; nearest legal value: 1"
+    assert (error.field, error.value, error.rule, error.nearest) == ("num_nodes", 0, "must be above 0", 1)
+    assert "nearest legal value: 0" in str(InvalidInput("latency_s", -1, "must be 0 or more", nearest=0))
+    error = InvalidInput("num_nodes", 0, "must be above 0", nearest=1).under("job").under("request")
+    assert error.field == "request.job.num_nodes"
+    assert (error.value, error.rule, error.nearest) == (0, "must be above 0", 1)
+
+
+def test_an_error_names_what_is_missing_or_lost() -> None:
+    assert str(NotFound("model", "llama3", nearest="llama-3-8b")) == "no model 'llama3'; did you mean 'llama-3-8b'?"
+    assert str(NotFound("sweep", "x")) == "no sweep 'x'"
+    assert str(LeaseLost("sweep-1", "worker-2")) == "worker 'worker-2' no longer holds the lease on 'sweep-1'"
+
+
+def test_half_of_a_surrogate_pair_is_spelt_out_so_that_the_words_can_be_sent() -> None:
+    error = InvalidInput("job.\ud800", "\udfff", "is no field", nearest="x").under("request")
+    assert error.field == "request.job.\\ud800"
+    assert str(error).encode()
+
+
+# ---------------------------------------------------------------- imports
+@pytest.mark.parametrize("module", ["codec", "layout", "measurement", "trial_spec", "profile", "dry_run"])
+def test_a_module_that_ranks_import_brings_neither_numpy_nor_pydantic(module: str) -> None:
+    script = f"import sys, autotuner.core.{module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {"numpy", "pydantic", "pydantic_core"}.isdisjoint(done.stdout.split())

@@ -1,4 +1,4 @@
-"""What is said of plans, phases, layers and predictions: the same figures on every surface."""
+"""Reports of questions: plans, phases, layers, predictions, explanations, exports and studies."""
 
 from __future__ import annotations
 
@@ -7,27 +7,54 @@ import re
 from dataclasses import replace
 from functools import cache
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core import documents
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.requests import LayersRequest, PhasesRequest, PredictionRequest
+from autotuner.core.run import RunState, Stop
+from autotuner.core.study import OptimizerTrial, PruneReason, StudyProgress, StudyRun
+from autotuner.core.trial import TrialState
+from autotuner.core.units import format_bytes, format_rate, format_seconds
+from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.door import Autotuner
+from autotuner.export.formats import export, read_with_model
+from autotuner.export.target import Export, Imported
+from autotuner.report.charts import Plot
 from autotuner.report.drawing import draw
+from autotuner.report.explanation import explanation_report, rules_report
+from autotuner.report.explore import explore_report
+from autotuner.report.export import export_report, import_report
 from autotuner.report.html import Html
 from autotuner.report.jobs import layers_report, phases_report
 from autotuner.report.markdown import markdown
+from autotuner.report.parts import limit_in_words
 from autotuner.report.plan import front_of, plan_report
 from autotuner.report.prediction import predictions_report
-from autotuner.report.report import Report
+from autotuner.report.report import Link, Report, Table
+from autotuner.report.study import candidate_line, studies_report, study_report
 from autotuner.report.terminal import render
+from autotuner.report.words import changes_in_words
+from autotuner.search.explain.bandwidth import bandwidth_curve
+from autotuner.search.explain.choosable import what_if
+from autotuner.search.explain.explanation import Explanation, explain
 from autotuner.search.explain.layers import SweepLayers
 from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.plan import Candidate, PlanRun
 from autotuner.search.planning.request import Goal, PlanRequest
+from autotuner.search.results.pairs import MeasuredRules
 from tests.api.bodies import PLAN
+from tests.builders import present
+from tests.studies import reached_trial, study_request, study_trial
+from tests.unit.report.surfaces import surfaces
 
+# ---------------------------------------------------------------- questions
 JOB = {"model": "llama-3-8b", "cluster": "h100:8", "workload": {"seq_len": 2048, "global_batch_size": 32}}
 SPACE = {"precision": ["bf16"], "compiled": [False], "recompute": ["none"], "tensor_parallel_degree": [1, 2]}
 
@@ -130,3 +157,223 @@ def test_one_cluster_alone_is_no_picture(shown: int, has_picture: bool) -> None:
     assert view.result is not None
     report = plan_report(replace(view, result=replace(view.result, contenders=FOUND[:shown])))
     assert ("front" in {section.id for section in report.sections}) is has_picture
+
+
+# ---------------------------------------------------------------- explanation
+EXPLANATION_JOB = Job(
+    model=load_model("llama-3-8b"),
+    cluster=load_cluster("h100:16"),
+    workload=Workload(seq_len=8192, global_batch_size=128),
+)
+LAYOUT = Layout.parse("fsdp8 tp2 mb1 sp recompute-selective flash bf16")
+
+
+def test_an_explanation_shows_the_same_parts_and_changes_on_every_surface() -> None:
+    found, curve = explain(LAYOUT, EXPLANATION_JOB), bandwidth_curve(LAYOUT, EXPLANATION_JOB)
+    assert found.helpful
+    for shown in surfaces(explanation_report(found, curve)):
+        assert str(LAYOUT) in shown
+        assert all(format_seconds(part.seconds) in shown for part in found.time)
+        assert all(limit_in_words(part.limit, LAYOUT) in shown for part in found.time)
+        assert all(format_bytes(part.num_bytes) in shown for part in found.memory)
+        assert all(changes_in_words(one.changes) in shown for one in (*found.helpful, *found.too_large))
+        assert all(format_seconds(way.step_s[0]) in shown for way in curve.ways if way.fits)
+    written = documents.write(found)
+    assert written["prediction"]["step_time_s"] == found.prediction.step_time.total_s
+    assert written["helpful"][0]["label"] == str(found.helpful[0].layout)
+    assert documents.restore(Explanation, written) == found
+
+
+def test_ways_to_deal_batches_and_links_to_other_layouts_stand_on_a_page() -> None:
+    lengths = LengthDistribution(lengths=(512, 4096, 8192), weights=(6.0, 2.0, 1.0))
+    found = explain(LAYOUT, replace(EXPLANATION_JOB, workload=replace(EXPLANATION_JOB.workload, lengths=lengths)))
+
+    def link_to(layout: Layout, words: str) -> Link:
+        return Link(words, "explore", query={"layout": str(layout)})
+
+    report = explanation_report(found, lengths=lengths, link_to=link_to)
+    for shown in surfaces(report):
+        assert all(format_seconds(way.step_time_s) in shown for way in found.batches)
+    help_ = report["help"]
+    assert help_ is not None
+    (table,) = help_.blocks
+    assert isinstance(table, Table)
+    assert table.rows[0][0] == link_to(found.helpful[0].layout, changes_in_words(found.helpful[0].changes))
+
+
+def test_rules_of_no_measured_layout_say_so() -> None:
+    rules = MeasuredRules.of(())
+    assert documents.write(rules)["num_measured"] == 0
+    for shown in surfaces(rules_report(rules)):
+        assert "From 0 measured trials" in shown
+        assert "ecompute: no pairs; no two measured layouts differ in it alone" in shown
+
+
+# ---------------------------------------------------------------- explore
+EXPLORE_JOB = Job(
+    model=load_model("llama-3-8b"),
+    cluster=load_cluster("h100:16"),
+    workload=Workload(seq_len=8192, global_batch_size=128),
+)
+
+
+def link_to(layout: Layout, words: str) -> Link:
+    return Link(words, "explore", query={"layout": str(layout)})
+
+
+def reported(words: str, job: Job = EXPLORE_JOB) -> Report:
+    return explore_report(what_if(Layout.parse(words), job), job, link_to)
+
+
+def test_a_legal_layout_shows_the_same_figures_and_memory_on_every_surface() -> None:
+    answer = what_if(Layout.parse("fsdp8 tp2 mb1 sp flash bf16"), EXPLORE_JOB)
+    assert answer.legal is not None
+    found = answer.legal.explanation
+    report = explore_report(answer, EXPLORE_JOB, link_to)
+    assert report.headline.startswith("predicted MFU ")
+    for shown in surfaces(report):
+        assert format_seconds(found.prediction.step_time_s) in shown
+        assert format_rate(found.prediction.tokens_per_s, "tokens/s") in shown
+        assert format_bytes(found.prediction.peak_bytes) in shown
+        assert "legal, fits" in shown
+        assert all(format_bytes(float(memory.parameters_bytes)) in shown for memory in found.stages)
+    written = documents.write(found)["prediction"]
+    assert written["step_time_s"] == found.prediction.step_time_s
+    assert (written["tokens_per_s"], written["peak_bytes"]) == (
+        found.prediction.tokens_per_s,
+        found.prediction.peak_bytes,
+    )
+
+
+def test_a_layout_that_cannot_run_names_the_rule_and_leads_to_others() -> None:
+    report = reported("fsdp1 tp16 mb1 flash bf16")
+    assert report.headline == "cannot run: 2 rules broken"
+    for shown in surfaces(report):
+        assert "8 kv heads do not split over 16 tensor ranks" in shown
+        assert "Nearest layout that can run" in shown
+    assert 'id="nearest"' in Html().sections(report)
+
+
+def test_of_many_stages_the_first_the_fullest_and_the_last_are_shown() -> None:
+    job = Job(
+        model=load_model("llama-3-70b"),
+        cluster=load_cluster("h100:64"),
+        workload=Workload(seq_len=8192, global_batch_size=64),
+    )
+    section = reported("tp4 pp16 mb1 1f1b sp flash bf16", job)["calculator"]
+    assert section is not None
+    assert "of 16 stages; the others lie between" in section.note
+    shown = Html().section(section)
+    assert "stage 0" in shown
+    assert "stage 15" in shown
+    assert "Where each part comes from" in shown
+
+
+# ---------------------------------------------------------------- export
+EXPORT_JOB = Job(
+    model=load_model("llama-3-8b"),
+    cluster=load_cluster("h100:16"),
+    workload=Workload(seq_len=8192, global_batch_size=128),
+)
+
+
+def test_an_export_shows_its_words_its_use_and_what_they_cannot_say_on_every_surface() -> None:
+    found = export(EXPORT_JOB, LAYOUT, "deepspeed")
+    assert found.unsaid
+    assert found.defaults
+    for shown in surfaces(export_report(found)):
+        assert str(LAYOUT) in shown
+        assert found.files[0].text.split("\n")[1].strip() in shown
+        assert all(reason.message[1:] in shown for reason in found.unsaid)
+        assert all(default[1:] in shown for default in found.defaults)
+    assert documents.restore(Export, documents.write(found)) == found
+    assert documents.write(found)["text"] == found.text
+
+
+def test_an_import_shows_its_layout_its_model_and_its_notes_on_every_surface() -> None:
+    flags = "--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 128 --bf16 --seq-length 4096"
+    found = read_with_model(flags, "megatron-lm", 16)
+    for shown in surfaces(import_report(found)):
+        assert found.label in shown
+        assert "16 ranks; 128 sequences of 4096 tokens" in shown
+        assert all(note.detail in shown for note in found.notes)
+    assert documents.restore(Imported, documents.write(found)) == found
+    assert documents.write(found)["stack"] == "megatron-core"
+
+
+# ---------------------------------------------------------------- study
+TRIALS = (reached_trial(0, 2.0, 3.0), reached_trial(1, 8.0, 1.0), study_trial(2, 6.0, 5.9123))
+
+
+def study(*trials: OptimizerTrial, **changes: Any) -> StudyRun:
+    """A study that is complete."""
+    value = StudyRun(
+        id="os-test",
+        subject="",
+        created_by="",
+        request=study_request(name="AdamW or LAMB"),
+        state=RunState.COMPLETE,
+        detail="3 candidates were tried",
+        created_at=0.0,
+        due_at=0.0,
+        finished_at=60.0,
+        progress=StudyProgress(trials=trials or TRIALS, refusals=("lamb: it shards",)),
+    )
+    return replace(value, **changes)
+
+
+def test_a_study_has_the_same_figures_on_every_surface() -> None:
+    soonest, cheapest = study().best[0].reached, study().best[-1].reached
+    figures = (
+        f"{present(soonest).accelerator_hours:.3g}",
+        f"{present(cheapest).accelerator_hours:.3g}",
+        f"{present(soonest).num_steps} steps",
+        f"{study_trial(2, 6.0, 5.9123).curve.smoothed(32)[-1]:.4g}",
+        "of 4 candidates at most",
+        "3 candidates were tried",
+        "Not tried: Lamb: it shards.",
+    )
+    for shown in surfaces(study_report(study())):
+        for figure in figures:
+            assert figure.lower() in shown.lower()
+    document = documents.write(study())
+    tried = document["progress"]["trials"]
+    assert (document["name"], document["front"]) == ("AdamW or LAMB", [0, 1])
+    assert tried[0]["reached"]["accelerator_hours"] == present(soonest).accelerator_hours
+    assert (
+        tried[2]["curve"]["num_steps"],
+        tried[2]["curve"]["step_time_s"],
+    ) == (2, 1.0)
+
+
+def test_a_list_names_each_study_with_its_target_and_how_it_ended() -> None:
+    for shown in surfaces(studies_report([study(progress=None)], 1)):
+        for words in ("AdamW or LAMB", "os-test", "complete", "3 candidates were tried"):
+            assert words.lower() in shown.lower()
+    assert "autotuner optimizer tune" in surfaces(studies_report([], 0))[0]
+
+
+def test_curves_are_pale_but_for_the_candidates_at_the_target_and_one_point_is_no_front() -> None:
+    curves, front = (present(study_report(study())[key]).blocks[0] for key in ("curves", "front"))
+    assert isinstance(curves, Plot)
+    assert isinstance(front, Plot)
+    assert study_report(study(reached_trial(0, 2.0, 3.0)))["front"] is None
+    assert study_report(study(replace(study_trial(0, 6.0), state=TrialState.FAILED)))["curves"] is None
+
+
+def test_a_study_that_runs_tells_that_it_was_asked_to_end() -> None:
+    running = study(state=RunState.RUNNING, detail="", finished_at=None, wanted=Stop.CANCEL)
+    assert "It was asked to end." in surfaces(study_report(running))[0]
+
+
+def test_a_candidate_that_ended_is_a_line() -> None:
+    ended = study_trial(3, 6.0, 5.9)
+    name = "3: adamw, learning rate 0.001, batch 16, data-parallel degree 2"
+    assert candidate_line(ended) == f"{name}: complete, not at the target after 32 sequences"
+    beaten = replace(ended, state=TrialState.PRUNED, pruned=PruneReason(time_s=4.0, beaten_by=7))
+    sooner = "number 7 came to the target sooner and for less, after 4 s"
+    assert candidate_line(beaten) == f"{name}: pruned, {sooner}"
+    above = replace(beaten, pruned=PruneReason(time_s=12.0, loss=5.9, median=5.1))
+    assert candidate_line(above).endswith(
+        "its loss of 5.9 after 12 s lies above 5.1, the median of the others' by then"
+    )

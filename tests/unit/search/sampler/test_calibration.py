@@ -1,11 +1,15 @@
+"""What past trials teach the sampler, and its priors without any."""
+
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
@@ -18,17 +22,21 @@ from autotuner.core.measurement import PhaseTimes
 from autotuner.core.prediction import StepTime
 from autotuner.core.trial import PastTrial
 from autotuner.core.workload import Workload
-from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.uncertainty import PARTS
+from autotuner.costmodel.predict import predict, predict_one
+from autotuner.costmodel.uncertainty import PARTS, TimeError, log_variance, time_error
 from autotuner.search.sampler.calibration import Learnt, interval_scale
 from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
+from autotuner.search.sampler.observations import STEP_TIME_S, params_of
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.priors import learn_times, scale_inflation, time_prior
 from tests.builders import big_job, present
+from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS, JOB, LAYOUTS
 
 # ---------------------------------------------------------------- factors
-JOB = big_job()
-OTHERS = [replace(JOB, model=replace(JOB.model, num_layers=layers)) for layers in (16, 32, 48)]
-LAYOUTS = [
+CALIBRATION_JOB = big_job()
+OTHERS = [replace(CALIBRATION_JOB, model=replace(CALIBRATION_JOB.model, num_layers=layers)) for layers in (16, 32, 48)]
+CALIBRATION_LAYOUTS = [
     Layout(
         tensor_parallel_degree=tensor,
         pipeline_parallel_degree=pipeline,
@@ -42,7 +50,9 @@ LAYOUTS = [
 TENSOR = list(PARTS).index("tensor_communication_s")
 
 
-def runs(job: Job, takes: Callable[[StepTime], float], layouts: Sequence[Layout] = tuple(LAYOUTS)) -> TimedRuns:
+def runs(
+    job: Job, takes: Callable[[StepTime], float], layouts: Sequence[Layout] = tuple(CALIBRATION_LAYOUTS)
+) -> TimedRuns:
     return timed(job, layouts, [takes(predict_one(layout, job).step_time) for layout in layouts])
 
 
@@ -54,7 +64,7 @@ def timed(job: Job, layouts: Sequence[Layout], step_time_s: Sequence[float]) -> 
     )
 
 
-def after(told: Sequence[tuple[Job, TimedRuns]], job: Job = JOB) -> Factors:
+def after(told: Sequence[tuple[Job, TimedRuns]], job: Job = CALIBRATION_JOB) -> Factors:
     jobs = list(dict.fromkeys([job, *(one for one, _ in told)]))
     numbers = [jobs.index(one) for one, _ in told]
     return Factors.after([some for _, some in told], numbers, TaskSimilarity.between(jobs, FACTORS, TIME_TRANSFER))
@@ -67,7 +77,7 @@ def slow_tensor(step_time: StepTime) -> float:
 
 def test_a_part_that_takes_longer_is_found_with_less_doubt_and_predicts_jobs_left_out() -> None:
     found = after([(job, runs(job, slow_tensor)) for job in OTHERS])
-    logs = found.mean * factor_deviations(JOB)
+    logs = found.mean * factor_deviations(CALIBRATION_JOB)
     assert logs[TENSOR] == pytest.approx(np.log(2), rel=0.25)
     assert np.abs(np.delete(logs, TENSOR)).max() < 0.1
     left = np.diag(after([(job, runs(job, slow_tensor)) for job in OTHERS]).covariance)
@@ -84,10 +94,10 @@ def test_trials_that_went_wrong_or_were_disturbed_hardly_move_what_is_learnt() -
         seconds = predict_one(layout, OTHERS[0]).step_time.total_s
         return seconds * (4.0 if layout.recompute is Recompute.FULL else 1.0)
 
-    broken = timed(OTHERS[0], LAYOUTS, [sometimes(layout) for layout in LAYOUTS])
+    broken = timed(OTHERS[0], CALIBRATION_LAYOUTS, [sometimes(layout) for layout in CALIBRATION_LAYOUTS])
     healthy = [(job, runs(job, lambda step_time: step_time.total_s)) for job in OTHERS[1:]]
     found = after([(OTHERS[0], broken), *healthy])
-    assert np.abs(found.mean * factor_deviations(JOB)).max() < 0.1
+    assert np.abs(found.mean * factor_deviations(CALIBRATION_JOB)).max() < 0.1
     disturbed = [run(SHARDED, 0.51, 0.04, 0.0102, foreign=0.74), run(WHOLE, 0.48, 0.033, 0.0126, foreign=0.74)]
     weighed = known(Learnt(disturbed))
     believed = known(Learnt([replace(trial, foreign_share=0.0) for trial in disturbed]))
@@ -236,3 +246,112 @@ def test_intervals_become_as_wide_as_the_errors_of_many_jobs(times_wider: float)
 def test_one_job_says_little_of_how_wide_intervals_are_and_many_right_ones_narrow_them() -> None:
     assert 1.0 < interval_scale(*drawn(4.0, 1)) < interval_scale(*drawn(4.0, 4)) < 4.0
     assert 0.69 < interval_scale(*drawn(0.1)) < 0.72
+
+
+# ---------------------------------------------------------------- past trials
+PREDICTIONS = predict(LAYOUTS, JOB)
+PREDICTED_S = PREDICTIONS.step_time.total_s
+DEEPER = replace(JOB, model=replace(JOB.model, name="deeper", num_layers=2 * JOB.model.num_layers))
+WORST, BEST = int(np.argmax(PREDICTED_S)), int(np.argmin(PREDICTED_S))
+
+
+def sampler(past: Sequence[PastTrial]) -> LayoutSampler:
+    return LayoutSampler(LAYOUTS, PREDICTIONS, job=JOB, limit_bytes=1e13, past=past)
+
+
+def ran(row: int, slower: float | None, job: Job = JOB) -> PastTrial:
+    """A row's layout that took longer than predicted by this factor, or ran out of memory."""
+    layout = LAYOUTS.row(row)
+    seconds = None if slower is None else slower * predict_one(layout, job).step_time.total_s
+    return PastTrial(job=job, layout=layout, step_time_s=seconds, sweep_id="earlier", finished_at=0.0)
+
+
+def proposed(proposer: LayoutSampler, trials: Sequence[FrozenTrial] = ()) -> int:
+    proposal = present(proposer.propose(trials))
+    return proposal.row
+
+
+def test_layouts_are_tried_by_what_they_took_for_this_job_and_for_other_models() -> None:
+    usual = [ran(row, 1.0) for row in range(0, len(LAYOUTS), 2) if row != WORST]
+    fast = 0.9 * PREDICTED_S[BEST] / PREDICTED_S[WORST]
+    assert proposed(sampler(usual)) != WORST
+    assert proposed(sampler([*usual, ran(WORST, fast)])) == WORST
+    first = proposed(sampler([]))
+    assert proposed(sampler([ran(first, 2.0, DEEPER)])) != first
+    good = [ran(row, 1.0, DEEPER) for row in range(0, len(LAYOUTS), 3)]
+    first = proposed(sampler(good))
+    assert proposed(sampler([*good, ran(WORST, 30.0, DEEPER)])) == first
+
+
+def test_layouts_that_ran_out_of_memory_before_are_less_likely_to_fit() -> None:
+    first = proposed(sampler([]))
+    alone = LAYOUTS.take(np.array([first]))
+    limit = 1.05 * float(PREDICTIONS.memory.total_bytes[first])
+    few = replace(JOB.cluster.accelerator, memory_bytes=int(limit))
+    out = replace(ran(first, None), job=replace(JOB, cluster=replace(JOB.cluster, accelerator=few)))
+    likely = [LayoutSampler(alone, predict(alone, out.job), job=out.job, past=past).propose([]) for past in ([], [out])]
+    assert present(likely[0]).fit_probability > 0.6
+    assert likely[1] is None or likely[1].fit_probability < 0.5
+
+
+def test_the_best_of_earlier_sweeps_is_not_the_value_to_beat() -> None:
+    fast = sampler([ran(row, 0.5) for row in range(0, len(LAYOUTS), 3)])
+    proposal = present(fast.propose([]))
+    assert proposal.expected_gain == float("inf")  # nothing was measured in this sweep
+
+
+def test_what_is_known_already_leaves_less_to_gain() -> None:
+    known = sampler([ran(row, 1.0) for row in range(0, len(LAYOUTS), 3)])
+    row = proposed(known)
+    trial = create_trial(
+        state=TrialState.COMPLETE,
+        value=1.0,
+        params=params_of(LAYOUTS.row(row)),
+        distributions=known.distributions,
+        user_attrs={STEP_TIME_S: float(PREDICTED_S[row])},
+    )
+    gains = [proposal.expected_gain for proposal in (s.propose([trial]) for s in (known, sampler([]))) if proposal]
+    assert gains[0] < gains[1]
+
+
+def test_a_sampler_that_knows_earlier_trials_can_be_pickled() -> None:
+    known = sampler([ran(BEST, 1.5)])
+    assert proposed(pickle.loads(pickle.dumps(known))) == proposed(known)
+
+
+# ---------------------------------------------------------------- priors
+PRIORS_PREDICTIONS = predict(BIG_LAYOUTS, BIG_JOB)
+PRIOR = time_prior(BIG_LAYOUTS, PRIORS_PREDICTIONS, time_error(BIG_JOB))
+SEEN = range(0, len(BIG_LAYOUTS), len(BIG_LAYOUTS) // 12)
+
+
+def test_how_slow_the_cluster_is_is_learnt_from_a_first_trial_and_the_order_stands() -> None:
+    first = learn_times(PRIOR, {0: 1.3 * float(PREDICTED_S[0])})
+    ratio = np.exp(first.at(np.arange(len(BIG_LAYOUTS))).mean) / PREDICTED_S
+    assert np.median(ratio) > 1.1
+    assert ratio.max() < 1.31  # what that trial showed, and its residual
+    slow = learn_times(PRIOR, {row: 2.0 * float(PREDICTED_S[row]) for row in SEEN})
+    errors = np.exp(slow.at(np.arange(len(BIG_LAYOUTS))).mean) / (2.0 * PREDICTED_S) - 1
+    assert np.median(np.abs(errors)) < 0.05  # it was 0.5; parts take some of the blame
+
+
+def test_predictions_stand_with_their_errors_until_they_prove_wrong() -> None:
+    assert np.exp(learn_times(PRIOR, {}).at(np.arange(len(BIG_LAYOUTS))).mean) == pytest.approx(PREDICTED_S)
+    variance = PRIOR.points(np.arange(len(BIG_LAYOUTS))).variance
+    assert variance == pytest.approx(log_variance(PRIORS_PREDICTIONS.step_time, time_error(BIG_JOB)))  # rounding
+    assert scale_inflation(learn_times(PRIOR, {})) == 1.0
+    right = learn_times(PRIOR, {row: float(PREDICTED_S[row]) for row in SEEN})
+    wrong = learn_times(PRIOR, {row: float(PREDICTED_S[row]) * (4.0 if row % 2 else 0.25) for row in SEEN})
+    assert scale_inflation(right) == 1.0
+    assert scale_inflation(wrong) > 1.5
+
+
+def test_a_part_that_is_slower_than_predicted_is_learnt_from_a_dozen_layouts() -> None:
+    error = TimeError(parts={"matrix_s": 0.1, "tensor_communication_s": 0.5}, residual=0.02)
+    communication_s = PRIORS_PREDICTIONS.step_time.tensor_communication_s
+    truth_s = PREDICTED_S + 0.5 * communication_s
+    belief = learn_times(time_prior(BIG_LAYOUTS, PRIORS_PREDICTIONS, error), {row: float(truth_s[row]) for row in SEEN})
+    learnt_s = np.exp(belief.at(np.arange(len(BIG_LAYOUTS))).mean)
+    heavy = communication_s > 0.1 * PREDICTED_S
+    before, after = (np.abs(np.log(guess / truth_s))[heavy].mean() for guess in (PREDICTED_S, learnt_s))
+    assert after < before / 3  # what is left is the linearisation's: shares change as the part grows

@@ -1,0 +1,243 @@
+"""Files of the repository: deployment, documentation, and no shell in the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import typer
+import yaml
+from typer.core import TyperGroup
+
+from autotuner.cli.main import app
+from autotuner.core.choices import ShardLevel
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.layout import OPTIONS, SHARD_WORDS
+from autotuner.core.option import Kind
+from autotuner.service.settings import Settings
+
+# ---------------------------------------------------------------- deployment
+ROOT = Path(__file__).parents[2]
+MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SETTINGS = {f"AUTOTUNER_{name.upper()}" for name in Settings.model_fields}
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    for path in MANIFESTS:
+        yield from yaml.safe_load_all(path.read_text())
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """What each workload says of its pods."""
+    found = {}
+    for document in documents():
+        if "template" in document.get("spec", {}):
+            found[document["metadata"]["name"]] = document["spec"]["template"]["spec"]
+    return found
+
+
+@pytest.mark.parametrize("release", ["1.29", "1.37"])
+def test_every_manifest_is_valid_for_kubernetes(release: str) -> None:
+    for document in documents():
+        kubernetes_validate.validate(document, release, strict=True)
+
+
+def test_pods_have_no_root_no_writable_image_no_capability_and_no_token_of_the_cluster() -> None:
+    assert set(pods()) == {"autotuner", "autotuner-migrate", "autotuner-worker"}
+    for pod in pods().values():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert "memory" in container["resources"]["limits"]
+
+
+def test_traffic_is_denied_unless_a_policy_names_it_and_workers_have_accelerators() -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for one in documents() if one["kind"] == "NetworkPolicy"}
+    assert policies["nothing-by-default"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    (service,), (worker,) = pods()["autotuner"]["containers"], pods()["autotuner-worker"]["containers"]
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(service)
+    assert service["livenessProbe"]["httpGet"]["path"] == "/api/v1/health"
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert "/dev/shm" in {mount["mountPath"] for mount in worker["volumeMounts"]}
+
+
+def test_secrets_come_from_files_and_none_is_written_down() -> None:
+    for document in documents():
+        assert document["kind"] != "Secret"
+    for pod in pods().values():
+        assert "autotuner" in {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
+    assert {name: list(one) for name, one in COMPOSE["secrets"].items()} == {
+        name: ["file"] for name in ("postgres_password", "database_url", "admin_token")
+    }
+    assert "PASSWORD:" not in (ROOT / "docker-compose.yml").read_text()
+    for ignored in (".gitignore", ".dockerignore"):
+        assert re.search(r"^secrets/?$", (ROOT / ignored).read_text(), re.MULTILINE)
+
+
+def test_every_setting_that_they_name_exists() -> None:
+    named = {variable["name"] for pod in pods().values() for one in pod["containers"] for variable in one["env"]}
+    for service in COMPOSE["services"].values():
+        named |= {name for name in service.get("environment", {}) if name.startswith("AUTOTUNER_")}
+    named |= set(re.findall(r"\b(AUTOTUNER_[A-Z_]+)=", (ROOT / "Dockerfile").read_text()))
+    assert sorted(named - SETTINGS) == []
+
+
+def test_containers_of_the_compose_file_have_no_root_no_writable_image_and_no_capability() -> None:
+    assert COMPOSE["services"]["postgres"]["user"] == "postgres"
+    assert re.search(r"^USER \d+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for service in COMPOSE["services"].values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_the_compose_file_publishes_the_service_to_its_own_machine_alone() -> None:
+    published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
+    assert published == ["127.0.0.1:8000:8000"]
+    assert COMPOSE["services"]["postgres"]["networks"] == ["inside"]
+    assert COMPOSE["networks"]["inside"]["internal"] is True
+
+
+def test_whatever_stays_is_asked_for_its_health() -> None:
+    staying = {name for name, service in COMPOSE["services"].items() if "restart" in service}
+    assert staying == {name for name, service in COMPOSE["services"].items() if "healthcheck" in service}
+    assert staying == {"postgres", "api", "worker"}
+
+
+# ---------------------------------------------------------------------- the database's URL as a secret
+def test_the_url_of_the_database_is_read_from_a_file_that_is_named_where_it_has_none(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://autotuner:pass@postgres/autotuner\n")
+    settings = Settings(database_url_file=tmp_path / "url", database_url="sqlite:///other.db")
+    assert settings.database_url == "postgresql://autotuner:pass@postgres/autotuner"
+    with pytest.raises(StoreUnavailable, match="gone, which cannot be read"):
+        Settings(database_url_file=tmp_path / "gone")
+
+
+# ---------------------------------------------------------------- documentation
+def test_every_setting_is_documented() -> None:
+    text = (ROOT / "docs/operations.md").read_text()
+    assert [name for name in Settings.model_fields if f"AUTOTUNER_{name.upper()}" not in text] == []
+
+
+def test_the_page_of_commands_has_each_command_with_its_help() -> None:
+    told = re.findall(r"^\| `autotuner ([\w -]+)` \| (.+) \|$", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
+    assert dict(told) == dict(_helps(typer.main.get_group(app), ()))
+
+
+def _helps(group: TyperGroup, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from _helps(command, (*names, name))
+        else:
+            yield " ".join((*names, name)), (command.help or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def test_the_index_lists_every_page_once() -> None:
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/README.md").read_text())
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+
+
+def test_every_option_in_a_command_of_the_guide_exists() -> None:
+    commands = typer.main.get_group(app).commands
+    text = (ROOT / "docs/guide.md").read_text().replace("\\\n", " ")
+    calls = re.findall(r"^autotuner ([\w-]+)(.*)$", text, re.MULTILINE)
+    assert len(calls) >= 6
+    for name, arguments in calls:
+        command = commands[name]
+        if isinstance(command, TyperGroup):
+            command = command.commands[arguments.split()[0]]
+        known = {flag for parameter in command.params for flag in parameter.opts}
+        ours, *_ = arguments.split(" -- ")
+        assert set(re.findall(r"--[a-z][\w-]*", ours)) <= known, name
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        targets = re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text())
+        assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))))
+    assert len(named) >= 5
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_every_make_target_is_explained_by_make_help() -> None:
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    phony = next(line for line in lines if line.startswith(".PHONY:")).split()[1:]
+    explained = {line.split(":")[0] for line in lines if ":" in line and "## " in line}
+    assert sorted(set(phony) - explained - {"browser"}) == []  # a step of `test`, not a target to call
+
+
+def test_every_decision_is_one_page() -> None:
+    for page in (ROOT / "docs/decisions").glob("*.md"):
+        assert len(page.read_text().splitlines()) <= 60, page.name
+
+
+def test_every_option_of_a_layout_is_documented_with_its_words() -> None:
+    text = (ROOT / "docs/layouts.md").read_text()
+    assert [name for name in OPTIONS if f"| `{name}` |" not in text] == []
+    choices = [one for one in OPTIONS.values() if one.kind == Kind.CHOICE and one.word]
+    words = [one.word.format(value) for one in choices for value in one.values]
+    numbers = [one.word.format("N") for one in OPTIONS.values() if one.is_number and one.word]
+    numbers += [f"{word}N" for level, word in SHARD_WORDS.items() if level != ShardLevel.NONE]
+    switches = [one.word for one in OPTIONS.values() if one.kind == Kind.SWITCH]
+    assert [word for word in (*words, *numbers, *switches) if f"`{word}`" not in text] == []
+
+
+# ---------------------------------------------------------------- no shell
+PRODUCT = sorted(
+    path
+    for room in ("autotuner", "api", "trials", "migrations", "examples")
+    for path in (ROOT / room).rglob("*.py")
+    if "__pycache__" not in path.parts
+)
+
+SHELLS = {"system", "popen", "getoutput", "getstatusoutput", "create_subprocess_shell"}
+"""Functions of ``os``, ``subprocess`` and ``asyncio`` that hand a text to a shell."""
+
+READERS = {"eval", "exec"}
+"""Functions that run a text as Python."""
+
+
+def dangers(source: str) -> list[str]:
+    """Calls that give a text to a shell or to Python."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [f"line {call.lineno}: {ast.unparse(call.func)}" for call in calls if _is_danger(call)]
+
+
+def _is_danger(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="os" | "subprocess" | "asyncio"), attr=function) if function in SHELLS:
+            return True
+        case ast.Name(id=function) if function in READERS:
+            return True
+    return any(word.arg == "shell" for word in call.keywords)
+
+
+def test_nothing_is_handed_to_a_shell_or_run_as_code() -> None:
+    assert len(PRODUCT) > 500
+    assert {path: found for path in PRODUCT if (found := dangers(path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("os.system('ls')", "subprocess.run('ls', shell=True)", "eval('1')"),
+        *("asyncio.create_subprocess_shell('ls')", "subprocess.getoutput('ls')", "os.popen('ls')"),
+    ],
+)
+def test_what_would_be_is_found(source: str) -> None:
+    assert dangers(source)
