@@ -275,10 +275,7 @@ def _in_its_section(key: Key) -> Key:
 
 
 _COMPILED = words(
-    "dynamo_config.dynamo_backend",
-    "compiled",
-    {"INDUCTOR": True, "NO": False, "inductor": True, "no": False},
-    when=lambda layout: layout.compiled,
+    "dynamo_config.dynamo_backend", "compiled", {"INDUCTOR": True, "NO": False}, when=lambda layout: layout.compiled
 )
 """What counts whoever runs it."""
 

@@ -84,7 +84,7 @@ KEYS: tuple[Key, ...] = (
         when=lambda x: True,
         flags=("per_device_train_batch_size", _MICRO, "micro_batch_size", "per_device_batch_size"),
     ),
-    words("bf16.enabled", "precision", {True: Precision.BF16, False: Precision.FP32}, switches=("bf16",)),
+    words("bf16.enabled", "precision", {True: Precision.BF16, False: Precision.FP32}, flags=("bf16",)),
     words(_STAGE, "shard_level", {level.value: level for level in ShardLevel}, flags=("zero_stage",)),
     Key(
         path="tensor_parallel.autotp_size",  # 0: it is off
@@ -413,8 +413,8 @@ def script_of_command(command: Launched) -> Script:
         InvalidInput: A number is none.
     """
     flags = command.arguments
-    named = {key.path: key.flags for key in KEYS if key.flags} | _OTHER_FLAGS
-    switched = {key.path: key.switches for key in KEYS if key.switches} | _OTHER_SWITCHES
+    named = {key.path: key.flags for key in KEYS if key.flags and not key.is_switch} | _OTHER_FLAGS
+    switched = {key.path: key.flags for key in KEYS if key.flags and key.is_switch} | _OTHER_SWITCHES
     config: dict[str, object] = {path: flags.integer(*names) for path, names in named.items()}
     config |= {path: flags.switch(*names) for path, names in switched.items()}
     config = {path: value for path, value in config.items() if value is not None}

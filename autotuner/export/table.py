@@ -36,9 +36,9 @@ class Key:
     """The field's value, of the path, what stands there, and the layout as far as it was read before. Raises
     ``InvalidInput`` where what stands there makes no sense."""
     flags: tuple[str, ...] = ()
-    """Arguments of scripts with a number for the same setting; the first that is given counts."""
-    switches: tuple[str, ...] = ()
-    """Arguments of scripts that turn the same setting on."""
+    """Arguments of scripts for the same setting, of which the first that is given counts: numbers, or switches."""
+    is_switch: bool = False
+    """It is on or off."""
     default: object = None
     """What the trainer takes where nothing is said, of a trainer whose defaults are told."""
 
@@ -70,22 +70,18 @@ def words(
     *,
     when: Callable[[Layout], bool] = lambda layout: True,
     flags: tuple[str, ...] = (),
-    switches: tuple[str, ...] = (),
     default: object = None,
-    any_case: bool = False,
 ) -> Key:
     """Return a key for a choice that has a word of the trainer's, or a switch.
 
     Args:
         path: Where it stands.
         field: What it holds.
-        values: Of the field, by words that are all strings, all numbers or all switches; the first word of a value is
-            the one that is written.
+        values: Of the field, by words that are all strings, all numbers or all switches; strings are read in capitals
+            or small letters. The first word of a value is the one that is written.
         when: Whether it is written at all.
         flags: As of ``Key``.
-        switches: As of ``Key``.
         default: As of ``Key``.
-        any_case: Words are read in capitals or small letters.
     """
     written: dict[object, object] = {}
     for word, value in values.items():
@@ -94,9 +90,9 @@ def words(
         path=path,
         field=field,
         write=lambda layout: written.get(getattr(layout, field)) if when(layout) else None,
-        read=lambda name, raw, layout: _read_word(name, raw, values, any_case),
+        read=lambda name, raw, layout: _read_word(name, raw, values),
         flags=flags,
-        switches=switches,
+        is_switch=isinstance(next(iter(values)), bool),
         default=default,
     )
 
@@ -108,11 +104,10 @@ def switch(
     return words(path, field, {True: True, False: False}, when=when, default=default)
 
 
-def _read_word(path: str, raw: object, values: Mapping[Any, object], any_case: bool) -> object:
+def _read_word(path: str, raw: object, values: Mapping[Any, object]) -> object:
     kind = type(next(iter(values)))
     word: object = read_flag(path, raw) if kind is bool else read_integer(path, raw) if kind is int else str(raw)
-    if any_case:
-        word = next((known for known in values if str(known).lower() == str(word).lower()), word)
+    word = next((known for known in values if str(known).lower() == str(word).lower()), word)
     if word not in values:
         raise InvalidInput(path, raw, f"must be one of {', '.join(map(str, values))}")
     return values[word]

@@ -92,11 +92,7 @@ def split_yaml(text: str) -> tuple[str, str]:
 
 
 def split_commands(
-    text: str,
-    begins: re.Pattern[str],
-    *,
-    scripts: re.Pattern[str] = _NEVER,
-    documents: re.Pattern[str] = _NEVER,
+    text: str, begins: re.Pattern[str], *, scripts: re.Pattern[str] = _NEVER, documents: re.Pattern[str] = _NEVER
 ) -> tuple[str, str]:
     """Return the document of a text, and its commands: lines that begin as one does, with those they are continued on.
 

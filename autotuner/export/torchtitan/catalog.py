@@ -81,12 +81,11 @@ _COMMON = (
         {**SCHEDULES, **_OTHER_SCHEDULES},
         when=_pipes,
         default="1F1B",
-        any_case=True,
     ),
     _ends("first"),
     _ends("last"),
     switch("compile.enable", "compiled", default=False),
-    words("optimizer.implementation", "optimizer_kernel", _KERNELS, default="fused", any_case=True),
+    words("optimizer.implementation", "optimizer_kernel", _KERNELS, default="fused"),
 )
 
 KEYS_0_2: tuple[Key, ...] = (
@@ -103,7 +102,6 @@ KEYS_0_2: tuple[Key, ...] = (
         {"alltoall": ContextExchange.RING, "allgather": ContextExchange.ALL_GATHER},
         when=_meets,
         default="allgather",
-        any_case=True,
     ),
 )
 
