@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import suppress
 
 import pytest
@@ -161,6 +162,18 @@ def test_a_command_is_found_wherever_it_is_handed_to_a_shell(text: str) -> None:
 def test_a_text_that_bash_does_not_read_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_script(text)
+
+
+def test_a_parser_that_crashes_or_hangs_refuses_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("shfmt", 10)
+
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), -11, b"", b""))
+    with pytest.raises(InvalidInput, match="cannot be read as a shell script"):
+        read_script("run --crashes")
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(InvalidInput, match="takes the shell's parser more than 10 s"):
+        read_script("run --hangs")
 
 
 def test_scripts_without_end_are_refused_or_read_in_part() -> None:
