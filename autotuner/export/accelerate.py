@@ -117,7 +117,7 @@ def says_sizes(layout: Layout) -> bool:
     return several or (backend_of(layout) == Backend.FSDP and layout.data_parallel_replicate_degree > 1)
 
 
-# ---------------------------------------------------------------- read
+# ---------------------------------------------------------------- ranks
 def on_torch_ranks(
     layout: Layout, num_ranks: int | None, steps: object, notes: Notes, *, said: Collection[str]
 ) -> Imported:
@@ -169,7 +169,7 @@ def _on_ranks(layout: Layout, num_ranks: int | None, notes: Notes) -> Layout:
     return on_data_ranks(layout, num_data_ranks)
 
 
-# ---------------------------------------------------------------- rules
+# ---------------------------------------------------------------- rules, also of Transformers
 _HELD: Mapping[str, tuple[str, str]] = {
     "has-no-pipeline": ("pipeline_parallel_degree", "only Megatron-LM pipelines under accelerate; one stage runs"),
     "has-no-virtual-stages": ("virtual_stages_per_rank", "there is no pipeline with stages"),

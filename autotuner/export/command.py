@@ -158,6 +158,7 @@ def flags_of(words: Iterable[str]) -> Flags:
     return Flags(values)
 
 
+# ---------------------------------------------------------------- the training command
 _PROGRAM = re.compile(r"[^-].*\.py")
 _LAUNCHERS = (
     *("torch.distributed.run", "torch.distributed.launch"),
@@ -316,6 +317,7 @@ def _positive(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 9 and int(text) > 0 else None
 
 
+# ---------------------------------------------------------------- what no reader asked for
 _REASONS: tuple[tuple[str, str], ...] = (
     (
         r"use_liger_kernel|liger_kernel_config",
