@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+import psutil
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.engines.processes import ProcessEngine
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from autotuner.launch.launchers import Launchers
+from autotuner.launch.node_processes import processes_of
 from autotuner.launch.trainers.registration import Registration
 from tests.builders import cpu_cluster
 from tests.trainers.registered import by_trainer
@@ -90,8 +93,13 @@ def held_launcher(engine: HeldEngine) -> Held:
 
 
 def _lose_process(engine: Engine, handle: str, node_rank: int) -> None:
-    assert isinstance(engine, ProcessEngine)
-    engine.lose_node(handle, node_rank)
+    """Kill a node with all below it, as a power cut would."""
+    del engine
+    for process in processes_of(handle):
+        if ["--node-rank", str(node_rank)] == process.cmdline()[-6:-4]:
+            for gone in (*process.children(recursive=True), process):
+                with suppress(psutil.NoSuchProcess):
+                    gone.kill()
 
 
 PROCESSES = HeldEngine(

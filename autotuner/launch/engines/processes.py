@@ -88,8 +88,6 @@ class ProcessEngine:
         job = self._folder / handle
         if not (job / "nodes").exists():
             return JobStatus(phase=EngineJobPhase.LOST, detail="nothing is known of it")
-        if (job / "lost").exists():
-            return JobStatus(phase=EngineJobPhase.LOST, detail=(job / "lost").read_text())
         pids = _pids(job)
         if not pids:
             return self._start(job)
@@ -113,20 +111,12 @@ class ProcessEngine:
         nodes = _pids(job)
         for pid, born in nodes:
             if _is_alive(pid, born):
-                _signal(pid, signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_S
         while any(_is_alive(*node) for node in nodes) and time.monotonic() < deadline:
             time.sleep(0.05)
         return not end_all(handle, grace_s=0.0) and not any(processes_of(handle))
-
-    def lose_node(self, handle: str, node_rank: int) -> None:
-        """Take a node away as a power cut would: its processes are gone, and so is the job."""
-        job = self._folder / handle
-        (job / "lost").write_text(f"node {node_rank} is gone")
-        pid, _ = _pids(job)[node_rank]
-        for gone in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
-            _signal(gone.pid, signal.SIGKILL)
-        self.cancel(handle)
 
     def forget(self, handle: str) -> None:
         """Remove its folder."""
@@ -189,8 +179,3 @@ def _is_alive(pid: int, born: float) -> bool:
         return process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
