@@ -27,7 +27,7 @@ from autotuner.launch.follow import follow
 from autotuner.launch.forks import Forks
 from autotuner.launch.node_processes import NodeProcesses
 from autotuner.launch.this_machine import gemm_flop_per_s, num_usable_cores
-from autotuner.launch.trainers.registration import Registration, refuses_trainer
+from autotuner.launch.trainers.registration import RegisteredTrainer, refuses_trainer
 from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
 
 # The room of this machine: for ranks on its cores, weights in its memory, and files of trials on its disk.
@@ -191,7 +191,7 @@ class LocalLauncher:
         work_dir: Path,
         starter: Starter | None = None,
         devices: DevicePool | None = None,
-        trainers: Mapping[str, Registration] | None = None,
+        trainers: Mapping[str, RegisteredTrainer] | None = None,
     ) -> None:
         self._work_dir = work_dir
         self._starter = starter or Forks()

@@ -27,7 +27,7 @@ from autotuner.export.target import Export
 from autotuner.launch.contract import AttemptEnd, CannotRun, Place
 from autotuner.launch.follow import verdict
 from autotuner.launch.lines import RankReports
-from autotuner.launch.trainers.registration import Registration, knows_nodes, rendered
+from autotuner.launch.trainers.registration import RegisteredTrainer, knows_nodes, rendered
 from autotuner.launch.trainers.reports import TrainerReports, trainer_verdict
 
 _FOLDER = Path("{folder}")
@@ -125,7 +125,7 @@ class TrainerWork:
         num_nodes: That it runs on.
     """
 
-    def __init__(self, registration: Registration, spec: TrialSpec, peak: Peak, *, num_nodes: int = 1) -> None:
+    def __init__(self, registration: RegisteredTrainer, spec: TrialSpec, peak: Peak, *, num_nodes: int = 1) -> None:
         self._registration = registration
         self._spec = spec
         facts = {  # versions of its libraries are the trainer's own to tell, and the rest the node's

@@ -41,7 +41,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.node_processes import NodeProcesses
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.this_machine import software_of_this_machine
-from autotuner.launch.trainers.registration import Registration, read_trainers
+from autotuner.launch.trainers.registration import RegisteredTrainer, read_trainers
 from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.gate import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
@@ -81,7 +81,7 @@ class App(Autotuner):
     settings: Settings
     launcher: Launcher
     clock: Clock
-    trainers: Mapping[str, Registration] = field(default_factory=dict)
+    trainers: Mapping[str, RegisteredTrainer] = field(default_factory=dict)
     """What an operator registered to run as a trial, by name."""
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
     """What an operator registered to run trials elsewhere, by name."""
@@ -416,7 +416,7 @@ def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
 
 
 def _launcher(
-    settings: Settings, trainers: Mapping[str, Registration], engines: Mapping[str, EngineLauncher]
+    settings: Settings, trainers: Mapping[str, RegisteredTrainer], engines: Mapping[str, EngineLauncher]
 ) -> Launcher:
     starter = NodeProcesses() if settings.launch == "torchrun" else Forks()
     devices = DevicePool.of_this_machine()

@@ -18,7 +18,7 @@ from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from autotuner.launch.launchers import Launchers
 from autotuner.launch.node_processes import processes_of
-from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.registration import RegisteredTrainer
 from tests.builders import cpu_cluster
 from tests.trainers.registered import by_trainer
 from tests.trials.launching import left_over
@@ -38,7 +38,7 @@ class Held:
     """One of two ranks that it runs trials on."""
     left_over: Callable[[str], Sequence[object]] = left_over
     """The processes that are left of a trial with that id, wherever this launcher starts them."""
-    trainer: Registration | None = None
+    trainer: RegisteredTrainer | None = None
     """What runs its trials; None: our own decoder."""
 
     def trial(self, trial: TrialSpec) -> TrialSpec:
@@ -63,7 +63,7 @@ class HeldEngine:
     """Nodes that there are, of one rank each; two of them run a job."""
     left_over: Callable[[str], Sequence[object]] = left_over
     """What is left of a trial with that id, wherever the engine starts its processes."""
-    trainers: dict[str, Registration] = field(default_factory=dict)
+    trainers: dict[str, RegisteredTrainer] = field(default_factory=dict)
     """What may run in place of our own decoder."""
 
     @property

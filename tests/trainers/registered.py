@@ -10,7 +10,7 @@ from typing import Any
 from autotuner.core.choices import ExportFormat
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.trainers.progress import Reported, ReportedStep
-from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.registration import RegisteredTrainer
 from tests.builders import cpu_cluster
 
 LOOP = Path(__file__).with_name("loop.py")
@@ -38,9 +38,9 @@ class PrintedSteps:
         return ReportedStep(step=int(step), loss=float(loss), peak_bytes=int(peak_bytes))
 
 
-def registered(name: str = "loop", *, reports: str = "reporter", **variables: str) -> Registration:
+def registered(name: str = "loop", *, reports: str = "reporter", **variables: str) -> RegisteredTrainer:
     """The small trainer, with what its variables have it do."""
-    return Registration(
+    return RegisteredTrainer(
         trainer=Trainer(name=name, format=ExportFormat.ARGUMENTS, fixed={"precision": "fp32"}),
         command=_COMMAND,
         working_directory=LOOP.parent,
@@ -50,6 +50,6 @@ def registered(name: str = "loop", *, reports: str = "reporter", **variables: st
     )
 
 
-def by_trainer(trial: TrialSpec, registration: Registration, **changes: Any) -> TrialSpec:
+def by_trainer(trial: TrialSpec, registration: RegisteredTrainer, **changes: Any) -> TrialSpec:
     """The trial, to be run by a trainer."""
     return replace(trial, trainer=registration.trainer, cluster=cpu_cluster(), **changes)

@@ -19,7 +19,7 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.launch.contract import Launcher
 from autotuner.launch.launchers import Launchers
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.registration import RegisteredTrainer
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.worker import Worker
 from autotuner.search.space.trainers import trial_space
@@ -45,7 +45,7 @@ def job() -> Job:
     return tiny_job(cluster=replace(cluster, accelerator=replace(cluster.accelerator, peak_is_measured=True)))
 
 
-def request(registration: Registration, *, budget: Budget | None = None, **axes: Any) -> SweepRequest:
+def request(registration: RegisteredTrainer, *, budget: Budget | None = None, **axes: Any) -> SweepRequest:
     axes = {"micro_batch_size": (1, 2), "recompute": (Recompute.NONE,), "data_parallel_shard_degree": (1,), **axes}
     narrow = {"tensor_parallel_degree": (1,), "pipeline_parallel_degree": (1,)}
     return SweepRequest(
@@ -57,7 +57,7 @@ def request(registration: Registration, *, budget: Budget | None = None, **axes:
     )
 
 
-def launcher(folder: Path, *registrations: Registration) -> Launcher:
+def launcher(folder: Path, *registrations: RegisteredTrainer) -> Launcher:
     return Launchers({LOCAL: LocalLauncher(folder, trainers={each.trainer.name: each for each in registrations})})
 
 

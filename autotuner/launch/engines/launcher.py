@@ -21,7 +21,7 @@ from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavail
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.engines.registration import EngineRegistration
 from autotuner.launch.follow import follow
-from autotuner.launch.trainers.registration import Registration, refuses_trainer
+from autotuner.launch.trainers.registration import RegisteredTrainer, refuses_trainer
 from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
 
 _ENGINE_SLACK_S = 120.0
@@ -54,7 +54,7 @@ class EngineLauncher:
     def __init__(
         self,
         registration: EngineRegistration,
-        trainers: Mapping[str, Registration] | None = None,
+        trainers: Mapping[str, RegisteredTrainer] | None = None,
         engine: Engine | None = None,
     ) -> None:
         self._registration = registration

@@ -168,7 +168,7 @@ _SET_BY_THE_LAUNCHER = ("AUTOTUNER_", "CUDA_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class RegisteredTrainer:
     """A trainer, and how it is run here."""
 
     trainer: Trainer
@@ -201,7 +201,7 @@ class Registration:
         return None if self.reports == REPORTER else self.readers[self.reports](spec)
 
 
-def refuses_trainer(registered: Mapping[str, Registration], trainer: Trainer) -> str | None:
+def refuses_trainer(registered: Mapping[str, RegisteredTrainer], trainer: Trainer) -> str | None:
     """Why a sweep's trainer cannot run here, as a sentence: it is not registered, or not as the sweep knows it."""
     found = registered.get(trainer.name)
     if found is None:
@@ -216,7 +216,7 @@ def read_trainers(
     path: Path,
     targets: Mapping[ExportFormat, Target] = FORMATS,
     readers: Mapping[str, NewReader] = READERS,
-) -> dict[str, Registration]:
+) -> dict[str, RegisteredTrainer]:
     """Every trainer of a file, by name, in the file's order; each is a table of its own.
 
     Args:
@@ -257,13 +257,13 @@ def _registration(
     path: Path,
     targets: Mapping[ExportFormat, Target],
     readers: Mapping[str, NewReader],
-) -> Registration:
+) -> RegisteredTrainer:
     try:
         said = documents.read(_Table, table)
         _require_word("format", said.format, tuple(target for target in targets if target.is_of_a_trainer))
         _require_word("stack", said.stack, stacks())
         load_stack(said.stack)
-        return Registration(
+        return RegisteredTrainer(
             trainer=Trainer(
                 name=name,
                 format=ExportFormat(said.format),

@@ -22,7 +22,7 @@ from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.slurm import SlurmEngine
 from autotuner.launch.engines.slurm_commands import SlurmCommands
 from autotuner.launch.engines.slurm_job import SlurmSettings
-from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.registration import RegisteredTrainer
 from tests.contracts.held import HeldEngine
 from tests.engines.slurm.cluster import SlurmCluster
 from tests.engines.slurm.conftest import own_settings, table
@@ -36,7 +36,7 @@ PACED = Path(__file__).with_name("paced.py")
 
 COMMAND = ("{python}", "-S", str(PACED), "{node_rank}", "{num_nodes}", "{master_address}", "{master_port}", "{steps}")
 
-TRAINER = Registration(
+TRAINER = RegisteredTrainer(
     trainer=Trainer(name="paced", format=ExportFormat.ARGUMENTS, fixed={"precision": "fp32"}),
     command=COMMAND,
     working_directory=PACED.parent,

@@ -12,7 +12,7 @@ from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.trainers.progress import Reported, ReportedStep
-from autotuner.launch.trainers.registration import Registration, read_trainers
+from autotuner.launch.trainers.registration import RegisteredTrainer, read_trainers
 from tests.targets import TARGETS_OF_TESTS
 from tests.unit.launch.trainers.log_readers.specs import spec
 
@@ -27,7 +27,7 @@ class Loud:
         return ReportedStep(step=len(line))
 
 
-def registered(folder: Path, text: str) -> dict[str, Registration]:
+def registered(folder: Path, text: str) -> dict[str, RegisteredTrainer]:
     path = folder / "trainers.toml"
     path.write_text(text)
     return read_trainers(path, TARGETS_OF_TESTS, {"loud": Loud})

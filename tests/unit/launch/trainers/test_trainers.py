@@ -22,7 +22,7 @@ from autotuner.launch.contract import AttemptEnd
 from autotuner.launch.trainers.progress import LogReader, Progress, Reported, ReportedMemory, ReportedStep
 from autotuner.launch.trainers.registration import (
     PLACEHOLDERS,
-    Registration,
+    RegisteredTrainer,
     check_command,
     num_steps,
     read_trainers,
@@ -86,7 +86,7 @@ def test_others_used_what_was_busy_and_not_the_trials_on_the_busiest_node() -> N
 PAGE = Path(__file__).parents[4] / "docs/trainers.md"
 
 
-def documented(folder: Path) -> dict[str, Registration]:
+def documented(folder: Path) -> dict[str, RegisteredTrainer]:
     path = folder / "trainers.toml"
     path.write_text("\n".join(re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)))
     return read_trainers(path)

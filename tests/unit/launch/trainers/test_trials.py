@@ -20,7 +20,7 @@ from autotuner.core.trial_spec import Trainer, TrialSettings
 from autotuner.host.facts import host_hash
 from autotuner.launch.contract import Place
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.registration import RegisteredTrainer
 from autotuner.launch.work import TrainerWork
 from tests.builders import cpu_cluster, tiny_model
 from tests.trainers.registered import by_trainer, registered
@@ -36,7 +36,7 @@ def work_dir(tmp_path: Path) -> Path:
 
 def run(
     work_dir: Path,
-    registration: Registration,
+    registration: RegisteredTrainer,
     settings: TrialSettings = SHORT,
     watcher: Watcher | None = None,
     name: str = "trainer",
