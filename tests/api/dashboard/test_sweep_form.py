@@ -33,6 +33,7 @@ from tests.api.access import People, bearing
 from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.api.test_login import csrf_on, logged_in
 from tests.builders import big_job, cpu_cluster, sweep_request, tiny_job, tiny_space
+from tests.cases import each
 from tests.patience import PATIENCE_S
 
 # ---------------------------------------------------------------- body
@@ -203,7 +204,7 @@ def test_what_is_wrong_with_a_line_is_said_beside_it(name: str, text: str, at: s
     assert "; nearest: " in said or "LinkHealth" in said
 
 
-@pytest.mark.parametrize("axis", AXES)
+@each("axis", AXES)
 def test_values_of_an_axis_are_read_back_from_the_form(axis: str) -> None:
     one = AXES[axis]
     values = one.option.values[:1] or (1, 2)

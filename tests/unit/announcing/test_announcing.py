@@ -31,6 +31,7 @@ from autotuner.service.posting import (
 )
 from autotuner.service.webhooks import check_secret, new_secret, payload, signed_headers
 from tests.announcements import announcement, receiver, status
+from tests.cases import each
 from tests.unit.announcing.conftest import Certified
 
 # ---------------------------------------------------------------- destination
@@ -137,7 +138,7 @@ def test_an_address_of_the_public_internet_may_be_posted_to(address: str) -> Non
     assert refusal(address, ()) is None
 
 
-@pytest.mark.parametrize("address", INNER)
+@each("address", INNER)
 def test_an_address_of_any_other_kind_is_refused_with_its_kind(address: str) -> None:
     assert "AUTOTUNER_WEBHOOK_ALLOW" in (refusal(address, ()) or "")
 

@@ -32,6 +32,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.core.workload import LengthDistribution
 from tests.builders import cpu_cluster, tiny_model
+from tests.cases import each
 from tests.unit.batches.samsung import wikipedia
 
 
@@ -218,7 +219,7 @@ def test_a_model_has_as_many_parameters_as_its_checkpoint_or_about_as_its_name_s
     assert {*CHECKPOINTS, *NAMED} == {*models()} - {"llama-demo"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("called", "name"),
     [
         ("LLAMA3_8B", "llama-3-8b"),

@@ -27,6 +27,7 @@ from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.codec import from_plain, loads, to_plain
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.profile import DeviceProfile
+from tests.cases import each
 
 LINK_ENDS = ("intra_node_link", "inter_node_link")
 
@@ -37,7 +38,7 @@ def test_the_promised_accelerators_are_there() -> None:
     assert set(promised.split()) <= set(accelerators())
 
 
-@pytest.mark.parametrize("name", accelerators())
+@each("name", accelerators())
 def test_every_accelerator_and_its_cluster_can_be_built(name: str) -> None:
     assert load_accelerator(name).name == name
     cluster = load_cluster(f"{name}:2")
@@ -45,7 +46,7 @@ def test_every_accelerator_and_its_cluster_can_be_built(name: str) -> None:
     assert cluster.price_per_accelerator_hour > 0
 
 
-@pytest.mark.parametrize("name", accelerators())
+@each("name", accelerators())
 def test_every_number_has_a_source_and_a_date(name: str) -> None:
     facts = {key: fact for key, fact in accelerator_facts(name).items() if key not in {"kind", "aliases"}}
     assert all(fact.source for fact in facts.values())
@@ -119,9 +120,7 @@ def test_a_count_that_is_no_count_is_refused(count: str) -> None:
 
 
 # ---------------------------------------------------------------- links
-@pytest.mark.parametrize(
-    "name", sorted({accelerator_facts(a)[end].value for a in accelerators() for end in LINK_ENDS} | {"efa400"})
-)
+@each("name", sorted({accelerator_facts(a)[end].value for a in accelerators() for end in LINK_ENDS} | {"efa400"}))
 def test_every_link_can_be_built(name: str) -> None:
     link = load_link(name)
     assert link.name == name

@@ -15,11 +15,12 @@ from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.costmodel.layer.attention import AttentionShape, attention_s
 from autotuner.costmodel.layer.matrix_products import gemm_s
 from tests.builders import cpu_cluster, h100
+from tests.cases import each
 
 TABLES = tomllib.loads(files("autotuner.catalog").joinpath("kernels.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", accelerators())
+@each("name", accelerators())
 def test_every_format_and_kernel_of_an_accelerator_has_a_law(name: str) -> None:
     accelerator = load_accelerator(name)
     laws = kernels_for(accelerator)

@@ -19,6 +19,7 @@ from autotuner.cli.main import app
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.text import inputs_of, to_document
+from tests.cases import each
 from tests.unit.cli.command_line import JOB, CommandLine
 
 
@@ -107,7 +108,7 @@ def panel_of(option: Any) -> str:
     return str(getattr(option, "rich_help_panel", None) or "")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_the_help_of_a_command_is_one_sentence_then_short_and_ends_with_an_example_that_parses(name: str) -> None:
     first = COMMANDS[name].help.split("\n\n")[0].replace("\n", " ")
     assert first.endswith(".")
@@ -124,13 +125,13 @@ def test_the_help_of_a_command_is_one_sentence_then_short_and_ends_with_an_examp
     assert SELDOM not in panels[:-1] or not any(panels[panels.index(SELDOM) + 1 :])
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@each("name", GROUPS)
 def test_the_help_of_a_group_is_one_sentence(name: str) -> None:
     assert GROUPS[name].help.endswith(".")
     assert num_sentences(GROUPS[name].help) == 1
 
 
-@pytest.mark.parametrize("name", [name for name, one in COMMANDS.items() if any(p.name == "space" for p in one.params)])
+@each("name", [name for name, one in COMMANDS.items() if any(p.name == "space" for p in one.params)])
 def test_a_command_with_many_options_says_which_are_seldom_used(name: str) -> None:
     assert SELDOM in {panel_of(one) for one in COMMANDS[name].params}
 
@@ -140,7 +141,7 @@ def seq_len(text: str) -> Any:
     return to_document(inputs_of(SweepCreate), {"seq_len": text})["workload"]["seq_len"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "tokens"),
     [("8192", 8192), ("1", 1), ("8k", 8192), ("8K", 8192), ("128k", 131072), ("1m", 1_048_576), ("1M", 1_048_576)],
 )
@@ -148,7 +149,7 @@ def test_a_sequence_length_is_a_number_of_tokens_or_of_1024_or_1048576_of_them(t
     assert seq_len(text) == tokens
 
 
-@pytest.mark.parametrize("text", ["8.5k", "0", "0k", "-1", "abc", "k", "8kk", "8g"])
+@each("text", ["8.5k", "0", "0k", "-1", "abc", "k", "8kk", "8g"])
 def test_a_sequence_length_that_is_no_whole_number_is_refused_with_the_value_and_the_rule(text: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(f"{text!r}: must be a whole number of tokens, 1 or more")):
         seq_len(text)

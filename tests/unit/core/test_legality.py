@@ -22,6 +22,7 @@ from autotuner.core.rules.trial import TRIAL_MODEL_RULES, TRIAL_RULES
 from autotuner.core.stack import Stack
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import cpu_cluster, h100, h100_cluster, tiny_model
+from tests.cases import each
 
 LINEAR = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=16)
 LATENTS = LatentAttention(query_rank=16, key_value_rank=16, rope_head_dim=8, value_head_dim=16)
@@ -262,7 +263,7 @@ TRIAL_CASES = (
     Case("trial-projects-without-bias", on_gpus(1, output_bias=True), ""),
 )
 BY_NAME = {rule.name: rule for rule in (*RULES, *TRIAL_RULES)}
-cases = pytest.mark.parametrize("case", [*CASES, *TRIAL_CASES], ids=lambda case: case.rule)
+cases = each("case", [*CASES, *TRIAL_CASES], ids=lambda case: case.rule)
 
 
 def test_every_rule_has_a_case_here_and_a_name_of_its_own() -> None:
@@ -343,7 +344,7 @@ SPARSE = on_gpus(8, experts=replace(EXPERTS, num_experts=8))
 OF_EVERY_RECIPE = replace(on_accelerator(fp8_recipes=tuple(Fp8Recipe)), model=tiny_model(ffn_size=144))
 
 
-@pytest.mark.parametrize(
+@each(
     ("job", "words", "why"),
     [
         (on_gpus(8), "fsdp4 tp2", "it breaks no rule"),

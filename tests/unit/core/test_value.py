@@ -42,6 +42,7 @@ from autotuner.core.value import (
 )
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import h100, h100_cluster, measurement, sweep_request, tiny_job, tiny_model
+from tests.cases import each
 
 # ---------------------------------------------------------------- value
 T = TypeVar("T")
@@ -236,7 +237,7 @@ experts = partial(MixtureOfExperts, num_experts=8, experts_per_token=2, expert_f
 workload = partial(Workload, seq_len=64, global_batch_size=8)
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "field", "value", "nearest"),
     [
         (h100, "attention_kernels", (), None),

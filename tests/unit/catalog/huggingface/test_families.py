@@ -12,6 +12,7 @@ from autotuner.catalog.huggingface import MODEL_TYPES, from_config
 from autotuner.catalog.models import load_model, models
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
+from tests.cases import each
 from tests.unit.catalog.huggingface.families import PAGE, page_rows
 from tests.unit.catalog.huggingface.published import Published, config, published
 from tests.unit.catalog.huggingface.transformers_models import num_parameters
@@ -43,7 +44,7 @@ def test_a_type_that_is_no_word_is_refused_with_the_known_ones(model_type: objec
 FLAT = [model for model in published() if "text_config" not in model.config]
 
 
-@pytest.mark.parametrize("model", FLAT, ids=lambda model: model.name)
+@each("model", FLAT, ids=lambda model: model.name)
 def test_a_missing_shape_is_named(model: Published) -> None:
     document = {key: value for key, value in model.config.items() if key != "vocab_size"}
     with pytest.raises(InvalidInput, match=f"required for model_type {model.model_type}") as caught:
@@ -225,7 +226,7 @@ def test_layers_that_predict_further_tokens_are_said_to_be_left_out() -> None:
     assert read("kimi-k2").approximations == ()
 
 
-@pytest.mark.parametrize("model", published(), ids=lambda model: model.name)
+@each("model", published(), ids=lambda model: model.name)
 def test_what_is_said_of_a_model_ends_without_a_full_stop(model: Published) -> None:
     assert not any(sentence.endswith(".") for sentence in from_config(model.config, "x").approximations)
 
@@ -257,7 +258,7 @@ def test_the_page_says_what_was_counted(model: Published) -> None:
     assert (row.model_type, row.total, row.by_transformers) == (model.model_type, total, total)
 
 
-@pytest.mark.parametrize("name", sorted({model.name for model in published()} & {*models()}))
+@each("name", sorted({model.name for model in published()} & {*models()}))
 def test_a_model_of_the_catalog_is_what_its_config_describes(name: str) -> None:
     (model,) = (model for model in published() if model.name == name)
     assert from_config(model.config, name) == load_model(name)

@@ -48,6 +48,7 @@ from autotuner.costmodel.communication.node_topology import PCIE_EFFICIENCY, Wir
 from autotuner.costmodel.communication.rank_placement import Places, Windows
 from autotuner.search.explain.communication import routes
 from tests.builders import big_job, cpu_cluster, h100, h100_cluster, llama_70b, present, tiny_job
+from tests.cases import each
 from tests.unit.costmodel.test_stage_load import apart
 from tests.unit.costmodel.works import columns, first, on_stack, with_stack
 
@@ -113,7 +114,7 @@ def ranks_per_node(num_ranks: int, stride: int, cluster: Cluster) -> int:
     return int(group_of(np.array([num_ranks]), np.array([stride]), cluster).ranks_per_node[0])
 
 
-@pytest.mark.parametrize(("group_size", "stride"), list(product([1, 2, 3, 4, 8, 16], [1, 2, 3, 4, 8, 16])))
+@each(("group_size", "stride"), list(product([1, 2, 3, 4, 8, 16], [1, 2, 3, 4, 8, 16])))
 def test_a_group_crosses_nodes_exactly_where_the_cluster_says_so(group_size: int, stride: int) -> None:
     cluster = h100_cluster()
     crosses = cluster.link_for(group_size, stride) == cluster.inter_node_link

@@ -31,6 +31,7 @@ from autotuner.costmodel.memory.activations import LayerBytes
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.costmodel.table import beside, taken
 from tests.builders import big_job, cpu_layout, h100, h100_cluster, llama_70b, tiny_job
+from tests.cases import each
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, sparse_job, with_stack
 
 # ---------------------------------------------------------------- Arithmetic of passes
@@ -456,7 +457,7 @@ def test_forwards_gradients_and_outputs_take_their_shares_of_the_work() -> None:
         assert 0 < first(work.backward_s) <= first(work.compute_s + work.recompute_s)
 
 
-@pytest.mark.parametrize("name", [name for name in accelerators() if name not in {"v100", "mi300x"}])
+@each("name", [name for name in accelerators() if name not in {"v100", "mi300x"}])
 def test_every_device_of_the_catalog_times_a_layer_in_bf16(name: str) -> None:
     layout = Layout(attention_kernel=AttentionKernel.MATH)
     work = layer(layout, replace(big_job(), cluster=load_cluster(f"{name}:1")))

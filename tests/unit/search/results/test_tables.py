@@ -33,6 +33,7 @@ from tests.builders import (
     sweep_request,
     tiny_job,
 )
+from tests.cases import each
 from tests.unit.search.sweeps.challenged import challenge, challenged
 
 
@@ -71,7 +72,7 @@ def kept(text: str) -> list[str]:
     return [str(row.trial.number) if row.trial else "-" for row in met]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "met"),
     [
         ("", "0 1 2 -"),
@@ -160,7 +161,7 @@ def test_rows_are_sorted_by_a_column_and_those_without_a_value_come_last(sort: s
     assert order(sort) == numbers
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@each("name", COLUMNS)
 def test_rows_can_be_sorted_by_every_column(name: str) -> None:
     every = (*QUERY_ROWS, untried())
     assert len(TableQuery.read(sort=name).rows(every)) == len(TableQuery.read(sort=f"-{name}").rows(every)) == 4
