@@ -18,7 +18,7 @@ from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.sql import Store
 from tests.api.bodies import EIGHT
 from tests.api.service import NOW, StoreDriver
-from tests.browser.in_use import finished_gate, finished_run, retune
+from tests.browser.stores import finished_gate, finished_run, retune
 from tests.builders import (
     cpu_cluster,
     cpu_layout,

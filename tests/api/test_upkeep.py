@@ -20,7 +20,7 @@ from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.sql import Store
 from tests.api.bodies import GATE, NIGHTLY, TWO_REPLICAS
 from tests.api.service import NOW, StoreDriver
-from tests.browser.in_use import queued_gate, retune
+from tests.browser.stores import queued_gate, retune
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction
 from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, finish_sweep, lease_of

@@ -12,8 +12,16 @@ from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.options import Page as Window
 from tests.announcements import webhook
 from tests.api.service import StoreDriver
-from tests.browser.in_use import finished_gate, finished_run, retune
-from tests.browser.stores import gated_trial, large_sweep, slow_sweep, sweep_with_front, tried_study
+from tests.browser.stores import (
+    finished_gate,
+    finished_run,
+    gated_trial,
+    large_sweep,
+    retune,
+    slow_sweep,
+    sweep_with_front,
+    tried_study,
+)
 from tests.builders import cpu_cluster
 from tests.unit.catalog.topology import published
 

@@ -16,8 +16,8 @@ from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.sql import memory_store
 from tests.announcements import webhook
 from tests.api.service import StoreDriver, app_on, serve
-from tests.browser.in_use import finished_gate, finished_run, retune
 from tests.browser.pages import PAGES, stocked
+from tests.browser.stores import finished_gate, finished_run, retune
 from tests.builders import cpu_cluster, cpu_layout, measurement, sweep_request
 
 # ---------------------------------------------------------------- pictures

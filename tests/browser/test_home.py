@@ -11,7 +11,7 @@ from autotuner.core.health import KnownWorker
 from autotuner.core.measurement import Measurement, PhaseTimes
 from autotuner.core.upkeep import MfuGateOutcome
 from tests.api.service import NOW, StoreDriver
-from tests.browser.in_use import finished_gate
+from tests.browser.stores import finished_gate
 from tests.builders import cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 
 # ---------------------------------------------------------------- home

@@ -12,7 +12,7 @@ from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.costmodel.predict import predict_one
 from tests.announcements import AT, announce, announcement, webhook
 from tests.api.service import NOW, StoreDriver
-from tests.browser.in_use import INCUMBENT, finished_gate, finished_run, queued_gate, retune, started_run
+from tests.browser.stores import INCUMBENT, finished_gate, finished_run, queued_gate, retune, started_run
 from tests.builders import cpu_cluster, cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 from tests.runs import claimed, end
 

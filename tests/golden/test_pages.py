@@ -17,8 +17,8 @@ import pytest
 
 from autotuner.store.sql import memory_store
 from tests.api.service import NOW, FixedClock, StoreDriver, app_on, serve
-from tests.browser.in_use import DAY_S
 from tests.browser.pages import PAGES, stocked
+from tests.browser.stores import DAY_S
 from tests.builders import failure, sweep_request
 from tests.golden.golden import Golden
 from tests.golden.normal import Normal

@@ -20,7 +20,7 @@ from autotuner.store.sql import Store, open_store
 from autotuner.store.tables import metadata
 from tests.announcements import webhook
 from tests.api.service import StoreDriver, loss_gate_result
-from tests.browser.in_use import finished_gate, retune
+from tests.browser.stores import finished_gate, retune
 from tests.builders import cpu_cluster, failure, profile, step_report, tiny_model
 from tests.contracts.acts import create, held_sweep, lease_of, start
 

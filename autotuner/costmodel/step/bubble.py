@@ -164,7 +164,7 @@ def _dualpipev_s(x: _Rank) -> Floats:
     A forward and a backward that run as one pass, F&B, take as long as both here: nothing overlaps inside a rank. Then
     it is ``(p - 1) max(F + 2 I - W, 2 F)`` with the passes of a stage, half of a rank's; the second where forwards are
     the longer ones. Ranks count as equal. With each pass on its own the bubble of the same order of passes is shorter
-    by I per rank (tests/unit/pipeline_schedules/test_schedules.py); torch.distributed.pipelining sends after the
+    by I per rank (tests/unit/test_schedules.py); torch.distributed.pipelining sends after the
     pair.
     """
     others = x.others

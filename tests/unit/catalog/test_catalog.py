@@ -33,7 +33,7 @@ from autotuner.core.stack import Stack
 from autotuner.core.workload import LengthDistribution
 from tests.builders import cpu_cluster, tiny_model
 from tests.cases import each
-from tests.unit.batches.samsung import wikipedia
+from tests.unit.test_batches import wikipedia
 
 
 # ---------------------------------------------------------------- catalog

@@ -22,7 +22,7 @@ from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_tot
 from autotuner.costmodel.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, present, tiny_job
-from tests.unit.batches.samsung import SEQ_LEN, wikipedia
+from tests.unit.test_batches import SEQ_LEN, wikipedia
 
 GOOD = Layout.parse("fsdp4 tp4 pp4 sp")
 FLAT = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=8)

@@ -29,7 +29,7 @@ from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import batch_ways
 from tests.builders import big_job, h100, h100_cluster, llama_70b, present
 from tests.properties.strategies import jobs
-from tests.unit.batches.samsung import SEQ_LEN, wikipedia
+from tests.unit.test_batches import SEQ_LEN, wikipedia
 
 # ---------------------------------------------------------------- explanation
 LAYOUT = Layout.parse("zero2 tp8 pp4 1f1b mb1 sp recompute-full")

@@ -18,7 +18,7 @@ import pytest
 from autotuner.core.errors import Busy, NotFound, TooCostly
 from autotuner.service.compute import AsidePool, Limits, Turns, asked_by, asker
 from tests.patience import PATIENCE_S
-from tests.unit.aside.questions import dies, fills, fork_of, held_bytes, refuses, says_much, slips, spins, waits
+from tests.unit.service.questions import dies, fills, fork_of, held_bytes, refuses, says_much, slips, spins, waits
 
 # ---------------------------------------------------------------- turns
 LONG_S = 600.0
@@ -284,7 +284,7 @@ def test_who_waits_longer_than_an_answer_may_take_is_told_to_come_back() -> None
 
 def test_asides_end_with_a_service_that_is_killed() -> None:
     script = (
-        "import threading; from tests.unit.aside.test_aside import pool_of, fork_of, waits; pool = pool_of(2);"
+        "import threading; from tests.unit.service.test_aside import pool_of, fork_of, waits; pool = pool_of(2);"
         "print(pool.ask(fork_of, 1), flush=True); pool.ask(waits, 600.0)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as service:

@@ -1,4 +1,4 @@
-"""Batches: drawn, dealt and padded."""
+"""Batches of sequences of different lengths: how they are dealt, padded and packed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,23 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.costmodel.batch_shape import BatchShape, batch_shape
-from tests.unit.batches.samsung import SEQ_LEN, wikipedia
+
+# ---------------------------------------------------------------- samsung
+SEQ_LEN = 512
+_QUOTAS = (6, 3, 2, 5)
+_AT_LONGEST = 0.6
+"""Share of the last quarter that is cut to 512 tokens, others being even: assumed, as no histogram is published."""
+
+
+def wikipedia() -> LengthDistribution:
+    """How long the sequences of BERT's pre-training are."""
+    quarter = SEQ_LEN // len(_QUOTAS)
+    weights = [quota / quarter for quota in _QUOTAS for _ in range(quarter)]
+    last = slice(-quarter, None)
+    weights[last] = [weight * (1 - _AT_LONGEST) for weight in weights[last]]
+    weights[-1] += _QUOTAS[-1] * _AT_LONGEST
+    return LengthDistribution(lengths=tuple(range(1, SEQ_LEN + 1)), weights=tuple(weights))
+
 
 # ---------------------------------------------------------------- Lengths are drawn by seed and step
 HALVES = LengthDistribution(lengths=(16, 64), weights=(1.0, 3.0))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from autotuner.core.announcement import AnnouncementKind, PayloadFormat, WebhookAnswer
@@ -32,7 +38,46 @@ from autotuner.service.posting import (
 from autotuner.service.webhooks import check_secret, new_secret, payload, signed_headers
 from tests.announcements import announcement, receiver, status
 from tests.cases import each
-from tests.unit.announcing.conftest import Certified
+
+
+# ---------------------------------------------------------------- conftest
+@dataclass(frozen=True)
+class Certified:
+    """A receiver's certificate for ``hooks.example.com``, and who trusts its issuer."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+@pytest.fixture(scope="session")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Certified:
+    folder = tmp_path_factory.mktemp("certificates")
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("hooks.example.com"), x509.IPAddress(ip_address("127.0.0.2"))])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    chain = _write(folder / "certificate.pem", certificate.public_bytes(serialization.Encoding.PEM))
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    private = _write(folder / "key.pem", key.private_bytes(*form))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(chain, private)
+    return Certified(server, ssl.create_default_context(cafile=str(chain)))
+
+
+def _write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
 
 # ---------------------------------------------------------------- destination
 HOME = read_networks("127.0.0.0/8, ::1", "AUTOTUNER_WEBHOOK_ALLOW")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,22 @@ from autotuner.service.networks import read_networks
 from autotuner.store.access import AccessStore
 from autotuner.store.sql import memory_store
 from tests.contracts.crowd import in_threads
-from tests.unit.access.clock import SetClock
+
+
+# ---------------------------------------------------------------- clock
+@dataclass
+class SetClock:
+    at: float = 1_760_000_000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
 
 # ---------------------------------------------------------------- login
 HOME = read_networks("127.0.0.1, 10.0.0.0/8", "AUTOTUNER_PROXY_NETWORKS")
