@@ -24,9 +24,8 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 from autotuner.training.pipelines.standby import Standby
 from trials.distributed.fsdp_ddp import reshard
 from trials.distributed.mesh import Grid
-from trials.distributed.optimizer_shards import OptimizerShard
+from trials.distributed.optimizer_shards import OptimizerShard, optimizer_shards
 from trials.distributed.parallelize import first_layer
-from trials.distributed.partition import optimizer_shards
 from trials.distributed.pipeline import Schedule, is_planned, pipeline_schedule
 from trials.distributed.tensor import TiedTables, loss_context, loss_of
 from trials.measurement.measure import Stopwatch
