@@ -28,7 +28,7 @@ from trials.distributed.mesh import Grid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What is emulated of a cluster's links."""
+    """The states of a cluster's links that are emulated."""
 
     cluster: Cluster
     """With nothing but what is assumed of its links: what was measured there is slow by itself."""
@@ -45,11 +45,11 @@ class Links:
 
     @property
     def are_healthy(self) -> bool:
-        """Whether there is nothing to emulate."""
+        """True if there is nothing to emulate."""
         return all(health.is_healthy for health in self.cluster.link_health)
 
     def between(self, one: int, other: int) -> LinkHealth | None:
-        """What ails the link between two ranks of the job; None where nothing does."""
+        """Return the state of a degraded link between two ranks of the job; None for a nominal one."""
         found = self.cluster.health_between(self.cluster.link_end(one), self.cluster.link_end(other))
         return None if found is None or found.is_healthy else found
 
@@ -63,7 +63,7 @@ class Links:
 
 
 def pipeline_conditions(links: Links, layout: Layout, place: Place) -> LinkConditions:
-    """What messages between the stages of one rank's pipeline meet."""
+    """Return the conditions of messages between the stages of one rank's pipeline."""
     ranks = [rank_at(layout, place._replace(stage=stage)) for stage in range(layout.pipeline_parallel_degree)]
     hops = [(stage, (stage + 1) % len(ranks)) for stage in range(len(ranks))]
     met = {(min(hop), max(hop)): links.between(ranks[hop[0]], ranks[hop[1]]) for hop in hops if hop[0] != hop[1]}
@@ -237,13 +237,13 @@ def _held(name: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any
 
 
 def _group_name(arguments: Iterable[Any]) -> str:
-    """Of the process group among the arguments, which is the first of the objects that are no tensors."""
+    """Return the name of the process group among the arguments: the first object that is no tensor."""
     group = next(one for one in arguments if isinstance(one, torch.ScriptObject))
     return dist.ProcessGroup.unbox(group).group_name
 
 
 def _num_bytes(argument: Any) -> int:
-    """Of a tensor, or of all tensors in lists of them."""
+    """Count the bytes of a tensor, or of all tensors in lists of them."""
     return sum(tensor.nbytes for tensor in _tensors([argument]))
 
 
@@ -260,7 +260,7 @@ def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
 
 
 class LinkFaults:
-    """What befalls the links of one rank: of its pipeline, and of the groups that it computes one tensor with.
+    """Faults of one rank's links: in its pipeline, and in the groups that it computes one tensor with.
 
     Collectives over the whole pipeline, such as the sum of the loss, are none of them: what trainers exchange there can
     wait for the next step.
@@ -292,7 +292,7 @@ class LinkFaults:
 
 
 def place_on(grid: Grid) -> Place:
-    """Where this rank lies on the grid of its layout."""
+    """Return the place of this rank on the grid of its layout."""
     return Place(*(grid.position(name) for name in ("pp", "dp_replicate", "shard", "tp")))
 
 

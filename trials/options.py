@@ -143,7 +143,7 @@ class HostMemory:
 
     @contextmanager
     def keeping(self, *, except_for: Iterable[Tensor]) -> Iterator[None]:
-        """Where autograd keeps here what it saves for the backward pass, except these tensors and their views."""
+        """Have autograd keep here what it saves for the backward pass, except these tensors and their views."""
         stay = {_plain(tensor).untyped_storage().data_ptr() for tensor in except_for}
         sent: dict[Any, tuple[Tensor, _Absent]] = {}  # what several operations save goes once
 
@@ -206,7 +206,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _restoring(tensor: Tensor) -> Callable[[Tensor], Tensor]:
-    """From the values to what the backward pass expects, which is a DTensor if one was saved."""
+    """Return what turns values into what the backward pass expects: a DTensor if one was saved."""
     if not isinstance(tensor, DTensor):
         return lambda local: local
     mesh, placements, shape, stride = tensor.device_mesh, tensor.placements, tensor.shape, tensor.stride()

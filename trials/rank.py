@@ -43,7 +43,7 @@ class RankInfo:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:
-        """What torchrun told this process; a process alone where it told nothing."""
+        """Read what torchrun told this process; it is alone where torchrun told nothing."""
         if "RANK" not in environment:
             return cls()
         return cls(
@@ -71,7 +71,7 @@ class RankInfo:
         return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
 
     def environment(self) -> dict[str, str]:
-        """What torchrun would have told this process: libraries ask the environment too."""
+        """Return what torchrun would have told this process: libraries ask the environment too."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),

@@ -27,7 +27,7 @@ _FIRST_WITH_FP8 = (8, 9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What is measured."""
+    """The sizes that are measured."""
 
     gemm: tuple[tuple[int, int, int], ...]
     """Rows, columns and inner size of each product."""

@@ -33,7 +33,7 @@ _NORMAL = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSizes:
-    """How carefully a pair is measured at a time."""
+    """The care with which a pair is measured at a time."""
 
     fewest: int = 7
     """Small messages there and back, however long they take."""
@@ -48,7 +48,7 @@ class PairSizes:
 
     @classmethod
     def of(cls, device: torch.device, *, quick: bool) -> PairSizes:
-        """What tells a link of the device."""
+        """Return the care that tells a link of the device."""
         if quick:
             return cls(most=20, budget_s=0.1, long_bytes=2**20)
         return cls() if device.type == "cpu" else cls(long_bytes=2**26)
@@ -67,7 +67,7 @@ def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> 
 
 
 class _Ends:
-    """Which rank speaks for which end.
+    """The rank that speaks for each end.
 
     Attributes:
         num: How many ends there are.
@@ -81,7 +81,7 @@ class _Ends:
         self._per_end = per_end
 
     def rank(self, end: int) -> int:
-        """Who speaks for an end."""
+        """Return the rank that speaks for an end."""
         return end * self._per_end
 
 
@@ -97,7 +97,7 @@ def _one_pass(sizes: PairSizes, device: torch.device, ends: _Ends) -> Iterator[L
 
 
 class _Pair:
-    """What this rank sends to and receives from the other end."""
+    """The messages between this rank and the other end."""
 
     def __init__(self, sizes: PairSizes, device: torch.device, peer: int) -> None:
         self._sizes = sizes
@@ -133,7 +133,7 @@ class _Pair:
             self._send(self._long)
 
     def _round_trips_s(self) -> list[float]:
-        """Of small messages; the very first, which connects both ends, counts for nothing."""
+        """Return those of small messages; the very first, which connects both ends, counts for nothing."""
         self._says(more=True)
         self._hears()
         found, begun_s = list[float](), time.perf_counter()
@@ -164,7 +164,7 @@ class _Pair:
             yield middle_s - start_s, self._seconds_since(begun_s) - middle_s
 
     def _rate(self, seconds: Sequence[float], round_trip_s: float) -> float:
-        """Of the quickest, without what two words at least take; where that is nearly all, noise is not a rate."""
+        """Return that of the quickest, without the time of two words; where that is nearly all, noise is no rate."""
         quickest_s = min(seconds)
         return self._sizes.long_bytes / max(quickest_s - round_trip_s, quickest_s / _MOST_OF_WORDS)
 
@@ -189,7 +189,7 @@ class _Pair:
 
 
 def _best(points: Iterable[LinkPoint]) -> Iterator[LinkPoint]:
-    """Of every pair, by its ends: its least delay with the jitter beside it, its highest rates."""
+    """Yield for every pair its least delay with the jitter beside it, and its highest rates."""
     by_ends: dict[LinkEnds, list[LinkPoint]] = {}
     for point in points:
         by_ends.setdefault(point.ends, []).append(point)

@@ -1,4 +1,4 @@
-"""What a decoder's passes take where the host works more than the device: by how its layers are split and kept.
+"""Times of a decoder's passes where the host works more than the device, by how its layers are split and kept.
 
 The decoder is the trial job's own, wrapped by the trial job's own code, so that what Python, DTensor, FSDP and
 checkpoints cost is in it. Two depths tell a layer from the two ends of the model.

@@ -50,12 +50,12 @@ class ContextPart:
         return self.positions(num_tokens * self.num_ranks, device)
 
     def in_order(self, tensor: Tensor, dim: int) -> Tensor:
-        """From what all ranks hold, one rank after the other, to the order of the sequence."""
+        """Turn what all ranks hold, one rank after the other, into the order of the sequence."""
         held = tensor.chunk(2 * self.num_ranks, dim)
         return torch.cat((*held[::2], *reversed(held[1::2])), dim)
 
     def by_rank(self, tensor: Tensor, dim: int) -> Tensor:
-        """From the order of the sequence to what all ranks hold, one rank after the other."""
+        """Turn the order of the sequence into what all ranks hold, one rank after the other."""
         parts = tensor.chunk(2 * self.num_ranks, dim)
         front, back = parts[: self.num_ranks], reversed(parts[self.num_ranks :])
         return torch.cat([half for both in zip(front, back, strict=True) for half in both], dim)
@@ -226,7 +226,7 @@ def ulysses_attention(
 
 
 def _heads_for_tokens(x_BSHE: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
-    """From all heads of this rank's tokens to some heads of all tokens, in the order of the sequence."""
+    """Turn all heads of this rank's tokens into some heads of all tokens, in the order of the sequence."""
     sequences, tokens, heads, width = x_BSHE.shape
     by_rank = x_BSHE.reshape(sequences, tokens, part.num_ranks, heads // part.num_ranks, width).permute(2, 1, 0, 3, 4)
     held = _all_for_all(by_rank.flatten(0, 1), part, group)
@@ -234,7 +234,7 @@ def _heads_for_tokens(x_BSHE: Tensor, part: ContextPart, group: ProcessGroup) ->
 
 
 def _tokens_for_heads(x_BTHE: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
-    """The way back."""
+    """Turn some heads of all tokens back into all heads of this rank's."""
     held = _all_for_all(part.by_rank(x_BTHE.transpose(0, 1), 0), part, group)
     by_rank = held.view(part.num_ranks, -1, *held.shape[1:])
     return by_rank.permute(2, 1, 0, 3, 4).flatten(2, 3)
@@ -249,7 +249,7 @@ _Blockwise = Callable[[Tensor, Tensor, Tensor, BlockKernel, ContextPart, Process
 
 
 def context_part(grid: Grid) -> ContextPart:
-    """What this rank holds of every sequence."""
+    """Return the part of every sequence that this rank holds."""
     return ContextPart(rank=grid.context_rank, num_ranks=grid.layout.context_parallel_degree)
 
 

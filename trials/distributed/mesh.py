@@ -98,13 +98,13 @@ class Grid:
         return whole
 
     def communicator(self, axis: DeviceMesh) -> Communicator:
-        """How the data-parallel ranks along an axis sum gradients and gather parameters."""
+        """Return the communicator by which the data-parallel ranks of an axis sum gradients and gather parameters."""
         found = self._communicators.get(tuple(axis.mesh.tolist()))
         return TorchCommunicator(axis.get_group()) if found is None else found
 
     @property
     def has_own_collectives(self) -> bool:
-        """Whether some ``communicator`` is none of torch's."""
+        """True if some ``communicator`` is none of torch's."""
         return bool(self._communicators)
 
     def _of_own_collectives(self, nodes: Nodes) -> dict[tuple[int, ...], Communicator]:

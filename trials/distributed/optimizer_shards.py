@@ -52,7 +52,7 @@ class OptimizerShard(Protocol):
         """Those whose elements, or some of them, the shard has."""
 
     def held(self, values: Tensor) -> list[Tensor]:
-        """What this rank holds of each parameter, where all shards have such values; a collective."""
+        """Return this rank's part of each parameter, where all shards have such values; a collective."""
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
         """The shard's values, of those that this rank is to hold of each parameter."""
@@ -67,10 +67,10 @@ class ParameterShard:
         self._parameter = parameter
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Nothing to do: FSDP and DDP start their own reduction."""
+        """Do nothing: FSDP and DDP start their own reduction."""
 
     def start_reduction(self) -> None:
-        """Nothing to do: FSDP and DDP start their own reduction."""
+        """Do nothing: FSDP and DDP start their own reduction."""
 
     def take_gradient(self) -> Tensor:
         """The complete gradient of the part, in fp32; the parameter forgets its own."""
@@ -91,7 +91,7 @@ class ParameterShard:
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """The only one."""
+        """The only parameter."""
         return [self._parameter]
 
     def held(self, values: Tensor) -> list[Tensor]:
@@ -136,7 +136,7 @@ def num_parts(parameter: nn.Parameter) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """How gradients become those of the global batch."""
+    """The way in which gradients become those of the global batch."""
 
     shards: Communicator | None
     """Ranks that split the update; None: nobody does."""
@@ -323,7 +323,7 @@ def _parameter_like(old: nn.Parameter, local: Tensor) -> nn.Parameter:
 
 
 class _Kind(NamedTuple):
-    """What parameters of one bucket have in common."""
+    """The facts that parameters of one bucket have in common."""
 
     num_replicas: int
     is_tied: bool
@@ -355,7 +355,7 @@ def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Ove
 
 
 def _is_flat(stage: nn.Module, grid: Grid) -> bool:
-    """Whether somebody must reduce the gradients, and neither FSDP nor DDP does."""
+    """Return whether somebody must reduce the gradients, and neither FSDP nor DDP does."""
     level = grid.layout.shard_level
     if level == ShardLevel.NONE:
         return grid.num_losses > 1 and not isinstance(stage, DistributedDataParallel)

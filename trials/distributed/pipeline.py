@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def is_planned(spec: TrialSpec) -> bool:
-    """Whether its pipeline is none of torch's own: planned, with delegates beside it, or over links made slow.
+    """Return whether the pipeline is none of torch's own: planned, with delegates, or over links made slow.
 
     Torch's own schedules send by operations of their own, which nothing can hold back; the same schedule as a list of
     actions sends over a transport that obeys ``LinkConditions``.
@@ -166,7 +166,7 @@ class _LoggedStage(PipelineStage):
         self._log = log
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **keywords: Any) -> Any:
-        """Forward."""
+        """Run a forward pass."""
         with self._log.running(BlockKind.FORWARD, self.stage_index, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **keywords)
 
@@ -187,7 +187,7 @@ class _LoggedStage(PipelineStage):
 
 
 def plain_schedule(layout: Layout, num_micro_batches: int) -> Planned:
-    """What runs while no link is known to be slow and no pass has been timed."""
+    """Return the schedule while no link is known to be slow and no pass has been timed."""
     if layout.pipeline_schedule != PipelineSchedule.ADAPTIVE:
         ranks, stages_per_rank = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
         return named_schedule(layout.pipeline_schedule, ranks, stages_per_rank, num_micro_batches)
@@ -217,7 +217,7 @@ def _planned_stages(
 
 
 def _ends(spec: TrialSpec, grid: Grid, index: int) -> dict[str, Any]:
-    """What a stage is told of its input, its output and the ranks of its pipeline."""
+    """Return a stage's arguments for its input, its output and the ranks of its pipeline."""
     return {
         "input_args": _boundary(spec, grid, begins=index == 0, ends=False),
         "output_args": _boundary(spec, grid, begins=False, ends=index == spec.layout.num_stages - 1),

@@ -81,7 +81,7 @@ def loss_of(layout: Layout, tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
 
 
 def loss_context(layout: Layout) -> AbstractContextManager[None]:
-    """Where forward and backward of the loss must run."""
+    """Return the context in which forward and backward of the loss must run."""
     return loss_parallel() if splits_logits(layout) else nullcontext()
 
 
@@ -178,7 +178,7 @@ def _feed_forward_plan(spec: TrialSpec, path: str) -> _Plan:
 
 
 def _ends_plan(spec: TrialSpec) -> _Plan:
-    """Both vocabulary tables split by rows; the logits stay split if the loss takes them so (``loss``)."""
+    """Split both vocabulary tables by rows; the logits stay split if the loss takes them so (``loss``)."""
     between = Shard(1) if spec.layout.sequence_parallel else Replicate()
     logits = Shard(-1) if splits_logits(spec.layout) else Replicate()
     plan: _Plan = {

@@ -84,7 +84,7 @@ class Extrapolation:
         return [_smaller(self.spec, *size) for size in product(self.layers, self.micro_batches)]
 
     def weights(self) -> list[float]:
-        """What each job's figure is multiplied with, so that their sum is the figure of the whole job."""
+        """Return the factor of each job's figure, so that their sum is the figure of the whole job."""
         by_layers = _weights(self.layers, layers_per_stage(self.spec.layout, self.spec.model.num_layers))
         by_micro_batches = _weights(self.micro_batches, self.spec.workload.num_micro_batches(self.spec.layout))
         return [left * right for left, right in product(by_layers, by_micro_batches)]
@@ -138,7 +138,7 @@ _DEVICE = torch.device("cpu")
 
 
 def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
-    """What the ranks hold and compute, each run by a process of its own: torch remembers groups and meshes.
+    """Count what the ranks hold and compute, each in a process of its own: torch remembers groups and meshes.
 
     ``progress`` hears how many of the runs are done.
     """
@@ -206,7 +206,7 @@ def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
 
 @contextmanager
 def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
-    """Where activations that a device offloads are no longer held; a CPU offloads them to its own memory."""
+    """Count activations that a device offloads as held no longer; a CPU offloads them to its own memory."""
     room = options.room_on_host
 
     def apart(tensor: Tensor, *, pinned: bool) -> Tensor:
@@ -219,7 +219,7 @@ def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
 
 @contextmanager
 def _fused_norms(spec: TrialSpec) -> Iterator[None]:
-    """Where a norm that is one kernel on a device is one operation; a CPU composes it and keeps what lies between.
+    """Run a norm that is one kernel on a device as one operation; a CPU composes it and keeps what lies between.
 
     CUDA has a fused RMSNorm, which saves its input and a number per token (``_fused_rms_norm`` of torch 2.13); that
     of layer norm exists for tensors of this process and saves one number more.
@@ -234,7 +234,7 @@ def _fused_norms(spec: TrialSpec) -> Iterator[None]:
 
 @contextmanager
 def _reduced_gradients(tracker: Tracker) -> Iterator[None]:
-    """Where what gradients are copied into, to be reduced and handed to the optimizer, counts as gradients."""
+    """Count as gradients what these are copied into, to be reduced and handed to the optimizer."""
     start_reduction, take_gradients = BucketShard.start_reduction, ShardedOptimizer.take_gradients
 
     def started(shard: BucketShard) -> None:

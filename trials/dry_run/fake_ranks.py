@@ -42,7 +42,7 @@ def fake_ranks(rank: int, world_size: int) -> Iterator[None]:
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Where new tensors have shapes and no values; a mesh has to be made before."""
+    """Give new tensors shapes and no values; a mesh has to be made before."""
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         _RealStaysReal(),  # type: ignore[no-untyped-call]  # torch types no mode
@@ -54,7 +54,7 @@ def without_values() -> Iterator[None]:
 
 @contextmanager
 def answered_reducers() -> Iterator[None]:
-    """Where DDP's buckets are reduced at once: ranks that only seem to be there promise no result for later."""
+    """Reduce DDP's buckets at once: ranks that only seem to be there promise no result for later."""
 
     def reduced(buffer: Tensor, group: dist.ProcessGroup) -> FuturePending:
         dist.all_reduce(buffer, group=group)
@@ -85,7 +85,7 @@ class _RealStaysReal(TorchDispatchMode):  # type: ignore[no-untyped-call]  # nor
 
 @contextmanager
 def _addresses() -> Iterator[None]:
-    """Where tensors without values have addresses nevertheless: equal ones if they share memory, else different."""
+    """Give tensors without values addresses nevertheless: equal ones if they share memory, else different."""
     storage_address: Callable[[UntypedStorage], int] = UntypedStorage.data_ptr
 
     def of_storage(storage: UntypedStorage) -> int:
@@ -104,7 +104,7 @@ def _addresses() -> Iterator[None]:
 
 @contextmanager
 def _held_while_sent() -> Iterator[None]:
-    """Where what is sent lives as long as the work that sends it, as with gloo and NCCL; a fake work holds nothing.
+    """Let what is sent live as long as the work that sends it, as with gloo and NCCL; a fake work holds nothing.
 
     Schedules of several stages keep these works until a step's end (``_PipelineScheduleRuntime``, torch 2.13).
     """

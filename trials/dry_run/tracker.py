@@ -76,7 +76,7 @@ class OpCounter:
             self._flop += _flop(func, args, kwargs, out)
 
     def counts(self) -> OperationCounts:
-        """What was added since the beginning."""
+        """Return the sums since the beginning."""
         collectives = tuple(
             CollectiveCount(kind=kind, num_calls=self._calls[kind], num_bytes=self._bytes[kind])
             for kind in sorted(self._calls)
@@ -114,7 +114,7 @@ def _num_bytes(tree: Any) -> int:
 
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int:
-    """By torch's own formulas, and ours where it has none."""
+    """Count by torch's own formulas, and by ours where it has none."""
     packet = func._overloadpacket
     if packet in _CPU_ATTENTION:
         return _attention_flop(*_CPU_ATTENTION[packet], args)
@@ -180,7 +180,7 @@ class Allocations:
         self._change(block, -num_bytes)
 
     def name(self, tensor: Tensor, kind: Kind) -> None:
-        """What this tensor's memory is."""
+        """Say what kind this tensor's memory is of."""
         self._block(tensor.untyped_storage()).kind = kind
 
     @contextmanager
@@ -201,7 +201,7 @@ class Allocations:
 
     @contextmanager
     def within(self, kind: Kind) -> Iterator[None]:
-        """Where what is allocated is of this kind."""
+        """Count what is allocated inside as of this kind."""
         before, self.now = self.now, kind
         try:
             yield
@@ -210,12 +210,12 @@ class Allocations:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Where what is allocated lies in a memory that is not counted, for all of its life."""
+        """Count nothing that is allocated inside, for all of its life."""
         with self.within(_ELSEWHERE):
             yield
 
     def peak(self) -> HeldBytes:
-        """What was held when most was, by kind."""
+        """Return the bytes at the moment when most were held, by kind."""
         held = highest = 0
         moment = 0
         for index, (_, change) in enumerate(self._changes, start=1):
@@ -280,12 +280,12 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
         return out
 
     def start_counting(self) -> None:
-        """What was executed before does not belong to a step; what is held stays."""
+        """Forget the operations so far, which belong to no step; what is held stays."""
         self.op_counter = OpCounter()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Where operations do not belong to the rank."""
+        """Leave out operations inside: they do not belong to the rank."""
         self._paused += 1
         try:
             yield
@@ -295,7 +295,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
 @contextmanager
 def tracked(*, on_cpu: bool) -> Iterator[Tracker]:
-    """Where a tracker sees the rank's own operations, whose job runs on CPUs or on other devices.
+    """Track the rank's own operations, whose job runs on CPUs or on other devices.
 
     DTensor finds the shape of a result by running the operation once on tensors of the whole, undivided size, which are
     no part of the rank.

@@ -30,11 +30,11 @@ class Gathered(Protocol):
     """A way to hear what every rank has of something, by rank."""
 
     def __call__(self, own: Any, /) -> list[Any]:
-        """What all ranks have."""
+        """Return the values of all ranks."""
 
 
 def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Powers:
-    """What a layout lets its controller do: a fixed schedule stays, and only delegates that it has can send."""
+    """Return what a layout lets its controller do: a fixed schedule stays, and only delegates that it has can send."""
     is_adaptive = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
     has_delegates = layout.p2p_transport == P2PTransport.DELEGATED
     return Powers(
@@ -48,7 +48,7 @@ def powers(layout: Layout, most_in_flight: tuple[int, ...] | None = None) -> Pow
 
 
 class SteeredPipeline:
-    """What this rank does about its pipeline between steps, as all ranks do at the same time.
+    """Plans and steers this rank's pipeline between steps, as all ranks do at the same time.
 
     Args:
         spec: Of the trial.
@@ -97,7 +97,7 @@ class SteeredPipeline:
         return [conditions.between(link, link + 1).delay_s for link in range(num_links)]
 
     def after_step(self, number: int) -> tuple[LinkEvent, ...]:
-        """What was found with a step; nothing before the pipeline is watched."""
+        """Return what was found with a step; nothing before the pipeline is watched."""
         return () if self._controller is None else self._controller.after_step(number)
 
     def _plan(self, times: PassTimes, may: Powers) -> None:

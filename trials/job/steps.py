@@ -167,7 +167,7 @@ class _Steps:
         return statistics.fmean(losses) if losses else None
 
     def breakdown(self, stages: Sequence[nn.Module]) -> Breakdown:
-        """From steps that nobody times, because the profiler takes part in them.
+        """Return where steps spend their time; nobody times these, because the profiler takes part in them.
 
         Where replicas average their parameters every few steps, one of these is recorded too.
         """
@@ -184,7 +184,7 @@ class _Steps:
 
     @property
     def recording(self) -> RankRecording:
-        """What this rank recorded of the profiled steps."""
+        """The profiled steps as this rank recorded them."""
         return RankRecording(rank=dist.get_rank(), host=host_name(), steps=tuple(self.recorded))
 
     def _timed(self, *, is_warmup: bool = False, is_under_trace: bool = False) -> None:
@@ -227,7 +227,7 @@ class _Steps:
         return loss
 
     def _batch(self, number: int, turn: int = 0) -> Batch:
-        """What this rank reads in a step, some turns away from its own language."""
+        """Return what this rank reads in a step, some turns away from its own language."""
         return batch(
             self.spec,
             step=number,
@@ -241,7 +241,7 @@ class _Steps:
         return self.step.stopwatch.between_s("begin", moment)
 
     def _has_averaged(self, number: int) -> bool:
-        """Whether replicas averaged their parameters in this step."""
+        """Return whether replicas averaged their parameters in this step."""
         period = steps_per_exchange(self.spec.layout)
         return self.spec.layout.gradient_sync == GradientSync.DILOCO and averages_in(number, period)
 
@@ -253,7 +253,7 @@ class _Steps:
 
 
 def _gathered(own: T) -> list[T]:
-    """What each rank has of this, by rank, on every rank."""
+    """Return the values of all ranks, by rank, on every rank."""
     found: list[T | None] = [None] * dist.get_world_size()
     dist.all_gather_object(found, own)
     return [one for one in found if one is not None]

@@ -1,1 +1,1 @@
-"""What is measured of a step, and of the machine under it."""
+"""Measurements of a step, and of the machine under it."""

@@ -1,4 +1,4 @@
-"""From recordings of steps to a ``Breakdown``: where a step's time went, on a host or on a GPU."""
+"""Makes a ``Breakdown`` of recordings: where a step's time went, on a host or on a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event, Recording
 
 
 class Span(NamedTuple):
-    """From one moment to another, in nanoseconds of one clock, something of the kind ``part`` happened."""
+    """Something of the kind ``part`` happened from one moment to another, in nanoseconds of one clock."""
 
     start_ns: int
     end_ns: int
@@ -168,7 +168,7 @@ def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
 
 
 def _communication(main: Sequence[Event], moments: Moments, *, pipelined: bool) -> Iterator[Span]:
-    """What the main thread spends in calls and waits of collectives; a nameless wait is for the last one called."""
+    """Yield the main thread's calls and waits of collectives; a nameless wait is for the last one called."""
     latest = "all_reduce_s"
     for event in main:
         if event.name.startswith("c10d::"):
@@ -232,7 +232,7 @@ def device_time_ns(host: Sequence[Event], device: Sequence[Event], *, pipelined:
 
 
 class _Origins:
-    """Which operations of the host launched a kernel."""
+    """The operations of the host that launched kernels."""
 
     def __init__(self, host: Sequence[Event]) -> None:
         self._operations = {event.correlation: event for event in host if event.correlation}
@@ -240,16 +240,16 @@ class _Origins:
         self._nodes = _Nest([event for event in host if event.name.startswith("autograd::engine::")])
 
     def start_ns(self, kernel: Event) -> int:
-        """When the operation that launched it began; 0 where that is not known."""
+        """Return when the operation that launched it began; 0 where that is not known."""
         operation = self._operations.get(kernel.correlation)
         return operation.start_ns if operation else 0
 
     def is_known(self, kernel: Event) -> bool:
-        """Whether it is known what launched it."""
+        """Return whether it is known what launched it."""
         return kernel.correlation in self._operations
 
     def is_backward(self, kernel: Event) -> bool:
-        """Whether autograd's engine launched it."""
+        """Return whether autograd's engine launched it."""
         operation = self._operations.get(kernel.correlation)
         return operation is not None and self._nodes.around(operation) is not None
 
@@ -278,7 +278,7 @@ class _Nest:
 
 
 def _collective(kernel: Event, origins: _Origins) -> str:
-    """By the call, where it is known: NCCL's kernel of an all-to-all is that of sends and receives."""
+    """Name it by the call, where that is known: NCCL's kernel of an all-to-all is that of sends and receives."""
     return communication_part(origins.call(kernel) or "") or communication_part(kernel.name) or "all_reduce_s"
 
 

@@ -1,4 +1,4 @@
-"""What a trial runs on: versions, GPUs, CPU cores, and the variables that change how the libraries behave."""
+"""The environment of a trial: versions, GPUs, CPU cores, and variables that change how libraries behave."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Gpu:
 
 
 def _held_by(reasons: int | None) -> str | None:
-    """In words; None where nothing that stays holds the clocks down, or nobody knows."""
+    """Return it in words; None where nothing that stays holds the clocks down, or nobody knows."""
     return "; ".join(words for bit, words in _HELD_BY.items() if (reasons or 0) & bit) or None
 
 
@@ -193,7 +193,7 @@ class CpuTime:
         return cls(machine_busy_s=busy_s, machine_total_s=total_s, own_s=own_s)
 
     def since(self, start: CpuTime) -> CpuTime:
-        """What was used between ``start`` and now."""
+        """Return what was used between ``start`` and now."""
         return CpuTime(
             machine_busy_s=self.machine_busy_s - start.machine_busy_s,
             machine_total_s=self.machine_total_s - start.machine_total_s,

@@ -1,4 +1,4 @@
-"""From what the ranks saw to a ``Measurement``."""
+"""Makes a ``Measurement`` of what the ranks saw."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """What one rank saw."""
+    """The measured steps as one rank saw them."""
 
     host: str
     cpu: CpuTime

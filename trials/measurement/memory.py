@@ -67,7 +67,7 @@ class MemoryWatch:
         self._resident_bytes = 0
 
     def start(self) -> None:
-        """Nothing that was allocated before counts."""
+        """Begin: nothing that was allocated before counts."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # what is cached counts as reserved
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -113,7 +113,7 @@ def _forget_highest_resident() -> None:
 
 @contextlib.contextmanager
 def _hearing_all_threads() -> Iterator[None]:
-    """Where torch's count of the CPU's bytes hears of every block, whichever thread takes or frees it.
+    """Let torch's count of the CPU's bytes hear of every block, whichever thread takes or frees it.
 
     Else it hears of those of threads that are profiled, and gloo's, which are not, free some of what they sent and
     received. The switch is a command-line flag of C10 (c10/core/CPUAllocator.cpp, torch 2.13) without a Python name. A

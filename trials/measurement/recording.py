@@ -1,4 +1,4 @@
-"""What happened in one step, from the profiler: operations of the host, kernels of the device."""
+"""Recording: the profiler's events of one step, operations of the host and kernels of the device."""
 
 from __future__ import annotations
 

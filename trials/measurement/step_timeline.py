@@ -1,4 +1,4 @@
-"""When each pass of a recorded step began and ended on each rank, and one timeline of them."""
+"""One timeline of a recorded step: when each pass began and ended on each rank."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ActionLog:
         return self._log.running(kind, stage, micro_batch) if self._is_on else nullcontext()
 
     def going_on(self) -> AbstractContextManager[None]:
-        """What runs inside belongs to the latest pass: the loss to the forward before it."""
+        """Add what runs inside to the latest pass: the loss to the forward before it."""
         return self._log.going_on() if self._is_on else nullcontext()
 
     def end(
@@ -106,7 +106,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecording:
-    """What one rank recorded."""
+    """The steps that one rank recorded."""
 
     rank: int
     host: str
@@ -116,7 +116,7 @@ class RankRecording:
 
 
 def is_shown(rank: int, layout: Layout) -> bool:
-    """Whether a rank of the layout has a lane: every one of a few, else the first of each pipeline rank."""
+    """Return whether a rank has a lane: every one of a few, else the first of each pipeline rank."""
     if layout.world_size <= _ALL_RANKS:
         return True
     place = place_of(layout, rank)
@@ -148,7 +148,7 @@ def step_timeline(ranks: Sequence[RankRecording], layout: Layout, num_micro_batc
 
 
 def _late_s(own: RankRecording, ranks: Sequence[RankRecording], number: int) -> float:
-    """By how much a rank began after the first of its host; those of other hosts left the same barrier."""
+    """Return how much later a rank began than the first of its host; other hosts left the same barrier."""
     first_ns = min(one.steps[number].began_ns for one in ranks if one.host == own.host)
     return (own.steps[number].began_ns - first_ns) / 1e9
 

@@ -25,7 +25,7 @@ class AttentionCore(Protocol):
     """Attention where each token attends to itself and to those before it in its document, or its row."""
 
     def __call__(self, q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
-        """From queries, keys and values to attended_BSHE."""
+        """Return attended_BSHE of queries, keys and values."""
 
 
 BACKENDS = {
@@ -57,7 +57,7 @@ def attend(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents 
 
 
 def kernel_context(layout: Layout) -> AbstractContextManager[None]:
-    """Where ``attend`` calls the kernel of the layout, forward and backward."""
+    """Return the context in which ``attend`` calls the kernel of the layout, forward and backward."""
     backend = BACKENDS.get(layout.attention_kernel)
     return nullcontext() if backend is None else sdpa_kernel(backend)
 

@@ -181,7 +181,7 @@ class Decoder(nn.Module):
         self.output = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False) if ends else None
 
     def forward(self, x: Tensor, documents: Documents = WHOLE_ROWS) -> Tensor:
-        """From tokens_BS where the part begins the model, else x_BSD; to logits_BSV where it ends it, else x_BSD."""
+        """Turn tokens_BS, or x_BSD behind the first stage, into logits_BSV, or x_BSD before the last stage."""
         positions_S = self._positions(x, documents)
         if self.embedding is not None:
             tokens_BS, x = x, self.embedding(x)
@@ -195,7 +195,7 @@ class Decoder(nn.Module):
         return x
 
     def _positions(self, x: Tensor, documents: Documents) -> Tensor:
-        """Where the tokens that this rank sees stand in their sequence."""
+        """Return the positions of this rank's tokens in their sequence."""
         if documents:
             return positions_in(documents, x.device)
         return self._token_positions(self.seq_len if self.embedding is None else x.shape[1], x.device)

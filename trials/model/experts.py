@@ -28,7 +28,7 @@ from autotuner.core.model import TransformerSpec
 
 
 def histogram(indices: Tensor, num_values: int) -> Tensor:
-    """How often each of the values 0, 1, ... is among the indices; unlike ``bincount``, of a shape known before."""
+    """Count how often each value 0, 1, ... is among the indices; unlike ``bincount``, in a shape known before."""
     nothing = torch.zeros(num_values, dtype=torch.long, device=indices.device)
     return nothing.scatter_add(0, indices, torch.ones_like(indices))
 
@@ -92,7 +92,7 @@ class FeedForward(nn.Module):
 
 
 def activated(gate: Tensor | None, up: Tensor) -> Tensor:
-    """What the last matrix reads."""
+    """Return the input of the last matrix."""
     return functional.gelu(up) if gate is None else functional.silu(gate) * up
 
 
@@ -203,7 +203,7 @@ class Experts(nn.Module):
         self._local_part = local.local_part
 
     def forward(self, x_AD: Tensor, counts_N: Tensor) -> Tensor:
-        """What the experts make of their rows, which come in the order of all experts."""
+        """Return the experts' answers to their rows, which come in the order of all experts."""
         return self._exchange(x_AD, counts_N, self._compute)
 
     def _compute(self, x: Tensor, counts: Tensor) -> Tensor:

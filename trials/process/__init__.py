@@ -1,1 +1,1 @@
-"""How ranks start: forked by a zygote, or under torchrun."""
+"""Starts ranks: forked by a zygote, or under torchrun."""

@@ -71,7 +71,7 @@ def _number(connection: socket.socket) -> int | None:
 
 
 def _told_to_go(node_rank: int, address: tuple[str, int]) -> bool:
-    """Whether node 0 was there, and said so."""
+    """Return whether node 0 was there, and said so."""
     try:
         with socket.create_connection(address, timeout=_ANSWER_S) as connection:
             connection.sendall(str(node_rank).encode())

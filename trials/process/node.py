@@ -89,7 +89,7 @@ class Teller:
         self.tell(NodeStarted(node=self._node_rank, host=socket.gethostname(), at=time.time()))
 
     def runs_on(self, environment: Mapping[str, str]) -> None:
-        """Where a trainer runs here, which it may not tell itself."""
+        """Report the environment of a trainer, which it may not report itself."""
         self._tell_of_trainer(json.dumps({"environment": dict(environment)}))
 
     def listen(self, output: IO[bytes]) -> None:
@@ -192,7 +192,7 @@ _GRACE_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlace:
-    """Which node of its job this is, and where the ranks of all nodes meet."""
+    """The number of this node in its job, and the address at which the ranks of all nodes meet."""
 
     node_rank: int
     master_address: str
@@ -230,7 +230,7 @@ class _Node:
         self._told_to_end = threading.Event()
 
     def run(self) -> int:
-        """All of it."""
+        """Run the node's part of the job."""
         signal.signal(signal.SIGTERM, self._asked_to_end)
         self._teller.started()
         oom_kills = supervisor.kernel_oom_kills()
@@ -378,7 +378,7 @@ def _filled(argument: str, known: Mapping[str, object]) -> str:
 
 
 def _module_of(pid: int) -> str:
-    """What a process runs as ``python -m``; empty where it is nothing of the kind, or gone."""
+    """Return the module that a process runs as ``python -m``; empty if it runs none, or is gone."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

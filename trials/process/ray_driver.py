@@ -96,7 +96,7 @@ class _Driver:
         signal.signal(signal.SIGTERM, self._asked_to_end)  # in the place of Ray's own, which leaves at once
 
     def run(self) -> None:
-        """All of it."""
+        """Run the job from its wait for room to its end."""
         try:
             group = self._placed()
             self._start(group)
@@ -139,7 +139,7 @@ class _Driver:
         return actor.options(scheduling_strategy=place, max_concurrency=4, **options).remote()
 
     def _answers(self, asked: list[Any]) -> list[Any]:
-        """What actors answer, as soon as all have."""
+        """Return the actors' answers, as soon as all have answered."""
         while len(ray.wait(asked, num_returns=len(asked), timeout=_WAIT_S)[0]) < len(asked):
             self._leave_if_told()
         answers: list[Any] = ray.get(asked)
@@ -216,7 +216,7 @@ class _Driver:
 
 
 def _in_a_line(error: Exception) -> str:
-    """What Ray says of an error, without the particulars that it puts on lines of their own."""
+    """Return Ray's words for an error, without the particulars that it puts on lines of their own."""
     lines = (line.strip() for line in str(error).splitlines())
     return " ".join(line for line in lines if line and not line.partition(" ")[0].endswith(":"))
 

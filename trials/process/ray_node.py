@@ -57,7 +57,7 @@ class NodeActor:
         threading.Thread(target=self._keep, args=(python or sys.executable, arguments, task), daemon=True).start()
 
     def read(self, patience_s: float) -> dict[str, Any]:
-        """What was printed since the last call, as soon as there is anything, or after ``patience_s``.
+        """Return what was printed since the last call, as soon as there is anything, or after ``patience_s``.
 
         Returns:
             ``output``, bytes; ``exit_code``, None while a process of the node's part is left; then ``last_words``, the

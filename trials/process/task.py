@@ -1,4 +1,4 @@
-"""What a forked rank is asked to do; mostly a trial."""
+"""Tasks of a forked rank; mostly a trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TaskContext:
     rank_info: RankInfo
 
     def store(self) -> Store:
-        """Where the ranks meet: a file, since all are on one host, so no port is taken.
+        """Return the store in which the ranks meet: a file, since all are on one host, so no port is taken.
 
         It stays as long as the folder. A store that knows how many ranks there are removes its file when as many were
         closed and none is open; a rank that opens it then, or goes on reading, would wait for ever.

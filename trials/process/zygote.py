@@ -183,7 +183,7 @@ class _Zygote:
 
 
 def _is_hung_up() -> bool:
-    """Whether nobody can write to standard input any more; what was written before may still be unread."""
+    """Return whether nobody can write to standard input any more; what was written before may still be unread."""
     poll = select.poll()
     poll.register(_REQUESTS, select.POLLHUP)
     return bool(poll.poll(0))

@@ -151,7 +151,7 @@ def _row_multiple(layout: Layout) -> int:
 
 
 def _held(whole: MicroBatch, part: ContextPart, device: torch.device) -> MicroBatch:
-    """What a context rank holds of the rows."""
+    """Return a context rank's part of the rows."""
     positions = part.positions(whole.tokens_BS.shape[1])
     return MicroBatch(
         tokens_BS=whole.tokens_BS[:, positions].to(device),

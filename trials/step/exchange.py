@@ -1,4 +1,4 @@
-"""What replicas that do not sum their gradients exchange in their place, as part of an optimizer step."""
+"""The exchange of replicas that do not sum their gradients, as part of an optimizer step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Exchange:
 
     @property
     def payload_bytes(self) -> int:
-        """What this rank contributed in the latest step, before the collective's own factor."""
+        """Bytes that this rank contributed in the latest step, without the collective's own factor."""
         return int(self._by.payload_bytes)
 
     def gradients(self, own: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -154,7 +154,7 @@ class ReplicaClip:
 def clip_before_reduction(
     shards: Sequence[OptimizerShard], grid: Grid, max_norm: float | None, tied: TiedTables | None
 ) -> Callable[[], None] | None:
-    """What clips at the end of the backward passes, where each replica clips its own gradient whole.
+    """Return what clips at the end of the backward passes, where each replica clips its own gradient whole.
 
     None where nobody does; buckets that are clipped as they fill know their bound from now on.
     """
@@ -187,7 +187,7 @@ def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Whom the gradients of a rank concern beside itself."""
+    """The others that the gradients of a rank concern."""
 
     gradient: dist.ProcessGroup | None = None
     """The ranks that hold one gradient together; None: the whole job."""
@@ -302,7 +302,7 @@ class ShardedOptimizer:
             clip(self.gradients, self.gradient_norm(), self._max_gradient_norm)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank must keep to go on where it stopped: the masters, and what update and exchange remember."""
+        """Return what this rank must keep to go on: the masters, and what update and exchange remember."""
         return {
             "masters": [master.clone() for master in self._masters],
             "optimizer": self._optimizer.state_dict(),
