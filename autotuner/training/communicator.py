@@ -77,23 +77,10 @@ class TorchCommunicator:
     """A ``Communicator`` by torch's own collectives, which its backend runs in the background."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
         self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
-
-    def all_reduce(self, tensor: Tensor) -> Pending:
-        """See ``Communicator``."""
-        pending: Pending = dist.all_reduce(tensor, group=self._group, async_op=True)
-        return pending
-
-    def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """See ``Communicator``."""
-        pending: Pending = _reduce_scatter(part, whole, group=self._group, async_op=True)
-        return pending
-
-    def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """See ``Communicator``."""
-        pending: Pending = _all_gather(whole, part, group=self._group, async_op=True)
-        return pending
+        self.all_reduce = partial(dist.all_reduce, group=group, async_op=True)
+        self.reduce_scatter = partial(_reduce_scatter, group=group, async_op=True)
+        self.all_gather = partial(_all_gather, group=group, async_op=True)
 
 
 class Collectives(Protocol):

@@ -97,7 +97,7 @@ class _Stream:
 
     def send(self, segment: Tensor, rank: int) -> None:
         """Begin to send a segment to a rank of the group, behind those before."""
-        self._sent.append(_begun(dist.isend(segment, group=self._group, group_dst=rank, tag=self._tag)))
+        self._sent.append(self._group.send([segment], rank, self._tag))
 
     def arrivals(self, places: Iterable[Tensor], rank: int) -> Iterator[Tensor]:
         """Yield what a rank of the group sends into these places, in their order. The first are asked for at once.
@@ -115,7 +115,7 @@ class _Stream:
             message.wait()
 
     def _ask(self, place: Tensor, rank: int) -> tuple[Tensor, dist.Work]:
-        return place, _begun(dist.irecv(place, group=self._group, group_src=rank, tag=self._tag))
+        return place, self._group.recv([place], rank, self._tag)
 
     @staticmethod
     def _in_order(
@@ -126,11 +126,6 @@ class _Stream:
             message.wait()
             asked.extend(islice(later, 1))
             yield segment
-
-
-def _begun(message: dist.Work | None) -> dist.Work:
-    assert message is not None  # this rank is in the group
-    return message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,15 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
-from autotuner.training.pipelines.change import LEARNED_STEPS, ChangeTest, NominalLevel, threshold_for
 from autotuner.training.pipelines.controller import Controller, Powers
-from autotuner.training.pipelines.detector import Detector, Finding, RankObservation
+from autotuner.training.pipelines.detector import (
+    LEARNED_STEPS,
+    ChangeTest,
+    Detector,
+    NominalLevel,
+    RankObservation,
+    threshold_for,
+)
 from autotuner.training.pipelines.pipeline import Timings
 from tests.patience import PATIENCE_S
 from tests.training.pipeline_ranks import SLOW_LINK_S, expected_step, heard
@@ -197,9 +203,9 @@ class Steps:
 HEALTHY_STEPS = 8
 
 
-def watched(steps: Steps, detector: Detector, num_steps: int) -> list[tuple[int, Finding]]:
+def watched(steps: Steps, detector: Detector, num_steps: int) -> list[tuple[int, LinkEvent]]:
     """What was found in which of the next steps."""
-    return [(number, finding) for number in range(num_steps) for finding in detector.look(steps.next())]
+    return [(number, event) for number in range(num_steps) for event in detector.look(number, steps.next())]
 
 
 def started() -> tuple[Steps, Detector]:
@@ -263,9 +269,9 @@ def test_a_slow_link_beside_a_slow_rank_elsewhere_is_found() -> None:
 def test_a_link_that_ranks_lost_is_dead_at_once_and_recovers_when_they_have_it_again() -> None:
     steps, detector = started()
     steps.dead = frozenset({1})
-    assert watched(steps, detector, 3) == [(0, Finding(kind=LinkEventKind.LINK_DEAD, stages=(1, 2)))]
+    assert watched(steps, detector, 3) == [(0, LinkEvent(step=0, kind=LinkEventKind.LINK_DEAD, stages=(1, 2)))]
     steps.dead = frozenset()
-    assert watched(steps, detector, 3) == [(0, Finding(kind=LinkEventKind.LINK_RECOVERED, stages=(1, 2)))]
+    assert watched(steps, detector, 3) == [(0, LinkEvent(step=0, kind=LinkEventKind.LINK_RECOVERED, stages=(1, 2)))]
 
 
 def test_delays_that_were_known_are_no_news() -> None:
@@ -279,7 +285,7 @@ def test_delays_that_were_known_are_no_news() -> None:
 def test_a_message_that_nobody_saw_come_tells_nothing() -> None:
     steps, detector = started()
     unseen = [type(one)(stage=one.stage, forward_s=PASS_S, micro_batch_s=3 * PASS_S) for one in steps.next()]
-    assert detector.look(unseen) == ()
+    assert detector.look(0, unseen) == []
 
 
 def test_thousands_of_healthy_steps_raise_no_alarm() -> None:

@@ -20,7 +20,7 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.planner import plan
 from autotuner.schedules.schedule import Kind, Schedule
 from autotuner.schedules.simulate import BLOCKING, PassTimes, delegated, simulate
-from autotuner.training.pipelines.detector import Detector, Finding, RankObservation, RecentPasses
+from autotuner.training.pipelines.detector import Detector, RankObservation, RecentPasses
 from autotuner.training.pipelines.pipeline import ResilientPipeline
 
 _OF_LINKS = (LinkEventKind.LINK_SLOW, LinkEventKind.LINK_RECOVERED, LinkEventKind.LINK_DEAD)
@@ -197,9 +197,8 @@ class Controller:
         observations = self._group.gather(own)
         if self._late is None:
             self._late = self._forwards_late(observations, (0,) * (self._num_ranks - 1))
-        findings = self._detector.look(observations)
-        events = [_event(step, finding) for finding in findings]
-        if any(finding.kind in _OF_LINKS for finding in findings):
+        events = self._detector.look(step, observations)
+        if any(event.kind in _OF_LINKS for event in events):
             events += self._steer(step, observations, self._late)
         return tuple(events)
 
@@ -230,10 +229,6 @@ class Controller:
             cost_s=self._clock() - began_s,
         )
         return [event]
-
-
-def _event(step: int, finding: Finding) -> LinkEvent:
-    return LinkEvent(step=step, kind=finding.kind, stages=finding.stages, delay_s=finding.delay_s)
 
 
 def pass_times(observations: Sequence[RankObservation], delays_s: Sequence[float]) -> PassTimes:

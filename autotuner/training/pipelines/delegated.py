@@ -39,6 +39,9 @@ class DelegatedTransport:
     clock to get this host's, and ``seed`` that of jitter.
     """
 
+    is_delegated = True
+    dead_peers: frozenset[int] = frozenset()  # delegates reach every peer
+
     def __init__(
         self,
         rank: int,
@@ -60,16 +63,6 @@ class DelegatedTransport:
         self._num_sending = 0
         self._arrived: dict[tuple[int, int], float] = {}
         self._gpu: _Gpu | None = None
-
-    @property
-    def is_delegated(self) -> bool:
-        """True: delegates send."""
-        return True
-
-    @property
-    def dead_peers(self) -> frozenset[int]:
-        """None: delegates reach every peer."""
-        return frozenset()
 
     def switch(self, *, delegated: bool) -> None:
         """See ``Transport``."""
@@ -98,8 +91,8 @@ class DelegatedTransport:
         tag = message.tag(self._num_micro_batches)
         slot = delegate.slots.of(tag, tensor.nbytes)
         held_s = self.conditions.between(self._rank, message.peer).hold_s(tensor.nbytes, self._chance)
-        room = delegate.slots.views.message(slot, tensor)
-        delegate.slots.views.sent_s(slot)[0] = time.monotonic()
+        room = delegate.slots.message(slot, tensor)
+        delegate.slots.sent_s(slot)[0] = time.monotonic()
         self._num_sending += 1
         if tensor.is_cuda:
             self._on_gpu(tensor.device).fetch(tensor, room, lambda: self._tell(delegate, Send(slot, tag, held_s)))
@@ -127,14 +120,15 @@ class DelegatedTransport:
         tag = message.tag(self._num_micro_batches)
         while (message.peer, tag) not in self._arrived:
             self._hear()
-        slot, views = delegate.slots.of(tag, buffer.nbytes), delegate.slots.views
-        room = views.message(slot, buffer)
+        slots = delegate.slots
+        slot = slots.of(tag, buffer.nbytes)
+        room = slots.message(slot, buffer)
         with torch.no_grad():
             if buffer.is_cuda:
                 self._on_gpu(buffer.device).put(room, buffer)
             else:
                 buffer.copy_(room)
-        sent_s = views.sent_s(slot).item() + self._ahead_s.get(message.peer, 0.0)
+        sent_s = slots.sent_s(slot).item() + self._ahead_s.get(message.peer, 0.0)
         return max(0.0, self._arrived.pop((message.peer, tag)) - sent_s)
 
     def _of(self, delegates: Mapping[int, tuple[Delegate, ...]], message: Message) -> Delegate:

@@ -40,22 +40,25 @@ class Slot:
     num_bytes: int
 
 
-class SlotViews:
+class Slots:
     """Slots as tensors, in either process; each is mapped when it is first asked for.
 
-    If ``pinned``, CUDA reads and writes the pages while the CPU goes on.
+    The rank makes the memory, and gives every message of a step a slot that it keeps from step to step. If ``pinned``,
+    CUDA reads and writes the pages while the CPU goes on.
     """
 
-    def __init__(self, descriptor: int, *, pinned: bool = False) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int | None = None, *, pinned: bool = False) -> None:
+        self.descriptor = os.memfd_create("slots of a delegate") if descriptor is None else descriptor
         self._pinned = pinned
         self._whole: dict[Slot, Tensor] = {}
+        self._of_tags: dict[int, Slot] = {}
+        self._end = 0
 
     def whole(self, slot: Slot) -> Tensor:
         """Return header and message as bytes, which is what travels."""
         if slot not in self._whole:
             size = _HEADER_BYTES + slot.num_bytes
-            room = torch.frombuffer(mmap.mmap(self._descriptor, size, offset=slot.offset), dtype=torch.uint8)
+            room = torch.frombuffer(mmap.mmap(self.descriptor, size, offset=slot.offset), dtype=torch.uint8)
             if self._pinned:
                 torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(room.data_ptr(), size, 0))  # type: ignore[no-untyped-call]
             self._whole[slot] = room
@@ -68,16 +71,6 @@ class SlotViews:
     def sent_s(self, slot: Slot) -> Tensor:
         """Return the moment of sending: one float64, on the sender's clock."""
         return self.whole(slot)[:8].view(torch.float64)
-
-
-class Slots:
-    """The rank's side: gives every message of a step a slot that it keeps from step to step."""
-
-    def __init__(self, *, pinned: bool = False) -> None:
-        self.descriptor = os.memfd_create("slots of a delegate")
-        self.views = SlotViews(self.descriptor, pinned=pinned)
-        self._of_tags: dict[int, Slot] = {}
-        self._end = 0
 
     def of(self, tag: int, num_bytes: int) -> Slot:
         """Return the slot of the message with a tag; it moves if it no longer fits."""
@@ -157,7 +150,7 @@ class Delegate:
         try:
             _become_delegate(parent)
             own.close()
-            _work(others, rendezvous, name, SlotViews(slots.descriptor), is_upper=is_upper, timeout_s=timeout_s)
+            _work(others, rendezvous, name, Slots(slots.descriptor), is_upper=is_upper, timeout_s=timeout_s)
         finally:
             os._exit(0)  # nothing of the rank's is this process's to clean up
 
@@ -240,7 +233,7 @@ def _become_delegate(parent: int) -> None:
 
 
 def _work(
-    rank: Connection, rendezvous: Rendezvous, name: str, slots: SlotViews, *, is_upper: bool, timeout_s: float
+    rank: Connection, rendezvous: Rendezvous, name: str, slots: Slots, *, is_upper: bool, timeout_s: float
 ) -> None:
     """Do what the rank asks until it closes its side or something fails."""
     peer = 0 if is_upper else 1

@@ -31,6 +31,8 @@ class InlineTransport:
     that of jitter.
     """
 
+    is_delegated = False
+
     def __init__(
         self,
         rank: int,
@@ -49,11 +51,6 @@ class InlineTransport:
         self._sending: list[tuple[int, dist.Work, Tensor]] = []
         self._posted: dict[Message, Arrival] = {}
         self._dead: set[int] = set()
-
-    @property
-    def is_delegated(self) -> bool:
-        """False: the rank itself sends."""
-        return False
 
     @property
     def dead_peers(self) -> frozenset[int]:

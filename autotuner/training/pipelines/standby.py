@@ -80,11 +80,8 @@ class Standby:
     ) -> Transport:
         """Connect the rank with its neighbours, which do so at the same time; after ``init_process_group``.
 
-        Args:
-            schedule: Any schedule of the pipeline.
-            device: Where the stages compute.
-            is_delegated: Whether delegates send from the first step on.
-            seed: Of the jitter of links.
+        Any schedule of the pipeline serves. If ``is_delegated``, delegates send from the first step on. ``seed`` seeds
+        the jitter of links.
         """
         rank, num_micro_batches = self.around.rank, schedule.num_micro_batches
         channels = pair_channels(self.rendezvous, self.around, device, timeout_s=self.timeout_s)
