@@ -200,7 +200,7 @@ FULL = replace(PLAIN, recompute=Recompute.FULL)
 
 
 @pytest.fixture
-def sweep_of_results(driver: StoreDriver) -> Sweep:
+def measured_sweep(driver: StoreDriver) -> Sweep:
     """Two layouts that were measured, and one that ran out of memory."""
     made = driver.sweep()
     driver.ended(made, 0, measurement(step_time_s=0.75, mfu=0.2, tokens_per_s=700.0), layout=FULL)
@@ -217,8 +217,8 @@ def test_a_sweep_without_a_rank_has_no_answer(client: httpx.Client, driver: Stor
     assert client.get(f"/sweeps/{made.id}/choices").json()["grid"]["cells"] == []
 
 
-def test_choices_show_the_two_that_were_asked_for(client: httpx.Client, sweep_of_results: Sweep) -> None:
-    answer = client.get(f"/sweeps/{sweep_of_results.id}/choices", params={"rows": "mb", "columns": "recompute"}).json()
+def test_choices_show_the_two_that_were_asked_for(client: httpx.Client, measured_sweep: Sweep) -> None:
+    answer = client.get(f"/sweeps/{measured_sweep.id}/choices", params={"rows": "mb", "columns": "recompute"}).json()
     assert answer["grid"]["columns"] == ["full", "none"]
     assert [[cell["trial"] for cell in row] for row in answer["grid"]["cells"]] == [[0, 1], [None, 2]]
     effect = answer["choices"]["effects"][0]
@@ -226,8 +226,8 @@ def test_choices_show_the_two_that_were_asked_for(client: httpx.Client, sweep_of
     assert effect["median_gain"] == pytest.approx(0.5)
 
 
-def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, sweep_of_results: Sweep) -> None:
-    refused = client.get(f"/sweeps/{sweep_of_results.id}/choices", params={"rows": "zp"})
+def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, measured_sweep: Sweep) -> None:
+    refused = client.get(f"/sweeps/{measured_sweep.id}/choices", params={"rows": "zp"})
     assert refused.status_code == 422
     assert "must be one of tp" in refused.text
 
@@ -242,9 +242,9 @@ def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, sweep_o
     ],
 )
 def test_what_cannot_be_told_or_read_is_refused(
-    client: httpx.Client, sweep_of_results: Sweep, asked: dict[str, str], told: str
+    client: httpx.Client, measured_sweep: Sweep, asked: dict[str, str], told: str
 ) -> None:
-    refused = client.get(f"/sweeps/{sweep_of_results.id}/front", params=asked)
+    refused = client.get(f"/sweeps/{measured_sweep.id}/front", params=asked)
     assert refused.status_code == 422
     assert told in refused.text
 
@@ -255,15 +255,13 @@ def test_what_cannot_be_told_or_read_is_refused(
 @pytest.fixture
 def ids(driver: StoreDriver) -> list[str]:
     """A sweep and three of its trials: the best, one slower, one that died."""
-    sweep_of_results = driver.sweep(sweep_request(name="nightly"))
-    best = driver.ended(
-        sweep_of_results, 0, measurement(mfu=0.4, step_time_s=1.0), cpu_layout(tensor_parallel_degree=2)
-    )
+    measured_sweep = driver.sweep(sweep_request(name="nightly"))
+    best = driver.ended(measured_sweep, 0, measurement(mfu=0.4, step_time_s=1.0), cpu_layout(tensor_parallel_degree=2))
     slow = driver.ended(
-        sweep_of_results, 1, measurement(mfu=0.2, step_time_s=2.0), cpu_layout(data_parallel_replicate_degree=2)
+        measured_sweep, 1, measurement(mfu=0.2, step_time_s=2.0), cpu_layout(data_parallel_replicate_degree=2)
     )
-    died = driver.ended(sweep_of_results, 2, failure(), cpu_layout(pipeline_parallel_degree=2))
-    return [sweep_of_results.id, best.id, slow.id, died.id]
+    died = driver.ended(measured_sweep, 2, failure(), cpu_layout(pipeline_parallel_degree=2))
+    return [measured_sweep.id, best.id, slow.id, died.id]
 
 
 def test_a_layout_in_words_and_flags_are_of_the_job_of_the_first(client: httpx.Client, ids: list[str]) -> None:
@@ -312,8 +310,8 @@ def test_an_explanation_is_of_the_layout_that_a_prediction_is_of(client: httpx.C
 
 
 def test_a_trial_is_explained_within_the_memory_that_it_had(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep_of_results = driver.sweep(sweep_request(trial=TrialSettings(memory_budget_bytes=10**8)))
-    trial = driver.ended(sweep_of_results, 0)
+    measured_sweep = driver.sweep(sweep_request(trial=TrialSettings(memory_budget_bytes=10**8)))
+    trial = driver.ended(measured_sweep, 0)
     explained = client.get(f"/trials/{trial.id}/explanation").json()
     assert explained["limit_bytes"] == 10**8
     assert explained["layout"] == client.get(f"/trials/{trial.id}").json()["layout"]

@@ -133,7 +133,7 @@ def nightly(client: httpx.Client) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def conclude_of_retunes(store: Store, run: dict[str, Any], outcome: RetuneOutcome) -> None:
+def conclude_run(store: Store, run: dict[str, Any], outcome: RetuneOutcome) -> None:
     conclude_retune(store, store.runs.get(RetuneRun, run["id"]), outcome, now=NOW + 60)
     store.retunes.set_incumbent("nightly", INCUMBENT, (runs(),))
 
@@ -156,7 +156,7 @@ def test_a_name_is_taken_once(client: httpx.Client) -> None:
 def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(client: httpx.Client, store: Store) -> None:
     assert client.post("/retunes/nightly/adopt", json={}).status_code == 409
     run = client.post("/retunes/nightly/runs").json()
-    conclude_of_retunes(store, run, RetuneOutcome(verdict=Verdict.BETTER_FOUND, findings=BETTER))
+    conclude_run(store, run, RetuneOutcome(verdict=Verdict.BETTER_FOUND, findings=BETTER))
     adopted = client.post("/retunes/nightly/adopt", json={}).json()
     assert adopted["incumbent"] == to_plain(CHALLENGER)
     assert adopted["measured_tokens_per_s"] == 1100.0

@@ -391,7 +391,7 @@ def _ran(driver: StoreDriver, sweep: Sweep, number: int, layout: Layout) -> None
         driver.store.add_step(trial.id, report, lease=driver.lease(trial.id), now=NOW + 100 * number + step)
     driver.store.finish_trial(
         trial.id,
-        _measured_of_slow(sweep, trial),
+        _measured_on_slow_links(sweep, trial),
         lease=driver.lease(trial.id),
         now=NOW + 100 * number + 90,
     )
@@ -411,7 +411,7 @@ def _times_s(trace: FaultTrace | None) -> list[float]:
     return [*healthy, *(late.get(step, 0.79) for step in range(trace.num_steps))]
 
 
-def _measured_of_slow(sweep: Sweep, trial: Trial) -> Measurement:
+def _measured_on_slow_links(sweep: Sweep, trial: Trial) -> Measurement:
     trace = sweep.request.fault_trace
     timeline = stepped(0.0 if trace else 0.063, blocks_sends=trace is None, schedule=trial.layout.pipeline_schedule)
     step_s, mfu = 0.79 + 0.05 * trial.number, 0.4 - 0.02 * trial.number

@@ -177,7 +177,7 @@ HOSTILE = '<script>window.broken = 1</script><img src="x" onerror="window.broken
 """What a caller may write into a name."""
 
 
-def stocked_of_content_policy(driver: StoreDriver) -> list[str]:
+def hostile_pages(driver: StoreDriver) -> list[str]:
     """A page of every kind, with something on it."""
     sweep = driver.sweep(sweep_request(name=HOSTILE))
     trial = driver.ended(sweep, 0)
@@ -198,7 +198,7 @@ def stocked_of_content_policy(driver: StoreDriver) -> list[str]:
 
 
 def test_every_page_works_under_its_policy(page: Page, driver: StoreDriver, complaints: list[str]) -> None:
-    for path in stocked_of_content_policy(driver):
+    for path in hostile_pages(driver):
         answer = page.goto(path)
         assert answer is not None
         assert "script-src 'self'" in answer.headers["content-security-policy"]

@@ -26,10 +26,10 @@ TP8 = "/explore?layout=fsdp2+tp8+pp4+1f1b+mb1+sp+compiled+cudnn+bf16&global_batc
 
 
 @pytest.fixture(scope="module")
-def address_of_explore() -> Iterator[str]:
+def empty_address() -> Iterator[str]:
     """One service for all: nothing here is stored."""
-    with serve(app_on(memory_store(), asides=0)) as address_of_explore:
-        yield address_of_explore
+    with serve(app_on(memory_store(), asides=0)) as empty_address:
+        yield empty_address
 
 
 def test_the_answer_follows_an_input_and_the_address_with_it(page: Page) -> None:

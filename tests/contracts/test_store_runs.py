@@ -21,7 +21,7 @@ from autotuner.store.tables import runs
 from tests.announcements import announce
 from tests.builders import failure
 from tests.contracts.acts import add, create, finish, held_sweep, measure, start
-from tests.contracts.acts import end as end_of_gauges
+from tests.contracts.acts import end as end_trial
 from tests.contracts.crowd import in_threads
 from tests.contracts.upkeep import announcement, webhook
 from tests.runs import claimed, end, give_up_delivery, lease_of
@@ -356,7 +356,7 @@ def test_sweeps_and_trials_are_counted_by_state(store: Store) -> None:
     finish(store, ended)
     sweep = held_sweep(store)
     measure(store, sweep, 0, mfu=0.3)
-    end_of_gauges(store, start(store, sweep, 1), failure())
+    end_trial(store, start(store, sweep, 1), failure())
     start(store, sweep, 2)
     add(store, sweep, 3)
     create(store, now=5.0)

@@ -91,7 +91,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def store_of_releases(engine: Engine) -> Store:
+def own_store(engine: Engine) -> Store:
     return Store(engine)
 
 
@@ -106,57 +106,55 @@ LAYOUTS = "UPDATE trials SET layout = :newer WHERE sweep_id = :id"
 
 
 def test_a_sweep_that_cannot_be_read_is_failed_by_a_claim_which_goes_on_to_the_next(
-    store_of_releases: Store, engine: Engine
+    own_store: Store, engine: Engine
 ) -> None:
-    unreadable, next_one = create(store_of_releases, now=1.0), create(store_of_releases, now=2.0)
+    unreadable, next_one = create(own_store, now=1.0), create(own_store, now=2.0)
     overwrite(engine, REQUEST, unreadable.id)
-    assert claim(store_of_releases).id == next_one.id
-    failed = store_of_releases.overview(unreadable.id, now=20.0)
+    assert claim(own_store).id == next_one.id
+    failed = own_store.overview(unreadable.id, now=20.0)
     assert (failed.state, failed.stop_reason, failed.finished_at) == (RunState.FAILED, StopReason.ERROR, 10.0)
     assert "this release cannot read" in failed.stop_detail
     assert "what_a_newer_release_asks" in failed.stop_detail
-    assert store_of_releases.events(unreadable.id)[-1].data["stop_reason"] == "error"
+    assert own_store.events(unreadable.id)[-1].data["stop_reason"] == "error"
 
 
-def test_a_sweep_whose_running_trial_cannot_be_read_is_failed_with_its_trials(
-    store_of_releases: Store, engine: Engine
-) -> None:
-    create(store_of_releases)
-    held = claim(store_of_releases)
-    start(store_of_releases, held, 0)
-    add(store_of_releases, held, 1)
+def test_a_sweep_whose_running_trial_cannot_be_read_is_failed_with_its_trials(own_store: Store, engine: Engine) -> None:
+    create(own_store)
+    held = claim(own_store)
+    start(own_store, held, 0)
+    add(own_store, held, 1)
     overwrite(engine, LAYOUTS, held.id)
-    assert take_over(store_of_releases) is None
-    failed = store_of_releases.overview(held.id, now=60.0)
+    assert take_over(own_store) is None
+    failed = own_store.overview(held.id, now=60.0)
     assert (failed.state, failed.num_trials) == (RunState.FAILED, {TrialState.CANCELLED: 2})
 
 
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_sweep_that_cannot_be_read_is_ended_by_who_asks_for_its_end(
-    store_of_releases: Store, engine: Engine, is_held: bool
+    own_store: Store, engine: Engine, is_held: bool
 ) -> None:
-    sweep = create(store_of_releases)
+    sweep = create(own_store)
     if is_held:
-        start(store_of_releases, claim(store_of_releases), 0)
+        start(own_store, claim(own_store), 0)
     overwrite(engine, REQUEST, sweep.id)
     for _ in range(2):
         with pytest.raises(Conflict, match="ended as failed"):
-            store_of_releases.request_cancel(sweep.id, now=20.0)
-    failed = store_of_releases.overview(sweep.id, now=60.0)
+            own_store.request_cancel(sweep.id, now=20.0)
+    failed = own_store.overview(sweep.id, now=60.0)
     assert (failed.state, failed.stop_reason, failed.finished_at) == (RunState.FAILED, StopReason.ERROR, 20.0)
-    assert [event.kind for event in store_of_releases.events(sweep.id)].count("sweep.finished") == 1
-    assert store_of_releases.announcements.feed()[1] == 1
+    assert [event.kind for event in own_store.events(sweep.id)].count("sweep.finished") == 1
+    assert own_store.announcements.feed()[1] == 1
 
 
-def test_lists_show_the_sweeps_beside_one_that_cannot_be_read(store_of_releases: Store, engine: Engine) -> None:
-    unreadable, other = create(store_of_releases, now=1.0), create(store_of_releases, now=2.0)
+def test_lists_show_the_sweeps_beside_one_that_cannot_be_read(own_store: Store, engine: Engine) -> None:
+    unreadable, other = create(own_store, now=1.0), create(own_store, now=2.0)
     overwrite(engine, REQUEST, unreadable.id)
-    assert [found.id for found in store_of_releases.list_overviews(now=3.0)[0]] == [other.id, unreadable.id]
+    assert [found.id for found in own_store.list_overviews(now=3.0)[0]] == [other.id, unreadable.id]
 
 
 def test_a_budget_with_a_field_of_a_newer_release_is_shown_by_the_fields_that_are_known(
-    store_of_releases: Store, engine: Engine
+    own_store: Store, engine: Engine
 ) -> None:
-    sweep = create(store_of_releases)
+    sweep = create(own_store)
     overwrite(engine, "UPDATE sweeps SET budget = :newer WHERE id = :id", sweep.id)
-    assert store_of_releases.overview(sweep.id, now=3.0).budget.num_trials == 20
+    assert own_store.overview(sweep.id, now=3.0).budget.num_trials == 20

@@ -166,18 +166,18 @@ def test_addresses_of_one_household_count_as_one(other: str, status: int) -> Non
 
 
 @pytest.fixture(scope="module")
-def client_of_hosts() -> Iterator[httpx.Client]:
+def named_client() -> Iterator[httpx.Client]:
     app = app_on(memory_store(), hosts="tuner.example.com, *.lab", public_url="https://public.example.com/tuner")
     with (
-        serve(app) as address_of_hosts,
-        httpx.Client(base_url=f"{address_of_hosts}/api/v1", timeout=60) as client_of_hosts,
+        serve(app) as named_address,
+        httpx.Client(base_url=f"{named_address}/api/v1", timeout=60) as named_client,
     ):
-        yield client_of_hosts
+        yield named_client
 
 
 @pytest.mark.parametrize("host", ["evil.example.com", "tuner.example.com.evil.net", "lab", "", "a/b", "x@localhost"])
-def test_a_name_that_was_made_to_lead_here_is_not_served(client_of_hosts: httpx.Client, host: str) -> None:
-    found = problem(client_of_hosts.get("/sweeps", headers={"Host": host}), 421, "unknown-host")
+def test_a_name_that_was_made_to_lead_here_is_not_served(named_client: httpx.Client, host: str) -> None:
+    found = problem(named_client.get("/sweeps", headers={"Host": host}), 421, "unknown-host")
     assert "AUTOTUNER_HOSTS" in found["detail"]
 
 
@@ -188,20 +188,20 @@ def test_a_name_that_was_made_to_lead_here_is_not_served(client_of_hosts: httpx.
         *("tuner.example.com", "Tuner.Example.Com:443", "tuner.example.com.", "gpu-7.lab", "public.example.com"),
     ],
 )
-def test_addresses_and_the_names_that_an_operator_gave_are_served(client_of_hosts: httpx.Client, host: str) -> None:
-    assert client_of_hosts.get("/sweeps", headers={"Host": host}).status_code == 200
+def test_addresses_and_the_names_that_an_operator_gave_are_served(named_client: httpx.Client, host: str) -> None:
+    assert named_client.get("/sweeps", headers={"Host": host}).status_code == 200
 
 
-def test_probes_are_answered_by_any_name(client_of_hosts: httpx.Client) -> None:
-    assert client_of_hosts.get("/health", headers={"Host": "pod-7"}).status_code == 200
-    assert client_of_hosts.get("/ready", headers={"Host": "pod-7"}).status_code == 200
+def test_probes_are_answered_by_any_name(named_client: httpx.Client) -> None:
+    assert named_client.get("/health", headers={"Host": "pod-7"}).status_code == 200
+    assert named_client.get("/ready", headers={"Host": "pod-7"}).status_code == 200
 
 
-def test_two_hosts_in_one_request_are_none(client_of_hosts: httpx.Client) -> None:
-    address_of_hosts = str(client_of_hosts.base_url).removesuffix("/api/v1/")
+def test_two_hosts_in_one_request_are_none(named_client: httpx.Client) -> None:
+    named_address = str(named_client.base_url).removesuffix("/api/v1/")
     twice = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.net\r\nConnection: close\r\n\r\n"
-    assert sent(address_of_hosts, twice).status == 421
-    assert sent(address_of_hosts, b"GET / HTTP/1.0\r\n\r\n").status == 421
+    assert sent(named_address, twice).status == 421
+    assert sent(named_address, b"GET / HTTP/1.0\r\n\r\n").status == 421
 
 
 @pytest.mark.parametrize(
@@ -216,11 +216,11 @@ def test_two_hosts_in_one_request_are_none(client_of_hosts: httpx.Client) -> Non
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_a_page_of_another_site_changes_nothing(client_of_hosts: httpx.Client, fields: dict[str, str]) -> None:
-    before = client_of_hosts.get("/sweeps").json()
-    refused = client_of_hosts.post("/sweeps", json=CPU, headers={"Host": "localhost:8000"} | fields)
+def test_a_page_of_another_site_changes_nothing(named_client: httpx.Client, fields: dict[str, str]) -> None:
+    before = named_client.get("/sweeps").json()
+    refused = named_client.post("/sweeps", json=CPU, headers={"Host": "localhost:8000"} | fields)
     problem(refused, 403, "cross-site")
-    assert client_of_hosts.get("/sweeps").json() == before
+    assert named_client.get("/sweeps").json() == before
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_a_page_of_another_site_changes_nothing(client_of_hosts: httpx.Client, f
         {"Sec-Fetch-Site": "none"},
     ],
 )
-def test_the_services_own_pages_and_programs_do(client_of_hosts: httpx.Client, fields: dict[str, str]) -> None:
-    assert client_of_hosts.post("/sweeps", json=CPU, headers=fields).status_code == 201
+def test_the_services_own_pages_and_programs_do(named_client: httpx.Client, fields: dict[str, str]) -> None:
+    assert named_client.post("/sweeps", json=CPU, headers=fields).status_code == 201
 
 
 # ---------------------------------------------------------------- security headers
@@ -242,14 +242,14 @@ BROWSER = {"Accept": "text/html"}
 
 
 @pytest.fixture(scope="module")
-def address_of_hosts() -> Iterator[str]:
-    with serve(app_on(memory_store())) as address_of_hosts:
-        yield address_of_hosts
+def named_address() -> Iterator[str]:
+    with serve(app_on(memory_store())) as named_address:
+        yield named_address
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/sweeps/sw-none", "/retunes", "/?number=0"])
-def test_a_page_runs_and_loads_nothing_but_the_services_own_files(address_of_hosts: str, path: str) -> None:
-    answer = httpx.get(f"{address_of_hosts}{path}", headers=BROWSER, timeout=PATIENCE_S)
+def test_a_page_runs_and_loads_nothing_but_the_services_own_files(named_address: str, path: str) -> None:
+    answer = httpx.get(f"{named_address}{path}", headers=BROWSER, timeout=PATIENCE_S)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
     assert "unsafe" not in policy
@@ -257,8 +257,8 @@ def test_a_page_runs_and_loads_nothing_but_the_services_own_files(address_of_hos
 
 
 @pytest.mark.parametrize("path", ["/api/v1/sweeps", "/api/v1/nothing", "/api/v1/feed.atom", "/static/page.js"])
-def test_what_is_no_page_does_nothing_when_it_is_opened_as_one(address_of_hosts: str, path: str) -> None:
-    answer = httpx.get(f"{address_of_hosts}{path}", timeout=PATIENCE_S)
+def test_what_is_no_page_does_nothing_when_it_is_opened_as_one(named_address: str, path: str) -> None:
+    answer = httpx.get(f"{named_address}{path}", timeout=PATIENCE_S)
     assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
     assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
 
@@ -268,9 +268,9 @@ def test_what_is_no_page_does_nothing_when_it_is_opened_as_one(address_of_hosts:
     [("/", BROWSER), ("/api/v1/sweeps", {}), ("/", {"Host": "evil.net"}), ("/static/style.css", {}), ("/nothing", {})],
 )
 def test_every_answer_is_what_it_says_and_tells_other_sites_nothing(
-    address_of_hosts: str, path: str, headers: dict[str, str]
+    named_address: str, path: str, headers: dict[str, str]
 ) -> None:
-    answer = httpx.get(f"{address_of_hosts}{path}", headers=headers, timeout=PATIENCE_S)
+    answer = httpx.get(f"{named_address}{path}", headers=headers, timeout=PATIENCE_S)
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["X-Frame-Options"] == "DENY"
     assert answer.headers["Referrer-Policy"] == "same-origin"
@@ -278,15 +278,15 @@ def test_every_answer_is_what_it_says_and_tells_other_sites_nothing(
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-def test_answers_are_kept_by_no_cache_but_files_are(address_of_hosts: str) -> None:
-    assert httpx.get(f"{address_of_hosts}/api/v1/sweeps", timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
+def test_answers_are_kept_by_no_cache_but_files_are(named_address: str) -> None:
+    assert httpx.get(f"{named_address}/api/v1/sweeps", timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
     assert (
-        httpx.post(f"{address_of_hosts}/api/v1/sweeps", json=CPU, timeout=PATIENCE_S).headers["Cache-Control"]
+        httpx.post(f"{named_address}/api/v1/sweeps", json=CPU, timeout=PATIENCE_S).headers["Cache-Control"]
         == "no-store"
     )
-    assert "Cache-Control" not in httpx.get(f"{address_of_hosts}/static/page.js", timeout=PATIENCE_S).headers
+    assert "Cache-Control" not in httpx.get(f"{named_address}/static/page.js", timeout=PATIENCE_S).headers
 
 
-def test_pages_hold_no_script_and_no_style_of_their_own(address_of_hosts: str) -> None:
-    text = httpx.get(address_of_hosts, headers=BROWSER, timeout=PATIENCE_S).text
+def test_pages_hold_no_script_and_no_style_of_their_own(named_address: str) -> None:
+    text = httpx.get(named_address, headers=BROWSER, timeout=PATIENCE_S).text
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|javascript:", text)

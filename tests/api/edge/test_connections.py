@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from api.edge.connections import Bounds
 from api.edge.limits import OpenStreams
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.access import Scope as StreamsScope
+from autotuner.core.access import Scope as AsgiScope
 from autotuner.core.errors import QuotaExceeded
 from autotuner.core.listed import Stored
 from autotuner.core.named import Described
@@ -157,15 +157,15 @@ def test_a_server_does_not_say_what_it_is_made_of(address: str) -> None:
 
 # ---------------------------------------------------------------- streams
 
-ANNA, BEN = (Caller(name=name, scope=StreamsScope.READ) for name in ("anna", "ben"))
+ANNA, BEN = (Caller(name=name, scope=AsgiScope.READ) for name in ("anna", "ben"))
 
 
 def test_so_many_streams_are_open_at_once_and_the_next_when_one_has_ended() -> None:
     driver = StoreDriver(store=memory_store())
     sweep = driver.sweep()
     path = f"/runs/{sweep.id}/events"
-    with serve(app_on(driver.store, max_streams=2)) as address_of_streams, ExitStack() as stack:
-        client = stack.enter_context(httpx.Client(base_url=f"{address_of_streams}/api/v1", timeout=PATIENCE_S))
+    with serve(app_on(driver.store, max_streams=2)) as slow_address, ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=f"{slow_address}/api/v1", timeout=PATIENCE_S))
         for _ in range(2):
             stream = stack.enter_context(client.stream("GET", path))
             assert stream.status_code == 200
@@ -222,21 +222,21 @@ def store() -> Iterator[SlowStore]:
 
 
 @pytest.fixture
-def address_of_streams(store: SlowStore) -> Iterator[str]:
-    with serve(app_on(store, request_s=0.3)) as address_of_streams:
-        yield address_of_streams
+def slow_address(store: SlowStore) -> Iterator[str]:
+    with serve(app_on(store, request_s=0.3)) as slow_address:
+        yield slow_address
         store.go_on.set()
 
 
-def test_a_request_that_takes_too_long_is_answered_with_when_to_come_again(address_of_streams: str) -> None:
-    answer = httpx.get(f"{address_of_streams}/api/v1/models", timeout=PATIENCE_S)
+def test_a_request_that_takes_too_long_is_answered_with_when_to_come_again(slow_address: str) -> None:
+    answer = httpx.get(f"{slow_address}/api/v1/models", timeout=PATIENCE_S)
     found = problem(answer, 503, "too-slow")
     assert "within 0.3 s" in found["detail"]
     assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_what_a_slow_route_ends_with_reaches_nobody(address_of_streams: str, store: SlowStore) -> None:
-    with httpx.Client(base_url=f"{address_of_streams}/api/v1", timeout=PATIENCE_S) as client:
+def test_what_a_slow_route_ends_with_reaches_nobody(slow_address: str, store: SlowStore) -> None:
+    with httpx.Client(base_url=f"{slow_address}/api/v1", timeout=PATIENCE_S) as client:
         problem(client.get("/models"), 503, "too-slow")
         store.go_on.set()
         assert client.get("/health").json() == {"status": "ok"}
@@ -247,8 +247,8 @@ def test_a_stream_that_began_goes_on() -> None:
     sweep = driver.sweep()
     trial = driver.running(sweep, 0)
     with (
-        serve(app_on(driver.store, request_s=2.0)) as address_of_streams,
-        httpx.stream("GET", f"{address_of_streams}/api/v1/runs/{sweep.id}/events", timeout=PATIENCE_S) as answer,
+        serve(app_on(driver.store, request_s=2.0)) as slow_address,
+        httpx.stream("GET", f"{slow_address}/api/v1/runs/{sweep.id}/events", timeout=PATIENCE_S) as answer,
     ):
         lines = answer.iter_lines()
         assert any(line == "event: trial.step" for line in lines)
@@ -263,30 +263,30 @@ AS_JSON = "Content-Type: application/json"
 
 
 @pytest.fixture(scope="module")
-def address_of_bodies() -> Iterator[str]:
-    with serve(app_on(memory_store(), max_body_bytes=200_000, body_s=0.3), Bounds(linger_s=0.1)) as address_of_bodies:
-        yield address_of_bodies
+def reading_address() -> Iterator[str]:
+    with serve(app_on(memory_store(), max_body_bytes=200_000, body_s=0.3), Bounds(linger_s=0.1)) as reading_address:
+        yield reading_address
 
 
 @pytest.fixture(scope="module")
-def client_of_bodies(address_of_bodies: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{address_of_bodies}/api/v1", timeout=60) as client_of_bodies:
-        yield client_of_bodies
+def reading_client(reading_address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{reading_address}/api/v1", timeout=60) as reading_client:
+        yield reading_client
 
 
-def test_a_body_has_a_longest_length(client_of_bodies: httpx.Client) -> None:
-    found = problem(client_of_bodies.post("/sweeps", content=b" " * 200_001, headers=JSON), 413, "content-too-large")
+def test_a_body_has_a_longest_length(reading_client: httpx.Client) -> None:
+    found = problem(reading_client.post("/sweeps", content=b" " * 200_001, headers=JSON), 413, "content-too-large")
     assert "200000 bytes" in found["detail"]
 
 
-def test_a_body_that_does_not_tell_its_length_is_counted_as_it_comes(client_of_bodies: httpx.Client) -> None:
+def test_a_body_that_does_not_tell_its_length_is_counted_as_it_comes(reading_client: httpx.Client) -> None:
     pieces = (b" " * 10_000 for _ in range(21))
-    problem(client_of_bodies.post("/sweeps", content=pieces, headers=JSON), 413, "content-too-large")
+    problem(reading_client.post("/sweeps", content=pieces, headers=JSON), 413, "content-too-large")
 
 
-def test_what_a_name_may_hold_is_stored_and_no_more(client_of_bodies: httpx.Client) -> None:
-    assert client_of_bodies.post("/sweeps", json=CPU | {"name": "x" * 200}).status_code == 201
-    found = problem(client_of_bodies.post("/sweeps", json=CPU | {"name": "x" * 201}), 422, "invalid-input")
+def test_what_a_name_may_hold_is_stored_and_no_more(reading_client: httpx.Client) -> None:
+    assert reading_client.post("/sweeps", json=CPU | {"name": "x" * 200}).status_code == 201
+    found = problem(reading_client.post("/sweeps", json=CPU | {"name": "x" * 201}), 422, "invalid-input")
     assert found["field"] == "name"
 
 
@@ -303,47 +303,47 @@ def test_what_a_name_may_hold_is_stored_and_no_more(client_of_bodies: httpx.Clie
     ],
 )
 def test_a_body_has_a_shape_that_is_read_at_little_cost(
-    client_of_bodies: httpx.Client, wrong: dict[str, Any], field: str, rule: str
+    reading_client: httpx.Client, wrong: dict[str, Any], field: str, rule: str
 ) -> None:
-    answer = client_of_bodies.post("/sweeps", content=json.dumps(wrong), headers=JSON)
+    answer = reading_client.post("/sweeps", content=json.dumps(wrong), headers=JSON)
     found = problem(answer, 422, "invalid-input")
     assert found["field"] == field
     assert rule in found["rule"]
     assert len(answer.content) < 2000
 
 
-def test_a_body_that_does_not_arrive_is_not_waited_for(address_of_bodies: str) -> None:
+def test_a_body_that_does_not_arrive_is_not_waited_for(reading_address: str) -> None:
     answer = sent(
-        address_of_bodies,
-        head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 1000"),
+        reading_address,
+        head(reading_address, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 1000"),
         b'{"name"',
     )
     assert answer.status == 408
     assert "did not arrive within 0.3 s" in answer.text
 
 
-def test_a_body_that_arrives_byte_by_byte_is_not_waited_for(address_of_bodies: str) -> None:
+def test_a_body_that_arrives_byte_by_byte_is_not_waited_for(reading_address: str) -> None:
     drops = [b"{"] * 100
     answer = sent(
-        address_of_bodies,
-        head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 1000"),
+        reading_address,
+        head(reading_address, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 1000"),
         *drops,
         pause_s=0.1,
     )
     assert answer.status == 408
 
 
-def test_a_body_of_pieces_that_does_not_end_is_not_waited_for(address_of_bodies: str) -> None:
-    chunked = head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Transfer-Encoding: chunked")
-    assert sent(address_of_bodies, chunked, b"1\r\n{\r\n").status == 408
+def test_a_body_of_pieces_that_does_not_end_is_not_waited_for(reading_address: str) -> None:
+    chunked = head(reading_address, "POST", "/api/v1/sweeps", AS_JSON, "Transfer-Encoding: chunked")
+    assert sent(reading_address, chunked, b"1\r\n{\r\n").status == 408
 
 
-def test_a_client_that_asks_first_is_not_asked_for_a_body_that_is_too_long(address_of_bodies: str) -> None:
+def test_a_client_that_asks_first_is_not_asked_for_a_body_that_is_too_long(reading_address: str) -> None:
     fields = (AS_JSON, "Content-Length: 1000000", "Expect: 100-continue")
-    answer = sent(address_of_bodies, head(address_of_bodies, "POST", "/api/v1/sweeps", *fields))
+    answer = sent(reading_address, head(reading_address, "POST", "/api/v1/sweeps", *fields))
     assert answer.status == 413
 
 
-def test_the_service_answers_others_meanwhile(address_of_bodies: str, client_of_bodies: httpx.Client) -> None:
-    sent(address_of_bodies, head(address_of_bodies, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 9"))
-    assert client_of_bodies.post("/sweeps", json=CPU).status_code == 201
+def test_the_service_answers_others_meanwhile(reading_address: str, reading_client: httpx.Client) -> None:
+    sent(reading_address, head(reading_address, "POST", "/api/v1/sweeps", AS_JSON, "Content-Length: 9"))
+    assert reading_client.post("/sweeps", json=CPU).status_code == 201

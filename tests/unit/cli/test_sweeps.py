@@ -206,7 +206,7 @@ def test_a_finished_sweep_is_extended_and_runs_a_trial_again_with_real_trials(cl
 
 # ---------------------------------------------------------------- gate
 @pytest.fixture
-def job_of_gate(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def gate_job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A job on a cluster on which nothing runs."""
     monkeypatch.setenv("AUTOTUNER_POLL_S", "0.05")
     path = cli.directory / "dream.json"
@@ -214,9 +214,9 @@ def job_of_gate(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["gate", "--model", "llama-3-8b", "--cluster", str(path), "--global-batch", "64", "--seq-len", "8192"]
 
 
-def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, job_of_gate: list[str]) -> None:
+def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, gate_job: list[str]) -> None:
     axes = '{"recompute": ["selective", "full"], "precision": ["bf16"], "tensor_parallel_degree": [1]}'
-    search = [*job_of_gate, "--space", axes, "--trials", "3"]
+    search = [*gate_job, "--space", axes, "--trials", "3"]
     found = cli.run_json(*search, "--set-baseline")
     assert (found["outcome"], found["request"]["gate"]["layout"]) == ("no_baseline", None)
     assert found["result"]["findings"]["measured"]["recompute"] == "selective"
@@ -252,8 +252,8 @@ def test_a_configuration_of_a_trainer_is_read_as_a_layout(cli: CommandLine) -> N
 
 @pytest.mark.oracle
 def test_memory_is_counted_in_a_dry_run(cli: CommandLine) -> None:
-    job_of_gate = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch", "2", "--seq-len", "32"]
-    found = cli.run_json("gate", "--predict", *job_of_gate, "--layout", "zero2 mb1 fp32")
+    gate_job = ["--model", "llama-demo", "--cluster", "cpu:2", "--global-batch", "2", "--seq-len", "32"]
+    found = cli.run_json("gate", "--predict", *gate_job, "--layout", "zero2 mb1 fp32")
     assert found["peak"]["is_counted"]
 
 

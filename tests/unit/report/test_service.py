@@ -6,8 +6,6 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from rich.console import Console
-
 from autotuner.catalog.hardware import load_accelerator, load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset
@@ -31,7 +29,6 @@ from autotuner.report.catalog import catalog_report, networks_report, stacks_rep
 from autotuner.report.cluster import cluster_report, clusters_report, topology_report, topology_section
 from autotuner.report.html import Html
 from autotuner.report.machine import dry_run_report, profiles_report
-from autotuner.report.markdown import markdown
 from autotuner.report.report import Report
 from autotuner.report.service import (
     announcing_report,
@@ -42,7 +39,6 @@ from autotuner.report.service import (
     trainers_report,
     webhooks_report,
 )
-from autotuner.report.terminal import render
 from autotuner.report.words import number
 from autotuner.search.space.trainers import offered_by
 from tests.announcements import AT, announcement
@@ -208,16 +204,8 @@ def test_every_rank_has_a_column_the_fullest_is_marked_and_what_was_left_out_is_
 
 
 # ---------------------------------------------------------------- catalog
-def surfaces_of_catalog(report: Report) -> tuple[str, str, str]:
-    """Return a report as terminal, page and Markdown show it."""
-    terminal = Console(width=400)
-    with terminal.capture() as printed:
-        terminal.print(render(report))
-    return printed.get(), Html().sections(report).striptags(), markdown(report)
-
-
 def test_accelerators_and_models_have_the_same_figures_on_all_surfaces() -> None:
-    shown = surfaces_of_catalog(
+    shown = surfaces(
         catalog_report([load_accelerator("h100"), load_accelerator("v100")], [load_model("llama-3-8b")], [])
     )
     for text in shown:
@@ -227,16 +215,16 @@ def test_accelerators_and_models_have_the_same_figures_on_all_surfaces() -> None
 
 def test_training_software_is_shown_with_its_runs_and_its_error() -> None:
     known = [one for one in stack_profiles() if one.name in ("typical", "megatron")]
-    for text in surfaces_of_catalog(stacks_report(known)):
+    for text in surfaces(stacks_report(known)):
         assert "45 runs of dense models on a100-80gb" in text
         assert f"{100 * (known[1].left_out_error or 0):.1f} %" in text
         assert "ompared with no measured run" in text
 
 
 def test_names_of_software_and_networks_are_shown() -> None:
-    for text in surfaces_of_catalog(catalog_report([], [], [load_stack("megatron"), load_stack("nemo")])):
+    for text in surfaces(catalog_report([], [], [load_stack("megatron"), load_stack("nemo")])):
         assert "egatron, nemo" in text
-    for text in surfaces_of_catalog(networks_report([load_preset("fat-tree-2to1")])):
+    for text in surfaces(networks_report([load_preset("fat-tree-2to1")])):
         assert "32 ports down, 16 up" in text
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from api.dashboard.pages.home import Asked
 from autotuner.core import documents
@@ -26,7 +24,6 @@ from autotuner.door import Autotuner
 from autotuner.report.charts import Dots, Failures
 from autotuner.report.html import Html
 from autotuner.report.layouts import in_short
-from autotuner.report.markdown import markdown
 from autotuner.report.report import Report
 from autotuner.report.sweep import charts_report
 from autotuner.report.sweep_answer import answer_report, front_report
@@ -34,7 +31,6 @@ from autotuner.report.sweep_charts import agreement, best_so_far, memory_front, 
 from autotuner.report.sweep_list import short_moment, sweep_list_report
 from autotuner.report.sweep_preview import sweep_preview_report
 from autotuner.report.sweep_trials import ended
-from autotuner.report.terminal import render
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import Value
 from autotuner.search.results.failures import failures
@@ -146,10 +142,7 @@ def test_what_trials_show_has_the_same_figures_on_every_surface() -> None:
         accuracy=accuracy(request, trials),
     )
     assert [one.key for one in found.sections] == ["history", "front", "parallel", "mattered", "calibration"]
-    console = Console(width=200)
-    with console.capture() as printed:
-        console.print(render(found))
-    for text in (printed.get(), str(Html().sections(found)), markdown(found)):
+    for text in surfaces(found):
         assert "40.0 %" in text
         assert "1 trial raised the best" in text
         assert "1 layout that none beats with no more memory" in text
@@ -193,13 +186,9 @@ def trials(*mfus: float) -> list[Trial]:
     ]
 
 
-def surfaces_of_sweep_answer(report: Report) -> dict[str, str]:
-    console = Console(width=400)
-    with console.capture() as printed:
-        console.print(render(report))
-    page = re.sub(r"<[^>]+>", " ", str(Html().sections(report)))
-    texts = {"terminal": printed.get(), "page": page, "markdown": markdown(report).replace("\\", "")}
-    return {name: " ".join(text.split()) for name, text in texts.items()}
+def texts_of(report: Report) -> dict[str, str]:
+    """Return what each surface shows, on one line."""
+    return dict(zip(("terminal", "page", "markdown"), (" ".join(one.split()) for one in surfaces(report)), strict=True))
 
 
 @pytest.fixture
@@ -210,7 +199,7 @@ def request_() -> SweepRequest:
 def test_an_answer_carries_the_same_figures_on_every_surface(request_: SweepRequest) -> None:
     found = answer(request_, trials(0.4, 0.3))
     assert found is not None
-    for name, text in surfaces_of_sweep_answer(answer_report(found, request_, sweep_id="sw-1")).items():
+    for name, text in texts_of(answer_report(found, request_, sweep_id="sw-1")).items():
         assert "40.0" in text, name
         assert "+33.3 %" in text, name
         assert "rank 2" in text, name
@@ -227,7 +216,7 @@ def test_an_answer_names_its_ties_and_of_many_choices_the_first(request_: SweepR
             for place, one in enumerate(run)
         ]
         found = present(answer(request_, run))
-        return surfaces_of_sweep_answer(answer_report(found, request_, sweep_id="sw-1"))["terminal"]
+        return texts_of(answer_report(found, request_, sweep_id="sw-1"))["terminal"]
 
     plain, full = cpu_layout(), cpu_layout(recompute=Recompute.FULL)
     far = cpu_layout(tensor_parallel_degree=2, micro_batch_size=2, recompute=Recompute.FULL, compiled=True)
@@ -263,7 +252,7 @@ def test_a_report_says_whether_the_layout_may_be_trained_with(request_: SweepReq
 def test_a_front_carries_the_same_figures_on_every_surface(request_: SweepRequest) -> None:
     asked = replace(request_, objective=Objective(front=(Metric.MFU, Metric.TOKENS_PER_S)))
     found = sweep_front(asked, trials(0.4, 0.3))
-    for name, text in surfaces_of_sweep_answer(front_report(found, "measured", sweep_id="sw-1")).items():
+    for name, text in texts_of(front_report(found, "measured", sweep_id="sw-1")).items():
         assert "40.0 %" in text, name
         assert "40 ktokens/s" in text, name
         assert "trial 1 is behind trial 0" in text.lower(), name
@@ -271,14 +260,14 @@ def test_a_front_carries_the_same_figures_on_every_surface(request_: SweepReques
 
 
 def test_a_point_of_a_front_says_what_it_is_the_best_in_and_what_more_costs() -> None:
-    for text in surfaces_of_sweep_answer(front_report(of(FAST, MIDDLE, FRUGAL, WORSE), sweep_id="sw-1")).values():
+    for text in texts_of(front_report(of(FAST, MIDDLE, FRUGAL, WORSE), sweep_id="sw-1")).values():
         assert "The best of 4 in MFU; trial 1 has +29.9 % tokens per joule for −9.1 % MFU" in text
         assert "1 other is better in nothing." in text
 
 
 def test_a_front_without_a_point_says_so(request_: SweepRequest) -> None:
     asked = replace(request_, objective=Objective(front=(Metric.MFU, Metric.TOKENS_PER_S)))
-    for text in surfaces_of_sweep_answer(front_report(sweep_front(asked, []), sweep_id="sw-1")).values():
+    for text in texts_of(front_report(sweep_front(asked, []), sweep_id="sw-1")).values():
         assert "No trial has a result that tells MFU and token rate yet." in text
 
 

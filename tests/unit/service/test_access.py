@@ -74,7 +74,7 @@ def store() -> AccessStore:
 
 
 @pytest.fixture
-def digests_of_login() -> CountingDigests:
+def counting_digests() -> CountingDigests:
     return CountingDigests()
 
 
@@ -84,8 +84,8 @@ def tokens(store: AccessStore, clock: SetClock) -> Tokens:
 
 
 @pytest.fixture
-def login(store: AccessStore, clock: SetClock, digests_of_login: Digests) -> Login:
-    return Login(store, clock, digests=digests_of_login)
+def login(store: AccessStore, clock: SetClock, counting_digests: Digests) -> Login:
+    return Login(store, clock, digests=counting_digests)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def bearing(text: str, **more: Any) -> Shown:
 
 # ---------------------------------------------------------------------- tokens
 def test_a_token_is_whom_it_was_given_to_by_its_digest_once_and_by_its_row_each_time(
-    login: Login, tokens: Tokens, digests_of_login: CountingDigests
+    login: Login, tokens: Tokens, counting_digests: CountingDigests
 ) -> None:
     token, text = tokens.add("ada", Scope.RUN, Quota(unfinished_sweeps=2))
     wanted = Caller(name="ada", scope=Scope.RUN, quota=Quota(unfinished_sweeps=2), token_id=token.id)
@@ -108,7 +108,7 @@ def test_a_token_is_whom_it_was_given_to_by_its_digest_once_and_by_its_row_each_
     assert login.caller(Shown(address="", authorization=f"bearer  {text}")) == wanted
     for _ in range(3):
         login.caller(bearing(text))
-    assert digests_of_login.num_judged == 1
+    assert counting_digests.num_judged == 1
     tokens.revoke(token.id)
     with pytest.raises(NotLetIn, match=f"{token.id}.* of ada was taken back"):
         login.caller(bearing(text))
@@ -165,13 +165,13 @@ def test_texts_of_no_token_make_an_address_wait_and_keep_no_token_out(login: Log
 
 
 def test_guesses_at_a_token_cost_so_many_digests_and_keep_that_token_alone_out_there(
-    login: Login, tokens: Tokens, digests_of_login: CountingDigests
+    login: Login, tokens: Tokens, counting_digests: CountingDigests
 ) -> None:
     (token, text), (_, other) = tokens.add("ada", Scope.RUN), tokens.add("bob", Scope.RUN)
     wrong(login, f"at_{token.id}_{40 * 'x'}")
     with pytest.raises(TooOften):
         login.caller(bearing(text))
-    assert digests_of_login.num_judged == 20
+    assert counting_digests.num_judged == 20
     assert login.caller(bearing(other)).name == "bob"
     assert login.caller(Shown(address="192.0.2.8", authorization=f"Bearer {text}")).name == "ada"
     assert login.caller(bearing(text)).name == "ada"  # it was seen meanwhile
@@ -295,80 +295,75 @@ TEXT = "at_first_" + 40 * "s"
 
 
 @pytest.fixture
-def clock_of_tokens() -> SetClock:
-    return SetClock()
+def plain_tokens(clock: SetClock) -> Tokens:
+    return Tokens(store=memory_store().access, clock=clock)
 
 
-@pytest.fixture
-def tokens_of_tokens(clock_of_tokens: SetClock) -> Tokens:
-    return Tokens(store=memory_store().access, clock=clock_of_tokens)
-
-
-def test_an_added_token_is_stored_without_its_secret(tokens_of_tokens: Tokens) -> None:
-    added, text = tokens_of_tokens.add("ada", Scope.RUN, Quota(unfinished_sweeps=2), created_by="root")
-    stored, digest = tokens_of_tokens.store.get_token(added.id)
+def test_an_added_token_is_stored_without_its_secret(plain_tokens: Tokens) -> None:
+    added, text = plain_tokens.add("ada", Scope.RUN, Quota(unfinished_sweeps=2), created_by="root")
+    stored, digest = plain_tokens.store.get_token(added.id)
     parts = read_token(text)
     assert parts is not None
     assert (stored, parts[0], stored.created_by) == (added, added.id, "root")
     assert parts[1] not in f"{stored}{digest}"
-    assert tokens_of_tokens.digests.is_of(parts[1], digest)
+    assert plain_tokens.digests.is_of(parts[1], digest)
 
 
 @pytest.mark.parametrize("name", ["", " ada", "ada\n", "a" * 129, "nul\x00"])
-def test_nobody_is_called_what_cannot_be_read(tokens_of_tokens: Tokens, name: str) -> None:
+def test_nobody_is_called_what_cannot_be_read(plain_tokens: Tokens, name: str) -> None:
     with pytest.raises(InvalidInput, match="name"):
-        tokens_of_tokens.add(name, Scope.READ)
-    assert tokens_of_tokens.all() == []
+        plain_tokens.add(name, Scope.READ)
+    assert plain_tokens.all() == []
 
 
-def test_a_token_that_would_be_expired_is_not_made(tokens_of_tokens: Tokens, clock_of_tokens: SetClock) -> None:
+def test_a_token_that_would_be_expired_is_not_made(plain_tokens: Tokens, clock: SetClock) -> None:
     with pytest.raises(InvalidInput, match="future"):
-        tokens_of_tokens.add("ada", Scope.READ, expires_at=clock_of_tokens.at)
+        plain_tokens.add("ada", Scope.READ, expires_at=clock.at)
 
 
-def test_an_admin_is_missing_where_no_token_for_one_counts(tokens_of_tokens: Tokens, clock_of_tokens: SetClock) -> None:
-    tokens_of_tokens.add("ada", Scope.RUN)
-    assert not tokens_of_tokens.has_admin()
-    added, _ = tokens_of_tokens.add("root", Scope.ADMIN, expires_at=clock_of_tokens.at + 60)
-    assert tokens_of_tokens.has_admin()
-    clock_of_tokens.at += 60
-    assert not tokens_of_tokens.has_admin()
-    clock_of_tokens.at -= 60
-    tokens_of_tokens.revoke(added.id)
-    assert not tokens_of_tokens.has_admin()
+def test_an_admin_is_missing_where_no_token_for_one_counts(plain_tokens: Tokens, clock: SetClock) -> None:
+    plain_tokens.add("ada", Scope.RUN)
+    assert not plain_tokens.has_admin()
+    added, _ = plain_tokens.add("root", Scope.ADMIN, expires_at=clock.at + 60)
+    assert plain_tokens.has_admin()
+    clock.at += 60
+    assert not plain_tokens.has_admin()
+    clock.at -= 60
+    plain_tokens.revoke(added.id)
+    assert not plain_tokens.has_admin()
 
 
 # ---------------------------------------------------------------------- a token that an operator made
-def test_a_token_from_a_file_is_an_admins_and_is_stored_once(tokens_of_tokens: Tokens) -> None:
-    first = tokens_of_tokens.install(TEXT)
+def test_a_token_from_a_file_is_an_admins_and_is_stored_once(plain_tokens: Tokens) -> None:
+    first = plain_tokens.install(TEXT)
     assert (first.id, first.name, first.scope) == ("first", FIRST_ADMIN, Scope.ADMIN)
-    assert tokens_of_tokens.install(TEXT) == first
-    assert tokens_of_tokens.all() == [first]
+    assert plain_tokens.install(TEXT) == first
+    assert plain_tokens.all() == [first]
 
 
-def test_services_that_start_at_once_store_the_token_of_a_file_once(tokens_of_tokens: Tokens) -> None:
-    installed = in_threads(4, lambda _: tokens_of_tokens.install(TEXT))
-    assert set(installed) == set(tokens_of_tokens.all())
+def test_services_that_start_at_once_store_the_token_of_a_file_once(plain_tokens: Tokens) -> None:
+    installed = in_threads(4, lambda _: plain_tokens.install(TEXT))
+    assert set(installed) == set(plain_tokens.all())
 
 
-def test_a_token_from_a_file_that_was_taken_back_stays_so(tokens_of_tokens: Tokens) -> None:
-    tokens_of_tokens.install(TEXT)
-    tokens_of_tokens.revoke("first")
-    assert tokens_of_tokens.install(TEXT).revoked_at is not None
-    assert not tokens_of_tokens.has_admin()
+def test_a_token_from_a_file_that_was_taken_back_stays_so(plain_tokens: Tokens) -> None:
+    plain_tokens.install(TEXT)
+    plain_tokens.revoke("first")
+    assert plain_tokens.install(TEXT).revoked_at is not None
+    assert not plain_tokens.has_admin()
 
 
-def test_another_secret_under_a_stored_id_is_refused_and_not_quoted(tokens_of_tokens: Tokens) -> None:
-    tokens_of_tokens.install(TEXT)
+def test_another_secret_under_a_stored_id_is_refused_and_not_quoted(plain_tokens: Tokens) -> None:
+    plain_tokens.install(TEXT)
     with pytest.raises(InvalidInput, match="another secret") as refused:
-        tokens_of_tokens.install("at_first_" + 40 * "t")
+        plain_tokens.install("at_first_" + 40 * "t")
     assert 40 * "t" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "hunter2", "at_first_short"])
-def test_a_file_without_a_token_is_refused_and_not_quoted(tokens_of_tokens: Tokens, text: str) -> None:
+def test_a_file_without_a_token_is_refused_and_not_quoted(plain_tokens: Tokens, text: str) -> None:
     with pytest.raises(InvalidInput, match="32 random characters") as refused:
-        tokens_of_tokens.install(text)
+        plain_tokens.install(text)
     assert not text or text not in str(refused.value)
 
 
@@ -383,28 +378,26 @@ def test_without_a_login_it_listens_nowhere_else(host: str) -> None:
         check_alone(host)
 
 
-def test_with_tokens_it_starts_once_an_admin_has_one(tokens_of_tokens: Tokens) -> None:
-    tokens_of_tokens.add("ada", Scope.RUN)
+def test_with_tokens_it_starts_once_an_admin_has_one(plain_tokens: Tokens) -> None:
+    plain_tokens.add("ada", Scope.RUN)
     with pytest.raises(InvalidInput, match="autotuner token add"):
-        check_lets_an_admin_in(tokens_of_tokens)
-    tokens_of_tokens.add("root", Scope.ADMIN)
-    check_lets_an_admin_in(tokens_of_tokens)
+        check_lets_an_admin_in(plain_tokens)
+    plain_tokens.add("root", Scope.ADMIN)
+    check_lets_an_admin_in(plain_tokens)
 
 
-def test_the_token_of_a_file_is_stored_without_its_last_newline(tokens_of_tokens: Tokens, tmp_path: Path) -> None:
+def test_the_token_of_a_file_is_stored_without_its_last_newline(plain_tokens: Tokens, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("at_first_" + 40 * "s" + "\n")
-    install_token_file(tokens_of_tokens, path)
-    check_lets_an_admin_in(tokens_of_tokens)
+    install_token_file(plain_tokens, path)
+    check_lets_an_admin_in(plain_tokens)
 
 
-def test_a_file_that_cannot_be_read_as_a_token_is_named_and_not_quoted(
-    tokens_of_tokens: Tokens, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_read_as_a_token_is_named_and_not_quoted(plain_tokens: Tokens, tmp_path: Path) -> None:
     path = tmp_path / "token"
     for content in (None, b"\xff\xfe", b"hunter2"):
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(InvalidInput, match="AUTOTUNER_ADMIN_TOKEN_FILE") as refused:
-            install_token_file(tokens_of_tokens, path)
+            install_token_file(plain_tokens, path)
         assert "hunter2" not in str(refused.value)

@@ -189,7 +189,7 @@ def kill_asides_of(server: int) -> None:
     time.sleep(0.01)
 
 
-def eventually_of_pool(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
@@ -224,7 +224,7 @@ def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_ans
 def test_where_the_process_that_is_forked_is_killed_another_takes_its_place(pool: AsidePool) -> None:
     first = pool.ask(fork_of, 1)
     os.kill(first, signal.SIGKILL)
-    eventually_of_pool(lambda: psutil.Process(first).status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: psutil.Process(first).status() == psutil.STATUS_ZOMBIE)
     assert pool.ask(fork_of, 1) != first
 
 
@@ -235,7 +235,7 @@ def test_what_takes_longer_than_it_may_is_ended_in_the_middle_of_c_code() -> Non
         with pytest.raises(TooCostly, match=r"longer than 0\.5 s; ask for less"):
             pool.ask(spins)
         server = pool.ask(fork_of, 1)
-        eventually_of_pool(lambda: not processes_left(server))
+        wait_until(lambda: not processes_left(server))
     finally:
         pool.close()
 
@@ -246,7 +246,7 @@ def test_searches_leave_room_for_what_takes_a_moment() -> None:
         server = pool.ask(fork_of, 1)
         with ThreadPoolExecutor(3) as threads:
             searches = [threads.submit(pool.search, waits, 600.0) for _ in range(3)]
-            eventually_of_pool(lambda: pool.standing.num_running == 1 and pool.standing.num_waiting == 2)
+            wait_until(lambda: pool.standing.num_running == 1 and pool.standing.num_waiting == 2)
             assert pool.ask(waits, 0.0) == 0.0
             while not all(search.done() for search in searches):
                 kill_asides_of(server)
@@ -260,7 +260,7 @@ def test_more_than_may_wait_are_told_to_come_back() -> None:
         server = pool.ask(fork_of, 1)
         with ThreadPoolExecutor(20) as threads:
             asked = [threads.submit(pool.ask, waits, 600.0) for _ in range(17)]
-            eventually_of_pool(lambda: pool.standing.num_waiting == 16)
+            wait_until(lambda: pool.standing.num_waiting == 16)
             with pytest.raises(Busy, match="17 computations run or wait already") as busy:
                 pool.ask(waits, 0.0)
             assert busy.value.retry_after_s > 0
@@ -290,7 +290,7 @@ def test_asides_end_with_a_service_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         server = psutil.Process(int(service.stdout.readline()))
-        eventually_of_pool(lambda: bool(server.children()))
+        wait_until(lambda: bool(server.children()))
         asides = server.children()
         service.kill()
-    eventually_of_pool(lambda: not any(one.is_running() for one in [server, *asides]))
+    wait_until(lambda: not any(one.is_running() for one in [server, *asides]))

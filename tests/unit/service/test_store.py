@@ -133,7 +133,7 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def store_of_retention() -> Iterator[Store]:
+def filled_store() -> Iterator[Store]:
     """Three sweeps that ended at 20 and an announcement of that time, which ended sweeps add to."""
     opened = memory_store()
     for _ in range(3):
@@ -145,21 +145,21 @@ def store_of_retention() -> Iterator[Store]:
     opened.close()
 
 
-def test_everything_old_is_removed_in_one_run(store_of_retention: Store) -> None:
+def test_everything_old_is_removed_in_one_run(filled_store: Store) -> None:
     ages = Ages(steps=2, announcements=1, plans=3, audit=1)
-    assert store_of_retention.retention.run(ages, now=20.0 + DAY_S / 2) == Thinned()
-    assert store_of_retention.retention.run(ages, now=21.0 + DAY_S) == Thinned(num_announcements=4)
-    assert store_of_retention.retention.run(ages, now=21.0 + 2 * DAY_S) == Thinned(num_sweeps=3)
+    assert filled_store.retention.run(ages, now=20.0 + DAY_S / 2) == Thinned()
+    assert filled_store.retention.run(ages, now=21.0 + DAY_S) == Thinned(num_announcements=4)
+    assert filled_store.retention.run(ages, now=21.0 + 2 * DAY_S) == Thinned(num_sweeps=3)
 
 
-def test_an_age_of_none_keeps_everything(store_of_retention: Store) -> None:
+def test_an_age_of_none_keeps_everything(filled_store: Store) -> None:
     ages = Ages(steps=None, announcements=None, plans=None, audit=None)
-    assert store_of_retention.retention.run(ages, now=1e12) == Thinned()
+    assert filled_store.retention.run(ages, now=1e12) == Thinned()
 
 
-def test_a_step_removes_one_sweep_so_that_nobody_waits_long(store_of_retention: Store) -> None:
+def test_a_step_removes_one_sweep_so_that_nobody_waits_long(filled_store: Store) -> None:
     ages = Ages(steps=1, announcements=None, plans=None, audit=None)
-    steps = [store_of_retention.retention.step(ages, now=1e9) for _ in range(4)]
+    steps = [filled_store.retention.step(ages, now=1e9) for _ in range(4)]
     assert [step is not None and step.num_sweeps for step in steps] == [1, 1, 1, False]
 
 

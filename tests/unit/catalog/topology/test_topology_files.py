@@ -245,14 +245,14 @@ def test_blocks_are_nvlink_domains_where_the_accelerator_has_domains_of_nodes() 
 
 
 # ---------------------------------------------------------------- nvidia smi
-def _wiring_of_nvidia_smi(text: str) -> Wiring:
+def _smi_wiring(text: str) -> Wiring:
     wiring = read_nvidia_smi(text).wiring
     assert wiring is not None
     return wiring
 
 
 def test_a_dgx_a100_has_a_pair_of_gpus_and_of_ports_below_each_pair_of_switches() -> None:
-    wiring = _wiring_of_nvidia_smi(DGX_A100)
+    wiring = _smi_wiring(DGX_A100)
     assert wiring.nvlink_groups == (tuple(range(8)),)
     assert wiring.switches == ((0, 1), (2, 3), (4, 5), (6, 7))
     assert [(port.name, port.nearest) for port in wiring.ports[:3]] == [
@@ -264,13 +264,11 @@ def test_a_dgx_a100_has_a_pair_of_gpus_and_of_ports_below_each_pair_of_switches(
 
 
 def test_a_dgx_has_its_ports_near_its_gpus_and_heads_that_a_terminal_underlines_are_read() -> None:
-    wiring = _wiring_of_nvidia_smi(DGX_H100)
+    wiring = _smi_wiring(DGX_H100)
     assert wiring.sockets == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert [port.name for port in wiring.ports] == [f"mlx5_{number}" for number in (0, 3, 4, 5, 6, 9, 10, 11)]
     assert [port.nearest for port in wiring.ports] == [(number,) for number in range(8)]
-    assert _wiring_of_nvidia_smi(
-        DGX_H100.replace("\tGPU0", "\t\x1b[4mGPU0", 1).replace("NUMA Aff", "\x1b[0mNUMA Aff")
-    ).sockets
+    assert _smi_wiring(DGX_H100.replace("\tGPU0", "\t\x1b[4mGPU0", 1).replace("NUMA Aff", "\x1b[0mNUMA Aff")).sockets
 
 
 def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -> None:
@@ -278,7 +276,7 @@ def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -
     text = "\t" + "\t".join(cells) + "\n" + "\n".join(f"{gpu}\t" + "\t".join(row) for gpu, row in cells.items())
     assert read_nvidia_smi(text).mesh_peers == 3
     assert read_nvidia_smi(DGX_A100).mesh_peers == 0
-    wiring = _wiring_of_nvidia_smi(A100_PAIRS)
+    wiring = _smi_wiring(A100_PAIRS)
     assert wiring.nvlink_groups == wiring.sockets == ((0, 1), (2, 3))
     assert wiring.limiting_path(range(4)) is PathKind.SOCKETS
     text = "GPU0 GPU1 GPU2\nGPU0 X NV1 PHB\nGPU1 NV1 X NV1\nGPU2 PHB NV1 X"
@@ -298,6 +296,6 @@ def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -
         ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be numbered from 0 to 1"),
     ],
 )
-def test_what_is_not_whole_is_refused_with_its_line_of_nvidia_smi(text: str, told: str) -> None:
+def test_a_matrix_that_is_not_whole_is_refused_with_its_line(text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         read_nvidia_smi(text)

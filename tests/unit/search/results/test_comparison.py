@@ -36,7 +36,7 @@ from tests.unit.search.results.trials import BASE, died, ran
 JOB = tiny_job()
 
 
-def ran_of_comparison(
+def contender(
     step_time_s: float = 1.0, error_s: float = 0.01, layout: Layout | None = None, **measured: Any
 ) -> Contender:
     """A trial that was measured."""
@@ -57,19 +57,19 @@ def told(*of: Contender) -> tuple[str, ...]:
 
 
 def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_on() -> None:
-    three = [ran_of_comparison(1.0), ran_of_comparison(1.1), ran_of_comparison(1.2)]
+    three = [contender(1.0), contender(1.1), contender(1.2)]
     assert told(*three)[:2] == (
         "A is 10.0 % faster than B and 20.0 % faster than C",
         "Each difference is beyond the noise of equal runs.",
     )
     found = side_by_side(three)
     assert (found.fastest, found.slowest, found.items[0].beside) == ("A", "C", None)
-    assert told(ran_of_comparison(1.1), ran_of_comparison(1.0))[0] == "B is 10.0 % faster than A"
-    assert told(ran_of_comparison(1.0, 0.02), ran_of_comparison(1.01, 0.02))[:2] == (
+    assert told(contender(1.1), contender(1.0))[0] == "B is 10.0 % faster than A"
+    assert told(contender(1.0, 0.02), contender(1.01, 0.02))[:2] == (
         "A and B cannot be told apart",
         "The difference is within the noise of equal runs.",
     )
-    assert told(ran_of_comparison(1.0, 0.02), ran_of_comparison(1.01, 0.02), ran_of_comparison(1.3, 0.02))[:2] == (
+    assert told(contender(1.0, 0.02), contender(1.01, 0.02), contender(1.3, 0.02))[:2] == (
         "A is 30.0 % faster than C and cannot be told from B",
         "1 of 2 differences are beyond the noise of equal runs.",
     )
@@ -78,26 +78,24 @@ def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_o
 def test_what_was_not_measured_stands_there_with_its_prediction_and_its_noise() -> None:
     known = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.0, value=1.0, relative_error=0.1)
     slower = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.1, value=1 / 1.1, relative_error=0.1)
-    found = side_by_side(
-        [replace(ran_of_comparison(1.0), standing=known), replace(ran_of_comparison(1.1), standing=slower)]
-    )
+    found = side_by_side([replace(contender(1.0), standing=known), replace(contender(1.1), standing=slower)])
     assert not present(found.items[1].beside).is_beyond_noise
     assert found.items[0].figures.relative_error == pytest.approx(0.01)
-    died = ran_of_comparison()
+    died = contender()
     trial = replace(present(died.trial), state=TrialState.FAILED, measurement=None, failure=failure())
-    found = side_by_side([ran_of_comparison(), replace(died, trial=trial)])
+    found = side_by_side([contender(), replace(died, trial=trial)])
     assert found.items[1].figures.source == "predicted"
 
 
 def test_a_layout_that_is_only_predicted_is_said_to_be() -> None:
-    expected = replace(ran_of_comparison(), trial=None, prediction=prediction(relative_error=0.1))
+    expected = replace(contender(), trial=None, prediction=prediction(relative_error=0.1))
     step_s = expected.prediction.step_time.total_s
-    found = side_by_side([ran_of_comparison(step_s / 2, step_s / 200), expected])
-    heading, noise, *_ = told(ran_of_comparison(step_s / 2, step_s / 200), expected)
+    found = side_by_side([contender(step_s / 2, step_s / 200), expected])
+    heading, noise, *_ = told(contender(step_s / 2, step_s / 200), expected)
     assert heading == "A is predicted 100.0 % faster than B"
     assert noise.endswith("what predictions and runs may be off by.")
     assert [one.figures.source for one in found.items] == ["measured", "predicted"]
-    heading, *_ = told(ran_of_comparison(step_s / 2, step_s / 200), ran_of_comparison(step_s, step_s / 100), expected)
+    heading, *_ = told(contender(step_s / 2, step_s / 200), contender(step_s, step_s / 100), expected)
     assert heading == "A is 100.0 % faster than B and is predicted 100.0 % faster than C"
 
 
@@ -121,10 +119,10 @@ def test_options_that_differ_are_named_and_predicted_parts_shift_to_the_fastest(
 
 
 def test_measured_parts_are_compared_and_shifted_in_kinds_that_all_tell() -> None:
-    found = side_by_side([ran_of_comparison(breakdown=breakdown()), ran_of_comparison(breakdown=breakdown())])
+    found = side_by_side([contender(breakdown=breakdown()), contender(breakdown=breakdown())])
     assert found.parts_are == "measured"
     assert sum(part.seconds for part in found.items[0].parts) == pytest.approx(breakdown().step_s)
-    found = side_by_side([ran_of_comparison(breakdown=breakdown()), ran_of_comparison()])
+    found = side_by_side([contender(breakdown=breakdown()), contender()])
     assert [part.name for part in found.items[0].parts] == [
         "forward and backward",
         "waiting for gradients",
@@ -132,8 +130,8 @@ def test_measured_parts_are_compared_and_shifted_in_kinds_that_all_tell() -> Non
     ]
     assert found.parts_are == "measured"
     slow, fast = (
-        ran_of_comparison(1.1, breakdown=breakdown(optimizer_s=0.2)),
-        ran_of_comparison(1.0, breakdown=breakdown(optimizer_s=0.1)),
+        contender(1.1, breakdown=breakdown(optimizer_s=0.2)),
+        contender(1.0, breakdown=breakdown(optimizer_s=0.1)),
     )
     blamed = prediction(step_time=replace(prediction().step_time, matrix_s=50.0))
     found = side_by_side([slow, replace(fast, prediction=blamed)])
@@ -153,9 +151,9 @@ def test_predicted_parts_are_of_one_job_and_state_of_learning_or_compared_by_mfu
     big = big_job()
     layout = Layout(data_parallel_shard_degree=big.cluster.world_size)
     other = Contender(layout=layout, job=big, prediction=prediction(mfu=0.1))
-    found = side_by_side([ran_of_comparison(1.0), other])
+    found = side_by_side([contender(1.0), other])
     assert not found.is_one_job
-    assert "ahead of B in MFU" in told(ran_of_comparison(1.0), other)[0]
+    assert "ahead of B in MFU" in told(contender(1.0), other)[0]
 
 
 # ---------------------------------------------------------------- sweep front

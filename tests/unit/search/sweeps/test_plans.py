@@ -189,7 +189,7 @@ def lossy_request(**changes: object) -> SweepRequest:
     return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
 
 
-def plan_for_of_lossy_plan(request: SweepRequest) -> SweepMachine:
+def lossy_plan_for(request: SweepRequest) -> SweepMachine:
     return SweepMachine(request, [], started_at=0.0)
 
 
@@ -225,7 +225,7 @@ def played(
 
 def test_what_leads_is_gated_before_it_has_a_rank_and_its_verdict_ranks_all_with_its_mathematics() -> None:
     request = lossy_request()
-    trials, trained = played(plan_for_of_lossy_plan(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
+    trials, trained = played(lossy_plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
     assert sorted(layout.sync_top_k for layout in trained) in ([2, 4], [2], [4])  # one for each that led, none twice
     ranked = request.objective.ranked(trials)
     assert ranked[0].layout.gradient_sync == GradientSync.DEMO
@@ -236,7 +236,7 @@ def test_what_leads_is_gated_before_it_has_a_rank_and_its_verdict_ranks_all_with
 
 def test_what_fails_has_no_rank_and_nothing_is_tried_that_sends_less() -> None:
     request = lossy_request()
-    trials, trained = played(plan_for_of_lossy_plan(request), GateOutcome.FAILED, partial(finished, lossy_s=0.5))
+    trials, trained = played(lossy_plan_for(request), GateOutcome.FAILED, partial(finished, lossy_s=0.5))
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))
     lossy = [trial.layout for trial in trials if trial.layout.needs_passed_gate]
     assert len({layout.sync_top_k for layout in trained}) == len(trained)
@@ -245,11 +245,11 @@ def test_what_fails_has_no_rank_and_nothing_is_tried_that_sends_less() -> None:
 
 def test_slower_or_ungated_exchanges_are_never_trained_in_a_gate_and_have_no_rank() -> None:
     request = lossy_request()
-    trials, trained = played(plan_for_of_lossy_plan(request), GateOutcome.PASSED, partial(finished, lossy_s=2.0))
+    trials, trained = played(lossy_plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=2.0))
     assert not trained
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))
     request = lossy_request(loss_gate=LossGate(enabled=False))
-    trials, trained = played(plan_for_of_lossy_plan(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
+    trials, trained = played(lossy_plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
     assert not trained
     assert any(trial.layout.needs_passed_gate for trial in trials)
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))

@@ -226,7 +226,7 @@ class Losing(FakeLauncher):
         return Stopped(reason="infrastructure", detail=f"node2 does not answer, {len(self.specs)}")
 
 
-def swept_of_attempts(launcher: Launcher, request: SweepRequest | None = None) -> tuple[Store, Sweep]:
+def attempted(launcher: Launcher, request: SweepRequest | None = None) -> tuple[Store, Sweep]:
     store = memory_store()
     asked = request or sweep_request(budget=Budget(num_trials=3, min_gain=0, prune_below=0))
     sweep_id = store.create_sweep(asked, now=time.time())[0].id
@@ -238,7 +238,7 @@ def swept_of_attempts(launcher: Launcher, request: SweepRequest | None = None) -
 def test_a_trial_whose_nodes_are_lost_runs_again_under_its_number(num_losses: int) -> None:
     losses = iter(range(num_losses))
     launcher = Losing(lambda spec: spec.trial_id.endswith("0001") and next(losses, None) is not None)
-    store, ended = swept_of_attempts(launcher)
+    store, ended = attempted(launcher)
     trials, _ = store.list_trials(ended.id)
     assert (ended.state, [one.state for one in trials]) == (RunState.COMPLETE, [TrialState.COMPLETE] * 3)
     assert [one.attempts for one in trials] == [1, num_losses + 1, 1]
@@ -249,7 +249,7 @@ def test_a_trial_whose_nodes_are_lost_runs_again_under_its_number(num_losses: in
 
 
 def test_a_trial_whose_nodes_are_lost_each_time_fails_and_says_how_the_last_ended() -> None:
-    store, ended = swept_of_attempts(Losing(lambda spec: spec.trial_id.endswith("0001")))
+    store, ended = attempted(Losing(lambda spec: spec.trial_id.endswith("0001")))
     failed = store.list_trials(ended.id)[0][1]
     assert (failed.state, failed.attempts, len(failed.jobs)) == (TrialState.FAILED, 3, 3)
     assert failed.failure is not None
@@ -260,7 +260,7 @@ def test_a_trial_whose_nodes_are_lost_each_time_fails_and_says_how_the_last_ende
 
 
 def test_a_gate_whose_nodes_are_lost_each_time_gates_nothing_and_the_sweep_ends() -> None:
-    store, ended = swept_of_attempts(Losing(lambda spec: "-gate-" in spec.trial_id), mixed_precision_request())
+    store, ended = attempted(Losing(lambda spec: "-gate-" in spec.trial_id), mixed_precision_request())
     (gated,) = [one for one in store.list_trials(ended.id)[0] if one.gate]
     assert gated.gate is not None
     assert gated.gate.outcome is GateOutcome.NOT_GATED
