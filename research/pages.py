@@ -356,7 +356,7 @@ def _values(field: str) -> tuple[Any, ...]:
         return (not option.default, option.default)
     if option.kind == Kind.CHOICE:
         return tuple(cast("type[Choice]", type(option.default)))
-    return _COUNTS
+    return tuple(count for count in _COUNTS if option.highest is None or count <= option.highest)
 
 
 def _jobs() -> Iterator[Job]:

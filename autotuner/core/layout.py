@@ -45,6 +45,7 @@ from autotuner.core.option import (
     Kind,
     Option,
     OptionSpec,
+    Percent,
     Topic,
     collective_option,
     degree,
@@ -338,6 +339,20 @@ class LayoutOptions:
         burdens=(Burden(METHOD, "activations travel to the host and back"),),
     )
     """Activations wait in host memory for the backward pass."""
+    optimizer_offload_percent: Option[Percent] = option(
+        0,
+        word="optoffload{}",
+        topic=Topic.MEMORY,
+        enters=CostPart.STEP,
+        label="optimizer offload",
+        phrase="{} % of the optimizer on the host",
+        step_parts=("optimizer_s",),
+        unit="%",
+        offered=(0, 25, 50, 75, 100),
+        only_in=("megatron-core", "megatron-bridge", "megatron-bridge-graphs", "nemo"),
+        burdens=(Burden(METHOD, "processors of the host update weights, whose gradients and values travel"),),
+    )
+    """Share of the optimizer's states that lies in host memory, whose weights processors of the host update."""
     collective_algorithm: Option[CollectiveAlgorithm] = collective_option(
         CollectiveAlgorithm.AUTO,
         word="algo-{}",
@@ -563,6 +578,8 @@ class Layout(LayoutOptions):
             if not value >= spec.lowest:
                 rule = "must be above 0" if spec.lowest else "must be 0 or more"
                 raise InvalidInput(spec.name, value, rule, spec.lowest)
+            if spec.highest is not None and value > spec.highest:
+                raise InvalidInput(spec.name, value, f"must be at most {spec.highest}", spec.highest)
 
     @property
     def data_parallel_degree(self) -> int:

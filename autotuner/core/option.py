@@ -45,9 +45,17 @@ class Lowest:
     value: int
 
 
+@dataclass(frozen=True, slots=True)
+class Highest:
+    """Metadata of a number: its greatest legal value. The constructor of ``Layout`` checks it."""
+
+    value: int
+
+
 Degree: TypeAlias = Annotated[int, Lowest(1), Kind.DEGREE]
 Count: TypeAlias = Annotated[int, Lowest(1)]
 CountFromZero: TypeAlias = Annotated[int, Lowest(0)]
+Percent: TypeAlias = Annotated[int, Lowest(0), Highest(100)]
 
 
 class Topic(IntEnum):
@@ -125,6 +133,8 @@ class OptionSpec:
     default: int
     lowest: int
     """Least legal value of a number."""
+    highest: int | None
+    """Greatest legal value of a number, whatever the rest of the layout; None: there is none."""
     word: str
     """Word in a layout's name; ``{}`` stands for the value. Empty if the word of another option includes it."""
     label: str
@@ -158,6 +168,11 @@ class OptionSpec:
     """Part of the way from the model to the wire that it decides."""
     burdens: tuple[Burden, ...]
     """Complexity that it adds."""
+    offered: tuple[int, ...]
+    """Values of a number that people are offered, rising; they lie a step apart. Empty: the job decides."""
+    only_in: tuple[str, ...]
+    """Stacks of the catalog that have it; empty: all. With others, and in exports for other trainers, it has its
+    default."""
 
     @property
     def is_number(self) -> bool:
@@ -216,6 +231,8 @@ def option(
     not_equivalent: tuple[Value, ...] = (),
     layer: CommunicationLayer = CommunicationLayer.STRATEGY,
     burdens: tuple[Burden, ...] = (),
+    offered: tuple[Value, ...] = (),
+    only_in: tuple[str, ...] = (),
 ) -> Option[Value]:
     """Declare an option; the arguments are the attributes of ``OptionSpec``.
 
@@ -257,15 +274,17 @@ def specs_of(cls: type[Any]) -> dict[str, OptionSpec]:
 def _spec(name: str, hint: Any, default: Any, metadata: Mapping[str, Any]) -> OptionSpec:
     extras = getattr(hint, "__metadata__", ())
     lowest = next((extra.value for extra in extras if isinstance(extra, Lowest)), 0)
+    highest = next((extra.value for extra in extras if isinstance(extra, Highest)), None)
     if isinstance(default, bool):
         kind = Kind.SWITCH
     elif isinstance(default, Choice):
         kind = Kind.CHOICE
     else:
         kind = Kind.DEGREE if Kind.DEGREE in extras else Kind.COUNT
-    known = metadata[_METADATA_KEY]
+    known = dict(metadata[_METADATA_KEY])
     label = known["label"] or name.replace("_", " ")
-    return OptionSpec(name=name, kind=kind, default=default, lowest=lowest, **(known | {"label": label}))
+    known |= {"label": label, "lowest": lowest, "highest": highest}
+    return OptionSpec(name=name, kind=kind, default=default, **known)
 
 
 # ---------------------------------------------------------------- the type of a field

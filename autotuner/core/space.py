@@ -62,7 +62,7 @@ class SearchSpace:
 
     def __post_init__(self) -> None:
         for axis in fields(self):  # type: ignore[arg-type]  # a dataclass at run time
-            values, lowest = self.values(axis.name), OPTIONS[axis.name].lowest
+            values, lowest, highest = self.values(axis.name), OPTIONS[axis.name].lowest, OPTIONS[axis.name].highest
             if values is None:
                 continue
             if not values:
@@ -71,6 +71,8 @@ class SearchSpace:
                 raise InvalidInput(axis.name, list(values), "must name each value once")
             if min(values) < lowest:
                 raise InvalidInput(axis.name, list(values), f"must hold values of {lowest} or more", lowest)
+            if highest is not None and max(values) > highest:
+                raise InvalidInput(axis.name, list(values), f"must hold values of at most {highest}", highest)
 
     def values(self, name: str) -> tuple[int, ...] | None:
         """Return the values of an option; None means every legal value."""

@@ -46,12 +46,18 @@ _WHY = {
 }
 
 
-def exchanges_and_batches(trainer: str) -> tuple[Rule, ...]:
+def exchanges_and_batches(trainer: str, stack: str = "") -> tuple[Rule, ...]:
     """Return rules of a trainer that exchanges gradients, clips and batches in its own way, over ranks numbered for it.
 
-    Its name begins the names of rules, and is in their sentences.
+    Args:
+        trainer: Its name, which begins the names of rules and is in their sentences.
+        stack: Its name in the catalog; options of other software have their defaults.
     """
     limits = {field: keeps(field, why.format(trainer)) for field, why in _WHY.items()}
+    others = (one for one in OPTIONS.values() if one.only_in and stack not in one.only_in)
+    for one in others:
+        message = f"{one.label} is written for {', '.join(one.only_in)}, not for {trainer}"
+        limits[one.name] = keeps(one.name, message)
     return named({f"{trainer.lower()}-keeps-{field.replace('_', '-')}": limit for field, limit in limits.items()})
 
 

@@ -112,7 +112,7 @@ def _changed_at_random(layout: Layout, chance: random.Random) -> Layout:
     """Return the layout with values of a few options that hardly any job allows."""
     values: dict[str, Any] = {}
     for name, one in OPTIONS.items():
-        if chance.random() < 0.12:
+        if not one.only_in and chance.random() < 0.12:
             values[name] = chance.choice(one.values or [number for number in _WILD_NUMBERS if number >= one.lowest])
     return replace(layout, **values)
 

@@ -20,9 +20,10 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.option import OptionSpec
 from autotuner.core.rules.exchange import SHARDED_GRADIENTS, num_gradients
-from autotuner.core.rules.rule import Rule, any_of, held, idle, lacking, named, refuse
+from autotuner.core.rules.rule import Limit, Rule, any_of, held, idle, lacking, named, refuse
 from autotuner.core.value import nearest_divisor
 
 _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
@@ -53,6 +54,12 @@ def _splits_blocks(x: Layout, job: Job) -> bool:
 def _format(x: Layout) -> str:
     """The format of the products' factors, by the name that people call it."""
     return str(x.fp8_recipe if x.fp8_recipe == Fp8Recipe.MXFP8 else x.precision)
+
+
+def _in_software(one: OptionSpec) -> Limit:
+    """Return the limit of an option that some stacks have."""
+    message = f"{one.label} is modelled for {', '.join(one.only_in)}, not for {{j.stack.name}}"
+    return lacking(one.name, message, lambda x, j: j.stack.name not in one.only_in)
 
 
 def _labels(members: Iterable[object]) -> str:
@@ -217,6 +224,11 @@ CHOICE_RULES: tuple[Rule, ...] = named(
             "the activations of a CPU lie in the host's memory already",
             lambda x, j: j.cluster.accelerator.kind == "cpu",
         ),
+        "optimizer-offload-on-hardware": lacking(
+            "optimizer_offload_percent",
+            "the optimizer states of a CPU lie in the host's memory already",
+            lambda x, j: j.cluster.accelerator.kind == "cpu",
+        ),
         "slack-needs-adaptive-schedule": idle(
             "extra_slack",
             "schedule {x.pipeline_schedule} has a fixed warm-up; the adaptive one plans it",
@@ -269,5 +281,6 @@ CHOICE_RULES: tuple[Rule, ...] = named(
             "all links of the cluster are alike, so that every rotation is the same run",
             lambda x, j: not j.cluster.link_health,
         ),
+        **{f"{one.name.replace('_', '-')}-in-software": _in_software(one) for one in OPTIONS.values() if one.only_in},
     }
 )

@@ -24,7 +24,7 @@ IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_idl
 """Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""
 
 HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_of_hardware)
-"""Rules of what accelerators and links offer: nothing else that the layout chooses keeps them."""
+"""Rules of what accelerators, links and software offer: nothing else that the layout chooses keeps them."""
 
 
 def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:

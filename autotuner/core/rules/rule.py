@@ -57,7 +57,7 @@ class Rule:
     is_idle: bool = False
     """The field means nothing beside the others: with its default the run is the same."""
     is_of_hardware: bool = False
-    """The accelerators or their links lack what the field asks for."""
+    """Accelerators, links or software lack what the field asks for."""
 
 
 Limit: TypeAlias = Callable[[str], Rule]
@@ -92,7 +92,7 @@ def refuse(
         message: Why it cannot run.
         nearest: The legal value, or a function of layout and job; None: there is none.
         is_idle: The field means nothing beside the others.
-        is_of_hardware: The accelerators or their links lack what the field asks for.
+        is_of_hardware: Accelerators, links or software lack what the field asks for.
     """
     say = message if callable(message) else lambda x, j: message.format(x=x, j=j)
     value: Any = nearest.label if isinstance(nearest, Choice) else nearest
@@ -127,7 +127,7 @@ def idle(field: str, message: _Message, when: _Condition) -> Limit:
 
 
 def lacking(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return the limit of a field that keeps its default where ``when`` holds, because the hardware lacks the rest."""
+    """Return the limit of a field that keeps its default where ``when`` holds, since hardware or software lacks the rest."""
     return held(field, OPTIONS[field].default, message, when, is_of_hardware=True)
 
 

@@ -36,15 +36,11 @@ from autotuner.costmodel.layer.host import (
     recompute_host_s,
 )
 from autotuner.costmodel.layer.matrix_products import by_precision, layer_matrix_s, projection_s
-from autotuner.costmodel.layer.memory_bound import lookup_s, loss_s, pointwise_s
+from autotuner.costmodel.layer.memory_bound import HOST_LINK_EFFICIENCY, lookup_s, loss_s, pointwise_s
 from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, repeats_core, repeats_routing
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import LayerBytes, has_scores
 from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, with_dealing
-
-HOST_LINK_EFFICIENCY = 0.8
-"""Share of the stated bandwidth that copies from pinned memory reach: 25 of 31.5 GB/s on PCI Express 4.0 x16, from
-memory."""
 
 
 def copies_s(

@@ -118,7 +118,8 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
     master_bytes = np.where(x.precision == Precision.FP32, 0.0, 4.0)
     gradients = sharding.summed_bytes * np.where(sharding.whole_gradients, elements, owned) * sharding.gradient_copies
     fullest, total_bytes = _fullest_moment(_moments(x, rank, sharding, gradients), beyond_counted)
-    stepping = _stepping_bytes(x, sharding, owned) + np.where(
+    stepped = owned * (1.0 - x.optimizer_offload_percent / 100.0)  # by this device; the host steps the others
+    stepping = _stepping_bytes(x, sharding, stepped) + np.where(
         sharding.keeps_buckets, sharding.gradient_bytes * elements, 0.0
     )
     return Memory(
@@ -126,7 +127,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
             sharding.shards_parameters, x.element_bytes * owned, sharding.parameter_bytes * elements
         ),
         gradients_bytes=fullest.gradients,
-        optimizer_bytes=(master_bytes + state_bytes(x, job)) * owned,
+        optimizer_bytes=(master_bytes + state_bytes(x, job)) * stepped,
         activations_bytes=fullest.activations,
         logits_bytes=fullest.logits,
         buffers_bytes=fullest.moving + rank.received_bytes + np.maximum(0.0, stepping - total_bytes),

@@ -79,7 +79,6 @@ _RECOGNISED = (
 _SAID_ELSEWHERE = {
     "step_batch_size_schedule": "the batch grows while it trains; its last size counts",
     "rampup_batch_size": "the batch grows while it trains; its last size counts",
-    "optimizer_cpu_offload": "optimizer states in the host's memory are not modelled",
     "fp8_param_gather": "the stack says whether weights are gathered in 8 bits",
     "first_last_layers_bf16": "a layout has one precision for all layers",
     "overlap_moe_expert_parallel_comm": "the stack says how much of the dispatch is hidden",

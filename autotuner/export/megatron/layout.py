@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import gcd, lcm
+from math import gcd, isclose, lcm
 from typing import Any
 
 from autotuner.core.choices import (
@@ -343,6 +343,10 @@ MODULES = (*("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "
 _DEFAULT_MODULES = ("core_attn",)
 
 
+OPTIMIZER_OFFLOAD = ("optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer")
+"""Fields of OptimizerConfig (optimizer/optimizer_config.py); Megatron asks for the third beside the first."""
+
+
 def _write_recompute(job: Job, layout: Layout) -> Written:
     """Return what is computed again, and what is offloaded."""
     written: Written = {}
@@ -356,6 +360,9 @@ def _write_recompute(job: Job, layout: Layout) -> Written:
         written = {"recompute_granularity": "full", "recompute_method": method, "recompute_num_layers": num_layers}
     if layout.offload_activations:
         written["cpu_offloading_num_layers"] = max(1, job.model.num_layers - 1)  # all of them is refused
+    if layout.optimizer_offload_percent:
+        fraction = layout.optimizer_offload_percent / 100
+        written |= dict(zip(OPTIMIZER_OFFLOAD, (True, fraction, True), strict=True))
     return written
 
 
@@ -369,7 +376,31 @@ def _read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | Non
         reading.changed("fine_grained_activation_offloading", "a layout offloads all that layers keep, no modules")
     else:
         offloads = False
-    return replace(layout, recompute=recompute, recompute_every=every, offload_activations=offloads)
+    return replace(
+        layout,
+        recompute=recompute,
+        recompute_every=every,
+        offload_activations=offloads,
+        optimizer_offload_percent=_optimizer_offload(reading),
+    )
+
+
+def _optimizer_offload(reading: Reading) -> int:
+    """Return the percent of the optimizer that the host has."""
+    switch, share, aware = OPTIMIZER_OFFLOAD
+    if not reading.on(switch):
+        return 0
+    reading.on(aware)
+    fraction = reading.settings.number(share)
+    if fraction is None:
+        reading.assumed(share, "Megatron-LM's default is all of it")
+        return 100
+    if not 0 <= fraction <= 1:
+        raise InvalidInput(share, fraction, "must be a share from 0 to 1", min(max(fraction, 0.0), 1.0))
+    percent = round(100 * fraction)
+    if not isclose(percent, 100 * fraction, abs_tol=1e-6):
+        reading.changed(share, f"a layout has whole percents: {percent}")
+    return percent
 
 
 def _recomputed(reading: Reading, layers_of_stage: int | None) -> tuple[Recompute, int]:

@@ -21,7 +21,13 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, named, refuse
 from autotuner.export.command import Flags, unfollowed, unread
 from autotuner.export.common_rules import LAUNCHED
-from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
+from autotuner.export.megatron.layout import (
+    OPTIMIZER_OFFLOAD,
+    environment,
+    layout_settings,
+    left_at_default,
+    read_layout,
+)
 from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
 from autotuner.export.shell import read_script
 from autotuner.export.table import Reading, Value, Written
@@ -240,6 +246,7 @@ _BRIDGE = _Dialect(
         "tp_comm_overlap": "comm_overlap",
         "use_tp_pp_dp_mapping": "dist",
         **dict.fromkeys(_DDP, "ddp"),
+        **dict.fromkeys(OPTIMIZER_OFFLOAD, "optimizer"),
     },
     precision="mixed_precision",
     known=("cfg.model.", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size", "ConfigContainer"),
@@ -257,6 +264,7 @@ _NEMO = _Dialect(
         "ckpt_format": "trainer.strategy",
         **dict.fromkeys(_STRATEGY, "trainer.strategy"),
         **dict.fromkeys(_DDP, "trainer.strategy.ddp"),
+        **dict.fromkeys(OPTIMIZER_OFFLOAD, "optim.config"),
     },
     precision="trainer.plugins",
     known=("trainer.strategy.", "MegatronStrategy", "nemo_run", "recipe.trainer", "nemo llm"),

@@ -128,6 +128,11 @@ _LIMITS: Mapping[str, Limit] = {
         "Megatron offloads activations of all layers but one, and of no pipeline",
         lambda x, j: (x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1),
     ),
+    "megatron-offloads-distributed-optimizer": keeps(
+        "optimizer_offload_percent",
+        "Megatron offloads states of its distributed optimizer alone, which shards them",
+        lambda x, j: x.shard_level == ShardLevel.NONE,
+    ),
     "megatron-offloads-or-recomputes": keeps(
         "offload_activations",
         "Megatron refuses to offload activations beside recomputing them",
@@ -136,7 +141,7 @@ _LIMITS: Mapping[str, Limit] = {
 }
 
 MEGATRON_RULES: tuple[Rule, ...] = (
-    *exchanges_and_batches("Megatron"),
+    *exchanges_and_batches("Megatron", "megatron-core"),
     *sends_and_places("Megatron", has_orders=True),
     *named(_LIMITS),
 )

@@ -83,7 +83,7 @@ def _offered(layout: Layout, job: Job, field: str) -> tuple[int, ...]:
     if field in _NUMBERS:
         return _around(own, _NUMBERS[field](layout, job))
     if one.is_number:
-        return _around(own, (one.lowest, one.lowest + 1, one.lowest + 2, one.lowest + 3))
+        return _around(own, one.offered or (one.lowest, one.lowest + 1, one.lowest + 2, one.lowest + 3))
     values = one.plainest_first if field == "attention_kernel" else one.values
     return tuple(value for value in values if value == own or _is_offered(field, value, job))
 

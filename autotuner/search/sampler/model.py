@@ -310,7 +310,7 @@ def _loads_of_table(points: Points, similarity: TaskSimilarity) -> Floats:
 def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
     """Return exp(-distance / length) of all pairs, shape (left, right); 1 only for equal layouts.
 
-    The distance counts doublings of a number, units of a number that may be zero, and choices that differ. A product of
+    The distance counts doublings of a number, steps of a number that may be zero, and choices that differ. A product of
     exponential kernels, one per field, is a valid covariance (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
     """
     distance = np.zeros((len(left), len(right)))
@@ -321,7 +321,8 @@ def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
         if not option.is_number:
             distance += a != b
         elif option.lowest == 0:
-            distance += np.abs(a - b)
+            step = option.offered[1] - option.offered[0] if option.offered else 1
+            distance += np.abs(a - b) / step
         else:
             distance += np.abs(np.log2(a) - np.log2(b))
     return np.exp(distance / -_LENGTH_SCALE)

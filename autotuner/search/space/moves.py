@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
+from operator import gt, lt
 from typing import Any
 
 from autotuner.core.choices import BatchBalance, GradientClip, GradientSync, PipelineSchedule, ShardLevel
@@ -164,7 +165,7 @@ def _ends(layout: Layout) -> Iterator[Layout]:
 
 
 def _options(layout: Layout, job: Job) -> Iterator[Layout]:
-    """Every other field taken to each of its other values, or to half and twice its number, where hardware has it."""
+    """Every other field taken to each of its other values, a number to those beside it, where hardware has it."""
     for name in _STEPPED:
         for value in _other_values(OPTIONS[name], getattr(layout, name)):
             step = _consistent(layout, job, **{name: value})
@@ -175,6 +176,9 @@ def _options(layout: Layout, job: Job) -> Iterator[Layout]:
 def _other_values(one: OptionSpec, value: int) -> tuple[int, ...]:
     if not one.is_number:
         return tuple(other for other in one.values if other != value and other not in one.not_equivalent)
+    if one.offered:
+        lower, higher = ([other for other in one.offered if is_beside(other, value)] for is_beside in (lt, gt))
+        return (*higher[:1], *lower[-1:])
     return (2 * value, value // 2) if value % 2 == 0 else (2 * value,)
 
 

@@ -21,9 +21,9 @@ from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
 from autotuner.costmodel.communication.layer_collectives import ASYNC_SHARE
 from autotuner.costmodel.layer.attention import AttentionShape, attention_s
-from autotuner.costmodel.layer.layer_time import HOST_LINK_EFFICIENCY, copies_s, input_work, output_work
+from autotuner.costmodel.layer.layer_time import copies_s, input_work, output_work
 from autotuner.costmodel.layer.matrix_products import gemm_s
-from autotuner.costmodel.layer.memory_bound import optimizer_s, stream_rate
+from autotuner.costmodel.layer.memory_bound import HOST_LINK_EFFICIENCY, optimizer_s, stream_rate
 from autotuner.costmodel.layer.quantization import CastTimes, cast_kernels, casts_s, weight_casts_s
 from autotuner.costmodel.layer.recompute import model_flop_per_step, product_share, recomputed_flop_per_step
 from autotuner.costmodel.layer.work import Passes, Work
@@ -183,6 +183,18 @@ def test_an_optimizer_moves_its_state_once_or_once_per_operation() -> None:
     x, nothing = columns(Layout()), np.zeros(1)
     seconds = (first(optimizer_s(x, with_stack(step_overhead_s=s), nothing)) for s in (0.0, 0.5))
     assert list(seconds) == [0.0, 0.5]
+
+
+def test_the_host_steps_its_share_of_the_optimizer_while_the_device_steps_the_rest() -> None:
+    job, num_elements = with_stack(big_job(), step_overhead_s=0.0), np.array([1e9])
+    none, little, whole = (
+        first(optimizer_s(columns(Layout(optimizer_offload_percent=percent)), job, num_elements))
+        for percent in (0, 1, 100)
+    )
+    assert little == pytest.approx(0.99 * none, rel=1e-9)  # the device takes longer for its share; rounding only
+    # a gradient and a weight of 4 bytes over the link, and 7 times 4 bytes of the host's memory at 40 GB/s
+    link_s = 8 / (HOST_LINK_EFFICIENCY * job.cluster.accelerator.host_bandwidth_bytes_per_s)
+    assert whole == pytest.approx(1e9 * link_s + 1e9 * 28 / 40e9, rel=1e-12)
 
 
 def test_a_compiled_layer_moves_what_one_kernel_for_each_operation_would_unless_its_stack_moves_less() -> None:

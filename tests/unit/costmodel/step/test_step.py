@@ -251,6 +251,7 @@ SHARED = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard
 UPDATED = (
     "gradient_bucket_bytes",
     "optimizer_kernel",
+    "optimizer_offload_percent",
     "gradient_sync",
     "sync_sparsity",
     "sync_chunk",

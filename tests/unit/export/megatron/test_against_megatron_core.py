@@ -25,7 +25,7 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.export.formats import export
-from autotuner.export.megatron.layout import layout_settings
+from autotuner.export.megatron.layout import OPTIMIZER_OFFLOAD, layout_settings
 from autotuner.export.megatron.model import write_shapes
 from autotuner.export.megatron.recipes import CORE_FIELDS
 from autotuner.export.table import Written
@@ -47,6 +47,9 @@ _DDP = (
     *("use_distributed_optimizer", "num_distributed_optimizer_instances", "use_megatron_fsdp", "ddp_bucket_size"),
     *("data_parallel_sharding_strategy", "overlap_grad_reduce", "overlap_param_gather", "grad_reduce_in_fp32"),
 )
+
+_OF_OTHERS = frozenset({*_NOT_CORE, *_DDP, *OPTIMIZER_OFFLOAD})
+"""What the configuration of the model does not have."""
 
 _MIXTRAL = llama_70b(
     experts=MixtureOfExperts(
@@ -78,6 +81,7 @@ _LAYOUTS: tuple[dict[str, Any], ...] = (
     {"recompute": Recompute.FULL, "recompute_every": 3, "pipeline_parallel_degree": 2},
     {"recompute": Recompute.SELECTIVE},
     {"offload_activations": True},
+    {"data_parallel_shard_degree": 8, "shard_level": ShardLevel.OPTIMIZER, "optimizer_offload_percent": 50},
     {"precision": Precision.FP32, "attention_kernel": AttentionKernel.MATH},
     {"precision": Precision.FP8, "fp8_recipe": Fp8Recipe.DELAYED},
     {"precision": Precision.FP8, "fp8_recipe": Fp8Recipe.BLOCKWISE},
@@ -107,7 +111,7 @@ def _launches() -> Iterator[tuple[Job, Layout]]:
 
 def _core(settings: Written, model_name: str) -> dict[str, dict[str, Any]]:
     """Settings as the fields of megatron-core's dataclasses, as training/arguments.py hands them over."""
-    fields: dict[str, Any] = {CORE_FIELDS.get(n, n): v for n, v in settings.items() if n not in (*_NOT_CORE, *_DDP)}
+    fields: dict[str, Any] = {CORE_FIELDS.get(n, n): v for n, v in settings.items() if n not in _OF_OTHERS}
     backend = fields.pop("attention_backend")
     fields |= {"params_dtype": "bfloat16", "pipeline_dtype": "bfloat16", "gated_linear_unit": "swiglu" in settings}
     if "num_experts" in settings:
@@ -124,6 +128,8 @@ def _core(settings: Written, model_name: str) -> dict[str, dict[str, Any]]:
         "OptimizerConfig": {
             "use_distributed_optimizer": sharded.get("use_distributed_optimizer", False),
             "bf16": "bf16" in settings,
+            # the third asks for the version of Transformer Engine, which needs a GPU
+            **{n: settings[n] for n in OPTIMIZER_OFFLOAD[:2] if n in settings},
         },
     }
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.choices import Fp8Recipe, Precision, ShardLevel
+from autotuner.core.choices import ExportFormat, Fp8Recipe, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -46,6 +46,34 @@ def test_a_bucket_that_is_no_whole_number_of_elements_is_named_with_the_nearest_
 
 
 # ---------------------------------------------------------------- read
+@pytest.mark.parametrize(
+    ("flags", "percent", "note"),
+    [
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.25 --use-precision-aware-optimizer", 25, ""),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", 33, "a layout has whole percents: 33"),
+        ("--optimizer-cpu-offload", 100, "Megatron-LM's default is all of it"),
+        ("--optimizer-offload-fraction 0.5", 0, ""),
+    ],
+)
+def test_the_share_of_the_optimizer_on_the_host_is_read(flags: str, percent: int, note: str) -> None:
+    found = _read(f"--use-distributed-optimizer --bf16 {flags}")
+    assert found.layout.optimizer_offload_percent == percent
+    assert [one.detail for one in found.notes if one.setting == "--optimizer-offload-fraction"] == [note][: bool(note)]
+
+
+@pytest.mark.parametrize("name", [ExportFormat.MEGATRON_LM, ExportFormat.MEGATRON_BRIDGE, ExportFormat.NEMO])
+def test_the_share_of_the_optimizer_on_the_host_is_written_and_read_back(name: ExportFormat) -> None:
+    layout = Layout(
+        data_parallel_shard_degree=8,
+        shard_level=ShardLevel.OPTIMIZER,
+        fp32_gradient_reduce=True,
+        optimizer_offload_percent=75,
+    )
+    text = export(big_job(1), layout, name).text
+    assert "optimizer_offload_fraction" in text.replace("-", "_")
+    assert read(text, name, 8).layout == layout
+
+
 def test_ranks_of_the_caller_or_of_a_script_have_to_fit_and_what_is_needed_is_said() -> None:
     found = _read(
         "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16"
@@ -114,6 +142,7 @@ def test_torch_fsdp_is_read_with_its_switch_and_written_where_parameters_stay() 
     "text",
     [
         "--tensor-model-parallel-size 0 --bf16",
+        "--optimizer-cpu-offload --optimizer-offload-fraction 1.5",
         "--tensor-model-parallel-size $TP --bf16",
         "--cp-comm-type sideways --context-parallel-size 2",
         "--fp8-format hybrid --fp8-recipe rowwise",
