@@ -196,7 +196,7 @@ def memory(activations_bytes: float = 1e6) -> Memory:
         logits_bytes=1e5,
         buffers_bytes=0.0,
         allowance_bytes=1e5,
-        worst_stage=0,
+        worst_rank=0,
     )
 
 

@@ -124,7 +124,7 @@ class Memory(Generic[Number, Index]):
     beyond the peak of the backward pass."""
     allowance_bytes: Number
     """What arithmetic does not see: context, workspaces, fragmentation."""
-    worst_stage: Index
+    worst_rank: Index
 
     @property
     def total_bytes(self) -> Number:

@@ -26,7 +26,7 @@ from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.memory.peak import fullest_rank, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.stages import RankLoad, critical_ranks, load_of_rank, num_micro_batches, stage_load
+from autotuner.costmodel.stages import RankLoad, load_of_rank, num_micro_batches, slowest_candidates, stage_load
 from autotuner.costmodel.step.data_parallel import data_communication_s, early_share
 from autotuner.costmodel.step.rank_step import RankStep, slowest_rank
 from autotuner.costmodel.step.sends import Hops
@@ -152,7 +152,7 @@ def _told(seconds: Floats) -> tuple[float, ...]:
 def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
     """Peak bytes by part of each pipeline rank, in their order; the highest is that of the layout's prediction.
 
-    A rank that holds several stages has the memory of all of them, and its number stands in ``worst_stage``.
+    A rank that holds several stages has the memory of all of them, and its number stands in ``worst_rank``.
 
     Args:
         layout: Legal for the job.
@@ -161,7 +161,7 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
     x = LayoutColumns.from_layouts([layout] * layout.pipeline_parallel_degree)
     loads: Sequence[RankLoad] = [load_of_rank(x, job, np.arange(len(x)))]
     if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
-        loads = RankStep.of(x, job, critical_ranks(x, job), ModelWork.of(x, job).for_layouts(x)).keeping(loads)
+        loads = RankStep.of(x, job, slowest_candidates(x, job), ModelWork.of(x, job).for_layouts(x)).keeping(loads)
     sizes = fullest_rank(x, job, rank_memories(x, job, loads))
     return tuple(row(sizes, rank) for rank in range(len(x)))
 
@@ -207,7 +207,7 @@ def _seconds(layout: Layout, job: Job, pipeline_rank: int) -> dict[str, float]:
     load = load_of_rank(x, job, np.array([pipeline_rank]))
     works = ModelWork.of(x, job).for_layouts(x)
     step = RankStep.of(x, job, (load,), works)
-    slowest = RankStep.of(x, job, critical_ranks(x, job), works)  # whose sends lengthen the step
+    slowest = RankStep.of(x, job, slowest_candidates(x, job), works)  # whose sends lengthen the step
     found = {
         "tensor": step.step_time.tensor_communication_s,
         "context": step.step_time.context_communication_s,
@@ -284,7 +284,7 @@ def pass_shares(layout: Layout, job: Job) -> PassShares:
     """
     x = LayoutColumns.from_layouts([layout])
     works = ModelWork.of(x, job).for_layouts(x)
-    load, m = slowest_rank(x, job, works.passes(), critical_ranks(x, job)).load, num_micro_batches(x, job)
+    load, m = slowest_rank(x, job, works.passes(), slowest_candidates(x, job)).load, num_micro_batches(x, job)
     step = RankStep.of(x, job, (load,), works)
     parts = step.step_time
     computed_s = _only(parts.matrix_s + parts.attention_s + parts.pointwise_s + parts.host_s)
@@ -312,5 +312,5 @@ def overlapped_share(layout: Layout, job: Job) -> float | None:
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return None
     x = LayoutColumns.from_layouts([layout])
-    window = RankStep.of(x, job, critical_ranks(x, job), ModelWork.of(x, job).for_layouts(x)).window
+    window = RankStep.of(x, job, slowest_candidates(x, job), ModelWork.of(x, job).for_layouts(x)).window
     return float(early_share(x, job, window)[0])

@@ -22,9 +22,9 @@ from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.memory.peak import RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
 from autotuner.costmodel.sequences import batch_shapes, with_dealing
-from autotuner.costmodel.stages import ranks_looked_at
+from autotuner.costmodel.stages import candidate_ranks
 from autotuner.costmodel.step.data_parallel import data_communication_s
-from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow, before_data_s, total_s
+from autotuner.costmodel.step.rank_step import RANK_STEP_FIELDS, RankStep, RankWindow, before_data_s, total_s
 from autotuner.costmodel.table import row, taken, write, zipped
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
 
@@ -50,7 +50,7 @@ CHUNK = 1 << 16
 def predict(x: LayoutColumns, job: Job) -> PredictionColumns:
     """Time and memory of every row; the layouts must be legal for the job.
 
-    Beyond its result it holds one chunk, and of each row the number of its combination of ``WORK_FIELDS``.
+    Beyond its result it holds one chunk, and of each row the number of its combination of ``LAYER_FIELDS``.
     """
     return _by_chunks(_predict, x, job)
 
@@ -84,7 +84,7 @@ def _by_chunks(
 
 
 def _predict_totals(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> TotalColumns:
-    few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
+    few, which = x.distinct(*with_dealing(RANK_STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.for_layouts(few, which))
     window = taken(step.window, which)
     step_s = total_s(
@@ -102,9 +102,9 @@ def _predict_totals(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> Total
 
 
 def _by_step(few: LayoutColumns, job: Job, works: ModelWork[Work]) -> tuple[RankStep, list[RankMemory]]:
-    """What depends on ``STEP_FIELDS`` alone, for each combination of them."""
-    ranks = ranks_looked_at(few, job)
-    step = RankStep.of(few, job, ranks.critical, works)
+    """What depends on ``RANK_STEP_FIELDS`` alone, for each combination of them."""
+    ranks = candidate_ranks(few, job)
+    step = RankStep.of(few, job, ranks.slowest, works)
     parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTime)}
     return replace(step, step_time=StepTime(**parts)), rank_memories(few, job, step.keeping(ranks.fullest))
 
@@ -127,7 +127,7 @@ def _reference_flop(job: Job, step_s: Floats) -> Floats:
 
 
 def _predict(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> PredictionColumns:
-    few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
+    few, which = x.distinct(*with_dealing(RANK_STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.for_layouts(few, which))
     step_time = _step_time(x, job, taken(step, which))
     sizes = fullest_rank(x, job, [taken(memory, which) for memory in memories])

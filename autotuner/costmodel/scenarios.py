@@ -16,7 +16,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.prediction import Prediction, StepTime
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
-from autotuner.costmodel.stages import ranks_looked_at
+from autotuner.costmodel.stages import candidate_ranks
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep, before_data_s, total_s
 from autotuner.costmodel.table import row
@@ -132,7 +132,7 @@ def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float
     low, high = (whole(end) for end in ends_bytes_per_s)
     if not np.array_equal(before_data_s(low) + low.bubble_s, before_data_s(high) + high.bubble_s):
         return lambda bytes_per_s: whole(bytes_per_s).total_s
-    window = RankStep.of(x, job, ranks_looked_at(x, job).critical, ModelWork.of(x, job).for_layouts(x)).window
+    window = RankStep.of(x, job, candidate_ranks(x, job).slowest, ModelWork.of(x, job).for_layouts(x)).window
     factor = 1.0 if job.calibration is None else job.calibration.of("data_communication_s")
 
     def by_data(bytes_per_s: float) -> Floats:

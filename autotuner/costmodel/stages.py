@@ -196,10 +196,10 @@ def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
     return job.workload.global_batch_size // (x.data_parallel_degree * x.micro_batch_size)
 
 
-class LookedAt(NamedTuple):
+class CandidateRanks(NamedTuple):
     """The few pipeline ranks of each layout that decide its step time and its memory."""
 
-    critical: tuple[RankLoad, ...]
+    slowest: tuple[RankLoad, ...]
     """Ranks among which the slowest is found: the first (input table, one layer more), the last (output projection), in
     a model whose leading layers are dense the first rank that starts behind them, and the second where the ends have
     fewer layers. A rank between has no more of anything than one of these, receive buffers apart."""
@@ -208,7 +208,7 @@ class LookedAt(NamedTuple):
     both sides, it keeps the most micro-batches."""
 
 
-def ranks_looked_at(x: LayoutColumns, job: Job) -> LookedAt:
+def candidate_ranks(x: LayoutColumns, job: Job) -> CandidateRanks:
     """The ranks that decide step time and memory of each layout."""
     last = x.pipeline_parallel_degree - 1
     ranks = [np.zeros_like(last), last]
@@ -218,8 +218,8 @@ def ranks_looked_at(x: LayoutColumns, job: Job) -> LookedAt:
     loads, second = tuple(load_of_rank(x, job, rank) for rank in ranks), load_of_rank(x, job, np.minimum(1, last))
     has_smaller_ends = x.first_stage_less_layers + x.last_stage_less_layers > 0
     if not has_smaller_ends.any():
-        return LookedAt(critical=loads, fullest=(*loads, second))
-    return LookedAt(critical=(*loads, where(has_smaller_ends, second, loads[0])), fullest=(*loads, second))
+        return CandidateRanks(slowest=loads, fullest=(*loads, second))
+    return CandidateRanks(slowest=(*loads, where(has_smaller_ends, second, loads[0])), fullest=(*loads, second))
 
 
 def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
@@ -229,14 +229,14 @@ def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
     return np.where(first_layer(x, job, soonest) >= num_leading, soonest, latest)
 
 
-def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+def slowest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
     """The pipeline ranks among which the slowest is found."""
-    return ranks_looked_at(x, job).critical
+    return candidate_ranks(x, job).slowest
 
 
-def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+def fullest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
     """The pipeline ranks among which the fullest is found."""
-    return ranks_looked_at(x, job).fullest
+    return candidate_ranks(x, job).fullest
 
 
 def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:

@@ -80,6 +80,7 @@ JOBS: Mapping[str, tuple[str, str, int, int, str]] = {
     "calibrated": ("qwen3-14b", "h100:32", 4096, 256, "nanotron"),
     "PCIe": ("gpt2-xl", "v100:16", 1024, 512, "llm-foundry"),
     "proxy": ("deepseek-v2-lite", "h100:32", 4096, 256, "torch"),
+    "optimizer on the host": ("llama-3-70b", "h100:32", 4096, 256, "megatron-core"),
 }
 """Model, cluster, tokens of a sequence, sequences of a step and software; ``_CHANGES`` says what else a job has."""
 
@@ -203,6 +204,8 @@ def layouts_of(name: str, number: int = 100) -> Sequence[Layout]:
         layout = _with_degrees(job, chance)
         if _is_legal(layout, job):
             layout = _with_choices(layout, job, chance)
+            if name == "optimizer on the host":
+                layout = replace(layout, optimizer_offload_percent=chance.choice((25, 50, 100)))
             found.setdefault(str(layout), layout)
     return tuple(found.values())
 
@@ -352,7 +355,7 @@ def abbreviate(value: Any) -> Any:
         case Job() | TransformerSpec() | Cluster():
             return getattr(value, "name", "")
         case Memory():
-            return [few_digits(value.total_bytes), value.worst_stage]
+            return [few_digits(value.total_bytes), value.worst_rank]
         case Footprint():
             power_w = value.power.total_w if value.power else None
             figures = (power_w, value.price_per_hour, value.co2_kg_per_hour, value.complexity, value.robustness)

@@ -30,7 +30,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.memory.weights import owned_elements, weights
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.costmodel.stages import critical_ranks
+from autotuner.costmodel.stages import slowest_candidates
 from autotuner.costmodel.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.properties.strategies import jobs
@@ -85,7 +85,7 @@ def test_parts_are_finite_not_negative_and_sum_to_their_totals(job: Job, data: s
     for index in range(len(rows)):
         one = row(predictions, index)
         seconds = [getattr(one.step_time, f.name) for f in fields(StepTime)]
-        sizes = [getattr(one.memory, f.name) for f in fields(Memory) if f.name != "worst_stage"]
+        sizes = [getattr(one.memory, f.name) for f in fields(Memory) if f.name != "worst_rank"]
         assert all(np.isfinite(value) and value >= 0 for value in (*seconds, *sizes))
         assert predictions.step_time.total_s[index] == one.step_time.total_s
         assert predictions.memory.total_bytes[index] == one.memory.total_bytes
@@ -125,7 +125,7 @@ def test_a_norm_that_is_not_fused_never_saves_time_or_memory(job: Job, data: st.
 @given(jobs, st.data())
 def test_the_worst_stage_is_a_stage_and_nobody_is_worse(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data)
-    worst = memory(rows, job).worst_stage
+    worst = memory(rows, job).worst_rank
     assert np.all((worst >= 0) & (worst < rows.pipeline_parallel_degree))
 
 
@@ -149,7 +149,7 @@ def test_all_ranks_together_own_every_parameter_once(job: Job, data: st.DataObje
     """With parameters sharded, over one pipeline rank: shares times ranks is the model, final norm aside."""
     job = replace(job, stack=replace(job.stack, shards_whole_experts=False))  # else some ranks own fewer
     rows = some_rows(job, data, pipeline_parallel_degree=(1,), shard_level=(ShardLevel.PARAMETERS,))
-    (first, *_) = critical_ranks(rows, job)
+    (first, *_) = slowest_candidates(rows, job)
     owned = owned_elements(rows, job, weights(rows, job, first)) * rows.world_size / rows.data_parallel_replicate_degree
     final_norm = job.model.hidden_size * {"layernorm": 2, "layernorm_without_weights": 0}.get(job.model.norm, 1)
     # quotients and products of the same numbers, rounded

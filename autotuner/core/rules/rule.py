@@ -127,7 +127,7 @@ def idle(field: str, message: _Message, when: _Condition) -> Limit:
 
 
 def lacking(field: str, message: _Message, when: _Condition) -> Limit:
-    """Return the limit of a field that keeps its default where ``when`` holds, since hardware or software lacks the rest."""
+    """Return the limit of a field that keeps its default where ``when`` holds: hardware or software lacks the rest."""
     return held(field, OPTIONS[field].default, message, when, is_of_hardware=True)
 
 

@@ -22,7 +22,7 @@ from autotuner.costmodel.sequences import with_dealing
 from autotuner.costmodel.stages import Counts, PartKind, RankLoad, model_layers_not_recomputed
 from autotuner.costmodel.table import beside, taken
 
-WORK_FIELDS = options_entering(CostPart.LAYER)
+LAYER_FIELDS = options_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
 
 
@@ -33,7 +33,7 @@ Times = TypeVar("Times", Work, Passes)
 class ModelWork(Generic[Times]):
     """Work of one micro-batch by part of the model: in full (``Work``), or as schedules see it (``Passes``).
 
-    The columns of a part are the combinations of ``WORK_FIELDS`` that occur. Where layers depend on whether pipeline
+    The columns of a part are the combinations of ``LAYER_FIELDS`` that occur. Where layers depend on whether pipeline
     sends cross nodes, all come a second time, with sends that do.
     """
 
@@ -51,7 +51,7 @@ class ModelWork(Generic[Times]):
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
         """Time the parts for every combination in the table."""
-        few, which = x.distinct(*with_dealing(WORK_FIELDS, job))
+        few, which = x.distinct(*with_dealing(LAYER_FIELDS, job))
         skips_some = bool((x.recompute_every > 1).any())
         parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
         if job.stack.tensor_wait_s:
@@ -113,7 +113,7 @@ def _parts(
     parts = {kind: _ENDS[kind](few, job) if kind in _ENDS else layer(few, kind) for kind in PartKind.of(job.model)}
     if not skips_some:
         return parts, {}
-    plain = few.only(*with_dealing(WORK_FIELDS, job), recompute=np.full_like(few.recompute, Recompute.NONE))
+    plain = few.only(*with_dealing(LAYER_FIELDS, job), recompute=np.full_like(few.recompute, Recompute.NONE))
     return parts, {kind: layer(plain, kind) - part for kind, part in parts.items() if kind not in _ENDS}
 
 

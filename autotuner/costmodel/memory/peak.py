@@ -27,7 +27,7 @@ from autotuner.core.stages import follows_signs
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
 from autotuner.costmodel.memory.weights import Sharding, Weights, exchanging_bytes, state_bytes, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.stages import PartKind, RankLoad, fullest_ranks, num_micro_batches
+from autotuner.costmodel.stages import PartKind, RankLoad, fullest_candidates, num_micro_batches
 from autotuner.costmodel.table import where
 
 MemoryColumns: TypeAlias = Memory[Floats, Integers]
@@ -69,11 +69,11 @@ class _Moment:
 
 def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
     """The peak of each layout, with the pipeline rank that reaches it."""
-    return fullest_rank(x, job, rank_memories(x, job, fullest_ranks(x, job)))
+    return fullest_rank(x, job, rank_memories(x, job, fullest_candidates(x, job)))
 
 
 def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
-    """What the pipeline ranks hold among which the fullest is found; all depends on ``STEP_FIELDS`` alone.
+    """What the pipeline ranks hold among which the fullest is found; all depends on ``RANK_STEP_FIELDS`` alone.
 
     Where sequences differ, some step draws a micro-batch of the longest.
     """
@@ -132,7 +132,7 @@ def _on_rank(x: LayoutColumns, job: Job, sharding: Sharding, rank: RankMemory) -
         logits_bytes=fullest.logits,
         buffers_bytes=fullest.moving + rank.received_bytes + np.maximum(0.0, stepping - total_bytes),
         allowance_bytes=_allowance_bytes(job) + beyond_counted * fullest.activations,
-        worst_stage=rank.rank,
+        worst_rank=rank.rank,
     )
 
 

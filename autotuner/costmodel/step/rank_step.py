@@ -111,7 +111,7 @@ def total_s(before_data_s: Floats, data_communication_s: Floats, bubble_s: Float
     return before_data_s + data_communication_s + bubble_s + optimizer_s
 
 
-STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering(CostPart.RANK))
+RANK_STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering(CostPart.RANK))
 """All that it depends on; a whole space has three to six layouts for each combination of them."""
 
 

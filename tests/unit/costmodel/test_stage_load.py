@@ -22,12 +22,12 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.micro_batch import load_factor, own_copies, own_tokens, rows_per_expert, width_split
 from autotuner.costmodel.stages import (
     LAYERS,
-    critical_ranks,
-    fullest_ranks,
+    fullest_candidates,
     held_layers,
     layers_not_recomputed,
     model_layers_not_recomputed,
     num_micro_batches,
+    slowest_candidates,
 )
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model
 from tests.unit.costmodel.works import columns, first, with_stack
@@ -178,19 +178,19 @@ def pipeline(ranks: int, schedule: PipelineSchedule = ONE_F_ONE_B, stages_per_ra
 def test_micro_batches_in_flight_follow_the_schedule(
     schedule: PipelineSchedule, stages_per_rank: int, first: float, last: float
 ) -> None:
-    ranks = critical_ranks(pipeline(4, schedule, stages_per_rank), of_layers(12))
+    ranks = slowest_candidates(pipeline(4, schedule, stages_per_rank), of_layers(12))
     assert [float(load.micro_batches_in_flight[0]) for load in ranks] == [first, last]
 
 
 @pytest.mark.parametrize("schedule", [GPIPE, ONE_F_ONE_B, ZERO_BUBBLE])
 def test_no_more_is_in_flight_than_there_is(schedule: PipelineSchedule) -> None:
-    first, _ = critical_ranks(pipeline(8, schedule), of_layers(2))
+    first, _ = slowest_candidates(pipeline(8, schedule), of_layers(2))
     assert float(first.micro_batches_in_flight[0]) == 2
 
 
 def test_columns_count_micro_batches_and_interleaved_ranks_keep_the_published_factor() -> None:
     # arXiv 2205.05198, section 4.2.3: L (1 + (p - 1) / (p v)) layers instead of L
-    first, _ = critical_ranks(pipeline(4, INTERLEAVED, 2), of_layers(64))
+    first, _ = slowest_candidates(pipeline(4, INTERLEAVED, 2), of_layers(64))
     assert float((first.num_layers * first.micro_batches_in_flight)[0]) == 16 * (1 + 3 / 8)
     layouts = [Layout(data_parallel_replicate_degree=2, micro_batch_size=3), Layout(micro_batch_size=4)]
     whole = of_layers(24)
@@ -199,32 +199,32 @@ def test_columns_count_micro_batches_and_interleaved_ranks_keep_the_published_fa
 
 
 def test_layers_go_to_the_first_stages_and_lookups_and_losses_to_the_ends() -> None:
-    first, last = critical_ranks(pipeline(4), of_layers(8, num_layers=18))
+    first, last = slowest_candidates(pipeline(4), of_layers(8, num_layers=18))
     assert (int(first.num_layers[0]), int(last.num_layers[0])) == (5, 4)
     deepseek = load_model("deepseek-v3")  # 61 layers, of which the first 3 are dense
     whole = Job(model=deepseek, cluster=h100_cluster(), workload=Workload(seq_len=4096, global_batch_size=64))
-    first, last, behind = critical_ranks(pipeline(16), whole)
+    first, last, behind = slowest_candidates(pipeline(16), whole)
     layers = [[int(r.counts[kind][0]) for kind in LAYERS] for r in (first, behind, last)]
     assert [int(r.rank[0]) for r in (first, behind, last)] == [0, 1, 15]
     assert layers == [[3, 1], [0, 4], [0, 3]]
-    first, last = critical_ranks(pipeline(4), of_layers(8))
+    first, last = slowest_candidates(pipeline(4), of_layers(8))
     assert (bool(first.has_input[0]), bool(first.has_output[0])) == (True, False)
     assert (bool(last.has_input[0]), bool(last.has_output[0])) == (False, True)
-    for load in critical_ranks(pipeline(1), of_layers(8)):
+    for load in slowest_candidates(pipeline(1), of_layers(8)):
         assert (bool(load.has_input[0]), bool(load.has_output[0])) == (True, True)
-    first, last = critical_ranks(pipeline(4, ZBV, 2), of_layers(8))
+    first, last = slowest_candidates(pipeline(4, ZBV, 2), of_layers(8))
     assert (bool(first.has_output[0]), bool(last.has_output[0])) == (True, False)
 
 
 @pytest.mark.parametrize(("schedule", "stages_per_rank"), [(INTERLEAVED, 2), (INTERLEAVED, 4), (ZBV, 2)])
 def test_a_rank_of_several_stages_holds_its_share_of_layers(schedule: PipelineSchedule, stages_per_rank: int) -> None:
-    for load in critical_ranks(pipeline(4, schedule, stages_per_rank), of_layers(8)):
+    for load in slowest_candidates(pipeline(4, schedule, stages_per_rank), of_layers(8)):
         assert int(load.num_layers[0]) == 4
 
 
 def layers_of_ranks(x: LayoutColumns, whole: Job) -> list[int]:
     """Layers of each pipeline rank that can be slowest or fullest."""
-    return [int(load.num_layers[0]) for load in critical_ranks(x, whole)]
+    return [int(load.num_layers[0]) for load in slowest_candidates(x, whole)]
 
 
 def balanced(num_layers: int, vocab_size: int) -> Job:
@@ -252,17 +252,17 @@ def test_a_balancing_stack_gives_the_stage_with_the_output_projection_fewer_laye
 def test_all_ranks_together_hold_every_layer_once(num_layers: int, vocab_size: int, ranks: int, balances: bool) -> None:
     whole = replace(balanced(num_layers, vocab_size), stack=Stack(balances_stages=balances))
     # of up to three ranks, all are looked at, some twice
-    layers = {int(load.rank[0]): int(load.num_layers[0]) for load in fullest_ranks(pipeline(ranks), whole)}
+    layers = {int(load.rank[0]): int(load.num_layers[0]) for load in fullest_candidates(pipeline(ranks), whole)}
     assert len(layers) == ranks
     assert sum(layers.values()) == num_layers
 
 
 def test_the_second_rank_is_looked_at_for_memory_and_where_the_ends_are_smaller() -> None:
-    assert [int(load.rank[0]) for load in fullest_ranks(pipeline(4), of_layers(8))] == [0, 3, 1]
-    assert [int(load.rank[0]) for load in fullest_ranks(pipeline(1), of_layers(8))] == [0, 0, 0]
+    assert [int(load.rank[0]) for load in fullest_candidates(pipeline(4), of_layers(8))] == [0, 3, 1]
+    assert [int(load.rank[0]) for load in fullest_candidates(pipeline(1), of_layers(8))] == [0, 0, 0]
     plain = Layout(pipeline_parallel_degree=4)
     smaller = replace(plain, first_stage_less_layers=2, last_stage_less_layers=2)
-    first, last, second = critical_ranks(LayoutColumns.from_layouts([smaller, plain]), of_layers(8))
+    first, last, second = slowest_candidates(LayoutColumns.from_layouts([smaller, plain]), of_layers(8))
     assert first.num_layers.tolist() == [3, 4]
     assert last.num_layers.tolist() == [3, 4]
     assert (second.rank.tolist(), second.num_layers.tolist()) == ([1, 0], [5, 4])
@@ -274,5 +274,5 @@ def test_the_second_rank_is_looked_at_for_memory_and_where_the_ends_are_smaller(
 def test_zero_bubble_schedules_of_several_stages_keep_as_much_on_every_rank(
     schedule: PipelineSchedule, stages_per_rank: int, kept: float
 ) -> None:
-    ranks = critical_ranks(pipeline(4, schedule, stages_per_rank), of_layers(12))
+    ranks = slowest_candidates(pipeline(4, schedule, stages_per_rank), of_layers(12))
     assert [float(load.micro_batches_in_flight[0]) for load in ranks] == [kept, kept]

@@ -179,7 +179,7 @@ def test_the_fullest_stage_is_that_of_the_prediction(name: str) -> None:
 
 def test_the_last_stage_holds_logits_and_the_first_most_activations_but_in_a_v() -> None:
     stages = stage_memory(PIPELINE, big_job())
-    assert [memory.worst_stage for memory in stages] == list(range(8))
+    assert [memory.worst_rank for memory in stages] == list(range(8))
     assert [memory.logits_bytes > 0 for memory in stages] == [False] * 7 + [True]
     kept = [memory.activations_bytes for memory in stages[:7]]
     assert kept == sorted(kept, reverse=True)

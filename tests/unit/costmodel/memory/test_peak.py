@@ -81,7 +81,7 @@ def test_the_peaks_of_real_pipelines_are_met(
     # measured with torch 2.13 on CPU cores. 10 %: a layer saves about a tenth more than is counted, and works with less
     sizes = of(layout, demo(layout, num_micro_batches))
     assert float(sizes.total_bytes[0]) == pytest.approx(measured_mb * 1e6, rel=0.1)
-    assert int(sizes.worst_stage[0]) == stage
+    assert int(sizes.worst_rank[0]) == stage
 
 
 @pytest.mark.parametrize(("layout", "num_links"), [(ONE_F_ONE_B, 1), (GPIPE, 1), (INTERLEAVED, 3)])
@@ -92,7 +92,7 @@ def test_a_pipeline_has_a_receive_buffer_per_micro_batch_and_link(layout: Layout
 def test_receive_buffers_can_make_the_second_rank_the_fullest_and_are_split_and_freed() -> None:
     layout = replace(ONE_F_ONE_B, pipeline_parallel_degree=4)
     sizes = [of(layout, demo(layout, m)) for m in (16, 512)]
-    assert [int(size.worst_stage[0]) for size in sizes] == [0, 1]
+    assert [int(size.worst_rank[0]) for size in sizes] == [0, 1]
     assert float(sizes[1].buffers_bytes[0]) == 2 * 512 * HIDDEN_BYTES
     layout = replace(ONE_F_ONE_B, tensor_parallel_degree=2, sequence_parallel=True)
     few, many = (float(of(layout, demo(layout, m)).buffers_bytes[0]) for m in (8, 16))
@@ -145,16 +145,16 @@ def test_the_last_stage_is_the_fullest_with_a_long_vocabulary_or_logits_that_lay
         workload=Workload(seq_len=64, global_batch_size=8),
     )
     layout = Layout(pipeline_parallel_degree=2, precision=Precision.FP32, attention_kernel=AttentionKernel.MATH)
-    assert int(of(layout, job).worst_stage[0]) == 1
-    assert int(of(layout, replace(job, model=tiny_model())).worst_stage[0]) == 0
+    assert int(of(layout, job).worst_rank[0]) == 1
+    assert int(of(layout, replace(job, model=tiny_model())).worst_rank[0]) == 0
     layout = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, recompute=Recompute.FULL)
     job = replace(eight_gpus(), workload=Workload(seq_len=2048, global_batch_size=16))
-    assert [int(of(layout, on_stack(job, gathers_logits=g)).worst_stage[0]) for g in (False, True)] == [0, 1]
+    assert [int(of(layout, on_stack(job, gathers_logits=g)).worst_rank[0]) for g in (False, True)] == [0, 1]
 
 
 def test_the_peak_is_the_sum_of_its_parts_and_of_the_allowance_of_a_stack() -> None:
     sizes = of(ONE_F_ONE_B, demo(ONE_F_ONE_B, 8))
-    parts = [float(getattr(sizes, f.name)[0]) for f in fields(sizes) if f.name != "worst_stage"]
+    parts = [float(getattr(sizes, f.name)[0]) for f in fields(sizes) if f.name != "worst_rank"]
     assert len(parts) == 7
     assert float(sizes.total_bytes[0]) == pytest.approx(sum(parts), rel=1e-12)  # order of a sum
     job, layout = one_core()
@@ -174,7 +174,7 @@ def test_the_peak_is_the_sum_of_its_parts_and_of_the_allowance_of_a_stack() -> N
 def test_a_rank_with_more_layers_than_an_end_is_the_fullest(ends: dict[str, int], fullest: set[int]) -> None:
     layout = replace(GPIPE, pipeline_parallel_degree=4, **ends)  # type: ignore[arg-type]  # names of integer fields
     job = replace(demo(layout, 16), model=tiny_model(num_layers=15, vocab_size=16))
-    assert int(of(layout, job).worst_stage[0]) in fullest
+    assert int(of(layout, job).worst_rank[0]) in fullest
 
 
 REPLICAS = Layout(data_parallel_replicate_degree=8)

@@ -213,7 +213,7 @@ def said(words: str, part: str) -> str:
 def test_every_part_of_a_prediction_has_a_name_and_one_of_memory_a_source() -> None:
     sizes = [f.name for f in fields(Memory) if f.name.endswith("_bytes")]
     assert all(said("zero2 tp8 pp4 1f1b mb1 flash bf16", part) for part in sizes)
-    parts = {f.name for cls in (StepTime, Memory) for f in fields(cls)} - {"worst_stage"}
+    parts = {f.name for cls in (StepTime, Memory) for f in fields(cls)} - {"worst_rank"}
     assert PART_WORDS.keys() == parts | {BF16_ON_CORES}
 
 
