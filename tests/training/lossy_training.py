@@ -8,12 +8,9 @@ that of both languages.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import TypedDict
 
 import torch
@@ -31,11 +28,8 @@ from autotuner.training.lossy_exchange import (
     DemoReplicator,
     ElementReplicator,
     FullReplicator,
-    ParameterAverager,
     ReplicatedOptimizer,
-    local_shards,
 )
-from autotuner.training.momentum import striding_offsets
 from trials.model.decoder import Decoder
 
 VOCAB_SIZE = 64
@@ -62,32 +56,16 @@ MODEL = TransformerSpec(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """A way to train replicas."""
+Build = Callable[[dist.ProcessGroup], BuildReplicator]
 
-    build: Callable[[dist.ProcessGroup], BuildReplicator] | None = None
-    """A replicator for a group; None: replicas tell each other nothing in a step."""
-    is_signed: bool = False
-    """Parameters follow the sign by SGD; else AdamW follows what was exchanged."""
-    period: int | None = None
-    """Steps after which parameters are averaged; None: never."""
-
-
-EXCHANGES = {
-    "full": Exchange(build=lambda group: partial(FullReplicator, group=group)),
-    "none": Exchange(),
-    "demo 1/16": Exchange(build=lambda group: partial(DemoReplicator, group=group, top_k=4), is_signed=True),
-    "demo 1/32": Exchange(build=lambda group: partial(DemoReplicator, group=group, top_k=2), is_signed=True),
-    "random 1/16": Exchange(build=lambda group: partial(ElementReplicator, group=group), is_signed=True),
-    "striding 1/16": Exchange(
-        build=lambda group: partial(ElementReplicator, group=group, offsets=striding_offsets), is_signed=True
-    ),
-    "diloco 1/16": Exchange(period=16),
-    "demo 1/16, AdamW": Exchange(build=lambda group: partial(DemoReplicator, group=group, top_k=4)),
-    "random 1/16, AdamW": Exchange(build=lambda group: partial(ElementReplicator, group=group)),
+EXCHANGES: dict[str, tuple[Build | None, bool]] = {
+    "full": (lambda group: partial(FullReplicator, group=group), False),
+    "none": (None, False),
+    "demo 1/16": (lambda group: partial(DemoReplicator, group=group, top_k=4), True),
+    "random 1/16": (lambda group: partial(ElementReplicator, group=group), True),
 }
-"""What is compared; ``full`` and ``none`` first, which the others are held to."""
+"""The replicator for a group, if replicas tell each other anything, and whether SGD follows its signs; else AdamW does
+what was exchanged."""
 
 
 class Training(TypedDict):
@@ -95,79 +73,39 @@ class Training(TypedDict):
 
     validation_loss: float
     """Of both languages, in nats, the mean over replicas."""
-    step_s: float
-    """Median."""
     payload_bytes: int
     """What the rank contributed in all steps."""
 
 
-def trained(
-    exchange: Exchange, rank: int, folder: Path, *, seed: int, num_steps: int, learning_rate: float = _LEARNING_RATE
-) -> Training:
+def trained(exchange: str, rank: int, folder: Path, *, num_steps: int) -> Training:
     """Train one of four ranks, of which two and two are a replica."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=FileStore(str(folder / "store"), 4), rank=rank, world_size=4)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    model = _sharded_model(mesh, seed)
-    trainer = _Trainer(exchange, model, mesh["replicate"].get_group(), learning_rate, num_steps)
-    step_times_s = []
+    model, (build, is_signed) = _sharded_model(mesh), EXCHANGES[exchange]
+    kind = torch.optim.SGD if is_signed else torch.optim.AdamW
+    optimizer: Optimizer = kind(model.parameters(), lr=_LEARNING_RATE)
+    if build is not None:
+        optimizer = ReplicatedOptimizer(optimizer, build(mesh["replicate"].get_group()), is_signed=is_signed)
+    # ten steps up, then straight down to a tenth: alike for all
+    scheduler = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10) * (1.0 - 0.9 * step / num_steps))
+    payload_bytes = 0
     for step in range(num_steps):
-        dist.barrier()
-        began_s = time.monotonic()
         # both ranks of a replica read its language, each other sequences of it
-        trainer.step(sequences(rank // 2, _SEQUENCES, _SEQ_LEN, (1000 * seed + step) * 2 + rank % 2))
-        step_times_s.append(time.monotonic() - began_s)
+        tokens = sequences(rank // 2, _SEQUENCES, _SEQ_LEN, step * 2 + rank % 2)
+        _loss(model, tokens).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+        if isinstance(optimizer, ReplicatedOptimizer):
+            payload_bytes += optimizer.replicator.payload_bytes
     loss = _validation_loss(model)
     dist.all_reduce(loss)
-    return Training(validation_loss=loss.item() / 4, step_s=median(step_times_s), payload_bytes=trainer.payload_bytes)
+    return Training(validation_loss=loss.item() / 4, payload_bytes=payload_bytes)
 
 
-class _Trainer:
-    """A rank's optimizer, and what it sent."""
-
-    payload_bytes = 0
-
-    def __init__(
-        self, exchange: Exchange, model: nn.Module, replicas: dist.ProcessGroup, learning_rate: float, num_steps: int
-    ) -> None:
-        self._model = model
-        parameters = list(model.parameters())
-        base: Optimizer = (
-            torch.optim.SGD(parameters, lr=learning_rate)
-            if exchange.is_signed
-            else torch.optim.AdamW(parameters, lr=learning_rate)
-        )
-        self._replicated = (
-            None
-            if exchange.build is None
-            else ReplicatedOptimizer(base, exchange.build(replicas), is_signed=exchange.is_signed)
-        )
-        self._optimizer = self._replicated or base
-        self._averager = (
-            None
-            if exchange.period is None
-            else ParameterAverager(local_shards(parameters), replicas, period=exchange.period)
-        )
-        # ten steps up, then straight down to a tenth: alike for all
-        self._scheduler = LambdaLR(
-            self._optimizer, lambda step: min(1.0, (step + 1) / 10) * (1.0 - 0.9 * step / num_steps)
-        )
-
-    def step(self, tokens: Tensor) -> None:
-        """Train on a batch."""
-        _loss(self._model, tokens).backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        self._scheduler.step()
-        if self._replicated is not None:
-            self.payload_bytes += self._replicated.replicator.payload_bytes
-        if self._averager is not None:
-            self._averager.after_step()
-            self.payload_bytes += self._averager.payload_bytes
-
-
-def _sharded_model(mesh: DeviceMesh, seed: int) -> nn.Module:
-    torch.manual_seed(seed)
+def _sharded_model(mesh: DeviceMesh) -> nn.Module:
+    torch.manual_seed(0)
     model = Decoder(MODEL, seq_len=_SEQ_LEN, layers=range(MODEL.num_layers))
     for parameter in model.parameters():
         if parameter.dim() > 1:
