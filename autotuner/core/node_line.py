@@ -1,4 +1,4 @@
-"""What the ranks and nodes of an attempt report, a value a line.
+"""Lines that the ranks and nodes of an attempt report, a value a line.
 
 Ranks of ours append lines to a file; a node prints them with a tag in front, of all its ranks, in the order things
 happened. ``autotuner.launch.lines`` reads both.
@@ -85,7 +85,7 @@ class CpuTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEnd:
-    """How the processes of a node ended: its last line."""
+    """The end of a node's processes: its last line."""
 
     node: int
     exit_code: int

@@ -25,7 +25,7 @@ _FEWEST_BATCHES, _MOST_SEQUENCES = 4, 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape(Generic[Number]):
-    """What ranks compute of an average batch, in one layout or in many."""
+    """The work of ranks on an average batch, in one layout or in many."""
 
     tokens: Number
     """Computed on the rank that the others wait for, padding included, per sequence that it has."""

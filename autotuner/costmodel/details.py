@@ -77,10 +77,10 @@ def stage_times(layout: Layout, job: Job) -> StageTimes:
     rank_of = np.empty(stages, dtype=np.int64)
     for rank in range(ranks):
         rank_of[list(stages_of_rank(layout, rank))] = rank
-    model_work = ModelWork.of(x, job).for_layouts(x)
-    works = model_work.on(stage_load(x, job, np.arange(stages), rank_of))
+    timed, x_of_ranks = ModelWork.of(x, job), x.take(slice(0, ranks))
+    works = timed.for_layouts(x).on(stage_load(x, job, np.arange(stages), rank_of))
     passes = works.passes() * (_calibrated_s(x, works, job) / works.total_s)
-    once = _Once.of(x.take(slice(0, ranks)), job)
+    once = _Once.of(x_of_ranks, job, timed.rows(slice(0, ranks)).for_layouts(x_of_ranks))
     added_s = once.accumulation_s[rank_of] / layout.virtual_stages_per_rank
     blocks_s, flies_s = _links(layout, job, x, rank_of)
     return StageTimes(
@@ -119,10 +119,10 @@ class _Once:
     optimizer_s: Floats
 
     @classmethod
-    def of(cls, x: LayoutColumns, job: Job) -> _Once:
+    def of(cls, x: LayoutColumns, job: Job, works: ModelWork[Work]) -> _Once:
         """One row per pipeline rank of one layout."""
         m = num_micro_batches(x, job)
-        load, works = load_of_rank(x, job, np.arange(len(x))), ModelWork.of(x, job).for_layouts(x)
+        load = load_of_rank(x, job, np.arange(len(x)))
         step = RankStep.of(x, job, (load,), works)
         added_s = step.step_time.pointwise_s - m * works.on(load).pointwise_s
         update_s = optimizer_s(x, job, owned_elements(x, job, step.window.held)) + step.window.weight_casts_s

@@ -102,7 +102,7 @@ def _predict_totals(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> Total
 
 
 def _by_step(few: LayoutColumns, job: Job, works: ModelWork[Work]) -> tuple[RankStep, list[RankMemory]]:
-    """What depends on ``RANK_STEP_FIELDS`` alone, for each combination of them."""
+    """Return what depends on ``RANK_STEP_FIELDS`` alone, for each combination of them."""
     ranks = candidate_ranks(few, job)
     step = RankStep.of(few, job, ranks.slowest, works)
     parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTime)}

@@ -34,7 +34,7 @@ class PartKind(Enum):
 
     @property
     def is_layer(self) -> bool:
-        """Whether it is a layer, which recomputes, offloads and belongs to a stage by its number."""
+        """Return True for a layer: it recomputes, offloads and belongs to a stage by its number."""
         return self in LAYERS
 
 
@@ -182,12 +182,12 @@ class RankLoad:
 
     @property
     def has_input(self) -> Booleans:
-        """Whether it looks tokens up."""
+        """Return which layouts' rank looks tokens up."""
         return self.counts[PartKind.INPUT] > 0
 
     @property
     def has_output(self) -> Booleans:
-        """Whether it computes logits and loss."""
+        """Return which layouts' rank computes logits and loss."""
         return self.counts[PartKind.OUTPUT] > 0
 
 

@@ -110,11 +110,11 @@ def _parts(
     def layer(x: LayoutColumns, kind: PartKind) -> Work:
         return layer_work(x, job, sparse=kind is PartKind.SPARSE, sends_cross=sends_cross)
 
-    parts = {kind: _ENDS[kind](few, job) if kind in _ENDS else layer(few, kind) for kind in PartKind.of(job.model)}
+    parts = {kind: layer(few, kind) if kind.is_layer else _ENDS[kind](few, job) for kind in PartKind.of(job.model)}
     if not skips_some:
         return parts, {}
     plain = few.only(*with_dealing(LAYER_FIELDS, job), recompute=np.full_like(few.recompute, Recompute.NONE))
-    return parts, {kind: layer(plain, kind) - part for kind, part in parts.items() if kind not in _ENDS}
+    return parts, {kind: layer(plain, kind) - part for kind, part in parts.items() if kind.is_layer}
 
 
 _ENDS: Mapping[PartKind, Callable[[LayoutColumns, Job], Work]] = {

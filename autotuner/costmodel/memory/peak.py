@@ -73,7 +73,7 @@ def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
 
 
 def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
-    """What the pipeline ranks hold among which the fullest is found; all depends on ``RANK_STEP_FIELDS`` alone.
+    """Return what the candidates for the fullest rank hold; all depends on ``RANK_STEP_FIELDS`` alone.
 
     Where sequences differ, some step draws a micro-batch of the longest.
     """
