@@ -18,7 +18,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from torch.utils.checkpoint import SAC_IGNORED_OPS, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, create_selective_checkpoint_contexts
 
 from autotuner.core.choices import FP8_PRECISIONS, Precision, Recompute
 from autotuner.core.layout import Layout
@@ -250,10 +250,7 @@ _MARKS = (
 """What FSDP tells the profiler. torch counts it among the operations that a recomputation has to repeat in number, and
 experts that are sharded in a layer say less the second time, when their parameters are there already."""
 
-_SAVED = [one for one in (*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVES) if one is not None]
-"""A selective recomputation keeps what takes long to compute or another rank to tell: products of matrices, attention
-cores, collectives. Norms, rotations and activations are computed again, and with the math kernel the attention core:
-its scores are products of batches of matrices, short to compute and large to keep (arXiv 2205.05198, section 5)."""
+_SAVED = frozenset({*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVES} - {None})
 
 
 def recomputed(layer: nn.Module, layout: Layout, *, index_in_stage: int) -> nn.Module:
@@ -264,6 +261,19 @@ def recomputed(layer: nn.Module, layout: Layout, *, index_in_stage: int) -> nn.M
     options: dict[str, Any] = {"preserve_rng_state": False}
     if layout.recompute == Recompute.SELECTIVE:  # the compiler takes no context that does nothing
         SAC_IGNORED_OPS.update(_MARKS)
-        options["context_fn"] = partial(create_selective_checkpoint_contexts, _SAVED)
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
     wrapped: nn.Module = checkpoint_wrapper(layer, **options)
     return wrapped
+
+
+def _policy(context: object, operation: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+    """Keep what takes long to compute or another rank to tell: products of matrices, attention cores, collectives.
+
+    Norms, rotations and activations are computed again, and with the math kernel the attention core: its scores are
+    products of batches of matrices, which are short to compute and large to keep (arXiv 2205.05198, section 5).
+
+    It is a function because a list of operations cannot be compiled: dynamo traces the list, and refuses the operator
+    of a region that is compiled already.
+    """
+    del context, args, kwargs
+    return CheckpointPolicy.MUST_SAVE if operation in _SAVED else CheckpointPolicy.PREFER_RECOMPUTE

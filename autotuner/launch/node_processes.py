@@ -23,10 +23,11 @@ from autotuner.core.node_line import Death, NodeLine
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host import supervisor
+from autotuner.host.facts import ALSO_RECORDED
 from autotuner.launch.contract import ATTEMPT_ID, AttemptEnd, Ending, Ranks
 from autotuner.launch.lines import NodeOutputs
 
-_NEEDED_BY_A_NODE = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
+_NEEDED_BY_A_NODE = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", ALSO_RECORDED)
 """Variables of the service that a trainer's node gets beside those that the task passes on: never a database's URL."""
 
 _SLACK_S = 4.5
