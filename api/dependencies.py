@@ -6,7 +6,9 @@ What waits for nothing is a coroutine: functions take a thread each, which other
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import fields
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 from fastapi import Depends, Path, Query, Request
 
@@ -14,10 +16,10 @@ from api.edge.caller import caller_in
 from api.events import LiveEvents
 from autotuner.core.access import Caller
 from autotuner.core.documents import MAX_INTEGER
-from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
-from autotuner.core.trial import TrialState
+from autotuner.core.text import field_texts
 from autotuner.core.upkeep import Retune
+from autotuner.core.value import Flag, mark_of
 from autotuner.service.build import App
 from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
 
@@ -31,7 +33,7 @@ SweepId = Annotated[str, _id("sw-k3v7q2mxn5")]
 TrialId = Annotated[str, _id("sw-k3v7q2mxn5-0003")]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", examples=["my-llama"])]
 
-_Degree = Annotated[int | None, Query(ge=1, le=MAX_INTEGER)]
+T = TypeVar("T")
 
 
 def _state(name: str) -> Any:
@@ -67,39 +69,40 @@ async def _page(
 PageOf = Annotated[Page, Depends(_page)]
 
 
-async def _trial_filter(
-    state: Annotated[TrialState | None, Query(description="Only trials in this state.")] = None,
-    tensor_parallel_degree: _Degree = None,
-    pipeline_parallel_degree: _Degree = None,
-    micro_batch_size: _Degree = None,
-) -> TrialFilter:
-    return TrialFilter(
-        state=state,
-        tensor_parallel_degree=tensor_parallel_degree,
-        pipeline_parallel_degree=pipeline_parallel_degree,
-        micro_batch_size=micro_batch_size,
-    )
+def filter_of(cls: type[T], *, of_form: bool = False) -> Any:
+    """Return the dependency that reads the fields of a filter from the query.
+
+    Args:
+        cls: The filter; each field describes its own parameter.
+        of_form: Whether a form asks, which sends what is left empty, too.
+    """
+    texts, hints = field_texts(cls), get_type_hints(cls, include_extras=True)
+    by_name = {query_name(cls, each.name): each for each in fields(cast("Any", cls))}
+
+    async def read(**given: object) -> T:
+        return cls(**{by_name[name].name: value for name, value in given.items() if value not in (None, "")})
+
+    parameters = []
+    for name, each in by_name.items():
+        hint: Any = hints[each.name] | Literal[""] if of_form else hints[each.name]
+        asked = Annotated[hint, Query(description=texts.get(each.name))]
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=each.default, annotation=asked))
+    read.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # FastAPI reads it
+    return Depends(read)
 
 
-TrialFilterOf = Annotated[TrialFilter, Depends(_trial_filter)]
+def query_name(cls: type[Any], field: str) -> str:
+    """Return the name in the query of a filter's field."""
+    flag = mark_of(get_type_hints(cls, include_extras=True)[field], Flag)
+    return flag.name if flag else field
+
+
+TrialFilterOf = Annotated[TrialFilter, filter_of(TrialFilter)]
+SweepFilterOf = Annotated[SweepFilter, filter_of(SweepFilter)]
 
 
 _ASCENDING = frozenset({SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER})
 """Texts begin with A unless asked otherwise, numbers and dates with the greatest."""
-
-
-async def _sweep_filter(
-    q: Annotated[
-        str,
-        Query(max_length=200, description="Words of the sweep's name, id, model, cluster, engine or owner."),
-    ] = "",
-    state: Annotated[RunState | None, Query(description="Only sweeps in this state.")] = None,
-    owner: Annotated[str | None, Query(max_length=200, description="Only sweeps that this caller asked for.")] = None,
-) -> SweepFilter:
-    return SweepFilter(text=q, state=state, owner=owner or None)
-
-
-SweepFilterOf = Annotated[SweepFilter, Depends(_sweep_filter)]
 
 
 async def _sweep_order(

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+from annotated_types import Interval, MaxLen
 
 from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
+from autotuner.core.value import Flag
+
+_Degree: TypeAlias = Annotated[int | None, Interval(ge=1, le=2**31 - 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +31,22 @@ class TrialFilter:
     """Which trials to list; None lets all pass."""
 
     state: TrialState | None = None
-    tensor_parallel_degree: int | None = None
-    pipeline_parallel_degree: int | None = None
-    micro_batch_size: int | None = None
+    """Only trials in this state."""
+    tensor_parallel_degree: _Degree = None
+    pipeline_parallel_degree: _Degree = None
+    micro_batch_size: _Degree = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFilter:
     """Which sweeps to list; what is left empty lets all pass."""
 
-    text: str = ""
-    """Words that each stand in the sweep's name, id, model, cluster, engine or owner, in any case of letters."""
+    text: Annotated[str, MaxLen(200), Flag("q")] = ""
+    """Words of the sweep's name, id, model, cluster, engine or owner."""
     state: RunState | None = None
-    owner: str | None = None
-    """Name of the caller who asked for it."""
+    """Only sweeps in this state."""
+    owner: Annotated[str | None, MaxLen(200)] = None
+    """Only sweeps that this caller asked for."""
 
 
 class SweepColumn(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from http import HTTPStatus
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse
 
 from api.dashboard.render import page, service_of
 from api.dashboard.views.finding import exact_place, find
-from api.dependencies import AppOf, SweepOrderOf
+from api.dependencies import AppOf, SweepOrderOf, filter_of, query_name
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepOverview
@@ -32,9 +32,6 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
 """Further pages begin behind more sweeps than a database can count."""
 
 _Part = Annotated[Literal["live"] | None, Query()]
-_Text = Annotated[str, Query(max_length=200)]
-_State = Annotated[RunState | Literal[""], Query()]
-"""A form sends what is left empty, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +45,14 @@ class Asked:
 
     def query(self, **changed: str) -> dict[str, str]:
         """Return the query of an address that asks for this, but for what is changed."""
-        said = {
-            "q": self.where.text.strip(),
-            "state": self.where.state.value if self.where.state else "",
-            "owner": self.where.owner or "",
-            **self.order_query,
-            "number": "" if self.number == 1 else str(self.number),
-        }
+        said = {**self._filters, **self.order_query, "number": "" if self.number == 1 else str(self.number)}
         return {name: value for name, value in (said | changed).items() if value}
+
+    @property
+    def _filters(self) -> dict[str, str]:
+        """The texts of what filters, by name in the query."""
+        said = {query_name(SweepFilter, each.name): getattr(self.where, each.name) for each in fields(SweepFilter)}
+        return {name: text for name, value in said.items() if (text := str(value or "").strip())}
 
     @property
     def order_query(self) -> dict[str, str]:
@@ -67,15 +64,9 @@ class Asked:
     @property
     def without(self) -> Sequence[Link]:
         """Links to the list without each filter, and to all sweeps; none where nothing filters."""
-        where = self.where
+        said = {name: f"“{text}”" if name == "q" else f"{name} {text}" for name, text in self._filters.items()}
         links = [
-            Link(f"without {words}", "", query=self.query(**{name: "", "number": ""}))
-            for name, words, is_asked in (
-                ("q", f"“{where.text.strip()}”", where.text.strip()),
-                ("state", f"state {where.state}", where.state),
-                ("owner", f"owner {where.owner}", where.owner),
-            )
-            if is_asked
+            Link(f"without {words}", "", query=self.query(**{name: "", "number": ""})) for name, words in said.items()
         ]
         return [*links, Link("all sweeps", "")] if links else []
 
@@ -126,15 +117,13 @@ def _direction(order: SweepOrder) -> Literal["ascending", "descending"]:
 def sweeps_page(
     request: Request,
     app: AppOf,
+    where: Annotated[SweepFilter, filter_of(SweepFilter, of_form=True)],
     order: SweepOrderOf,
-    q: _Text = "",
-    state: _State = "",
-    owner: _Text = "",
     part: _Part = None,
     number: _Number = 1,
 ) -> Response:
     """What needs attention, and the sweeps that match."""
-    asked = Asked(where=SweepFilter(text=q, state=state or None, owner=owner or None), order=order, number=number)
+    asked = Asked(where=where, order=order, number=number)
     now = app.clock.now()
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
     found, total = app.store.list_overviews(now=now, where=asked.where, order=order, page=window)
