@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/balanced_batches.py --balance stratified_snake
 
 Every rank trains a small decoder under DDP. `--balance none` reads the same batches as they come: the losses are the
-same but for rounding, and ranks wait for the one with the longest sequences. docs/balanced-batches.md goes through it.
+same but for rounding, and ranks wait for the one with the longest sequences. docs/explanation/batches.md explains it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 examples/clipping.py --clip bucket
 
 Each replica clips its own gradient, bucket by bucket as they fill, whole, or not before the reduction. The last line
-says how much of the gradients was reduced while the backward pass still ran. docs/clipping.md goes through it.
+says how much of the gradients was reduced while the backward pass still ran. docs/explanation/batches.md explains it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 examples/lossy_exchange.py --exchange demo
 
 Two replicas of two FSDP2 shards learn a function of which each sees one half, so that neither learns the other half but
-by the exchange. docs/lossy-exchange.md goes through it.
+by the exchange. docs/explanation/lossy-exchange.md goes through it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Each rank trains one stage of an MLP. The ranks time their passes and plan from these; then the link between the last
 two stages turns 40 ms late, and later recovers. The controllers find both, and the ranks follow another plan each time.
-docs/resilient-pipelines.md goes through it.
+docs/explanation/slow-links.md goes through it.
 """
 
 from __future__ import annotations

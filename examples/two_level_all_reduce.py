@@ -4,7 +4,7 @@
 
 Every rank trains a small network under DDP, whose hook is all that changes. On one machine `--ranks-per-node 2` has it
 play nodes of two ranks. `--hierarchy flat` sums over all ranks at once: the losses are the same but for rounding.
-docs/collectives.md tells what is gained where.
+docs/explanation/networks.md tells what is gained where.
 """
 
 from __future__ import annotations

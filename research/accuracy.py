@@ -1,4 +1,4 @@
-"""Predicts every published sheet by constants fitted without it, judges that, and writes docs/accuracy.md.
+"""Predicts every published sheet by constants fitted without it, judges that, and writes docs/reference/accuracy.md.
 
 ``python -m research.accuracy`` takes about ten minutes on a core; ``--quick`` uses the constants of the catalog, which
 saw the sheets, prints the same tables and writes nothing. ``--unread`` prints, table by table, how many rows the reader

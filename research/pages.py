@@ -4,7 +4,8 @@
 
 * ``docs/recipes.md``: what vendors publish, what we predict for it, and the first choice of the default space for the
   same model, cluster, workload and software, in the number formats of the published run; nobody ran it. The constants
-  are the catalog's, whose fits saw some of these rows: docs/accuracy.md has the errors of constants that did not.
+  are the catalog's, whose fits saw some of these rows: docs/reference/accuracy.md has the
+  errors of constants that did not.
 * ``docs/exports.md``: for each rule of each format a layout that breaks it, found by changing one field of a few plain
   layouts, and what the rule says of it.
 * ``docs/descriptions.md``, behind its last heading of the first order: tables of every field that a model or a cluster
@@ -177,7 +178,8 @@ number format the fastest per accelerator; tokens per second of one accelerator.
 layout, with its error and how likely it is predicted to fit. *Ours* is the first choice of the default space for the
 same model, cluster, batch, software and number format, with what it is predicted to gain over what is predicted for
 theirs; nobody ran it, and where theirs is not sure to fit it may be slower. Predictions are by the catalog's
-constants, whose fits saw some of these runs: [accuracy](accuracy.md) has the errors of constants that did not.
+constants, whose fits saw some of these runs: [accuracy](reference/accuracy.md) has the errors of constants that did
+not.
 
 {figures}
 

@@ -132,7 +132,8 @@ its data comes on top and is the caller's to say."""
 
 _CORES_STORAGE_BYTES_PER_S = 45e6
 _CORES_RESTART_S = 1.0
-"""Of a core, measured on 2026-11-23 (docs/job-phases.md): bytes saved and loaded per rank, and the start of ranks."""
+"""Both are of a CPU core, measured on 2026-11-23: bytes saved and loaded per rank, and the start of new ranks
+(docs/explanation/plans.md)."""
 
 
 @value

@@ -48,7 +48,7 @@ class Footprint:
     co2_kg_per_hour: NonNegative
     """Of the energy; 0 where its mix is not known."""
     complexity: NonNegative
-    """Weighted count of what differs from plain, and of special hardware it needs (docs/objectives.md)."""
+    """Weighted count of what differs from plain, and of special hardware it needs (docs/explanation/objectives.md)."""
     robustness: float | None = None
     """Throughput under the sweep's fault trace over that of healthy steps; None without a trace."""
 

@@ -16,8 +16,9 @@ from autotuner.core.prediction import Number
 from autotuner.core.workload import LengthDistribution, Workload
 
 _DRAWN_SEQUENCES = 8192
-"""Sequences whose dealing a prediction averages over: of the lengths in docs/batches.md, dealt by chance to 4, 16 or
-1,024 ranks, the slowest rank's tokens then vary by 0.8, 1.3 and 2.2 % from seed to seed (one standard deviation)."""
+"""Number of sequences whose assignment a prediction averages over. For the lengths in docs/explanation/batches.md,
+assigned by chance to 4, 16 or 1,024 ranks, the tokens of the slowest rank then vary by 0.8, 1.3 and 2.2 % from seed to
+seed (one standard deviation)."""
 
 _FEWEST_BATCHES, _MOST_SEQUENCES = 4, 1 << 16
 """Few large batches are as good as many small ones: the slowest of thousands of ranks varies little."""

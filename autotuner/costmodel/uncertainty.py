@@ -82,8 +82,8 @@ catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assu
 _IN_BF16 = np.array([name in BF16_PARTS for name in PARTS], dtype=np.float64)
 
 RESIDUAL = 0.08
-"""Standard deviation of what no part explains and a layout has for itself; replays choose it (docs/sampler.md). For the
-intervals it stands where no run of the kind was compared."""
+"""Standard deviation of the error that no part explains and that a layout has for itself. Replays of published sweeps
+chose it (docs/explanation/sampler.md). Intervals use it where no run of the kind was compared."""
 
 TRUST: Mapping[Where, float] = {Where.HERE: 0.2, Where.ELSEWHERE: 1.0, Where.NOWHERE: 2.0}
 """Factor on ``PARTS`` by where a law was compared with measured runs; here, the rest is how far runs scatter. That what
@@ -95,7 +95,7 @@ differs; of 1, 0.4 and 0.2 it takes the fewest trials in replays of the publishe
 
 COMMON = 0.15
 """Standard deviation of the common factor for a search, also on a cluster that is known: a job has habits of its own.
-It saves trials in replays (docs/sampler.md)."""
+It saves trials in replays (docs/explanation/sampler.md)."""
 
 CLUSTER = 0.15
 """Standard deviation of the cluster factor among clusters of one kind, their software known (research.intervals)."""

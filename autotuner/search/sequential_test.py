@@ -83,11 +83,11 @@ def _robust_deviation(groups: Sequence[Floats]) -> float:
 # ---------------------------------------------------------------- how likely the runs are under each change
 _WITHIN: Floats = np.geomspace(0.0005, 0.5, 40)
 """Standard deviations from run to run in a sitting that are considered. No machine repeats a run closer than the first
-(docs/comparisons.md), and runs that are all equal, as a fake's are, count as apart so far."""
+(docs/explanation/comparing-runs.md), and runs that are all equal, as a fake's are, count as apart so far."""
 
 _BETWEEN, _WORTH = 0.003, 4.0
 """Standard deviation from sitting to sitting that is assumed, and how many sittings that opinion is worth: the usual
-prior of a variance, scaled inverse chi-squared. Measured: docs/comparisons.md."""
+prior of a variance, scaled inverse chi-squared. Measured: docs/explanation/comparing-runs.md."""
 
 _BETWEENS: Floats = np.geomspace(0.001, 0.1, 12)
 """Those that are considered."""

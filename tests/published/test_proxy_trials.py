@@ -2,7 +2,7 @@
 
 The catalog's constants saw these rows, so every time is taken a quarter longer and nothing is known of the cluster
 beforehand: what is left to learn is how slow that cluster is. What constants that saw nothing of a source learn stands
-in docs/proxy-trials.md.
+in docs/explanation/proxy-trials.md.
 
 What fp8 gains at one layout, against published pairs of runs that differ in nothing else.
 

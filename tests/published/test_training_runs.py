@@ -3,7 +3,7 @@
 Predicted step times against every published table of whole runs.
 
 The constants of the catalog's stacks were fitted to these rows. What this guards is the model and its constants
-together; how far predictions of sheets left out of the fit are off stands in docs/accuracy.md.
+together; how far predictions of sheets left out of the fit are off stands in docs/reference/accuracy.md.
 
 The six rules of arXiv 2311.05610 come out of its own measurements.
 
@@ -18,8 +18,8 @@ and a batch of their own, so that ratios hold systems and optimizers together.
 
 Which published runs are predicted to fit, against which did.
 
-The memory constants of the stack aleph-alpha were fitted to its rows; docs/accuracy.md has the shares of sheets left
-out of the fit. To the other tables no memory constant was fitted.
+The memory constants of the stack aleph-alpha were fitted to its rows; docs/reference/accuracy.md has the shares of
+sheets left out of the fit. To the other tables no memory constant was fitted.
 """
 
 from __future__ import annotations

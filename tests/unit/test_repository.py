@@ -163,13 +163,15 @@ def test_every_option_in_a_command_of_the_guide_exists() -> None:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         targets = re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text())
         assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
 
 
 def test_every_test_that_a_page_names_exists() -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)`", "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))))
+    named = set(
+        re.findall(r"`(tests/[\w/]+\.py)`", "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md")))
+    )
     assert len(named) >= 5
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 

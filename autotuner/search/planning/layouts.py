@@ -161,7 +161,7 @@ _THIN: Mapping[str, tuple[int, ...]] = {
     "last_stage_less_layers": (0, 1),
 }
 """Values that the best layouts of large jobs have; with them a table is a quarter as long, and its best
-0 % slower in the median, 4 % at most (docs/plan.md)."""
+0 % slower in the median, 4 % at most (docs/explanation/plans.md)."""
 
 
 def job_on(request: PlanRequest, cluster: Cluster) -> Job:

@@ -48,7 +48,7 @@ _START_S = 240.0
 """What a trial takes before its first step that counts, data and compilation included: an assumption."""
 
 _NUM_STEPS = 30
-"""Of a trial, those before the times settle included; as the trial job measures (docs/measurement.md)."""
+"""Of a trial, those before the times settle included; as the trial job measures (docs/explanation/measurement.md)."""
 
 _S_PER_HOUR = 3600.0
 

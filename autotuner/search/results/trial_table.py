@@ -369,7 +369,7 @@ _FIGURES = (
     Column(
         name="complexity",
         label="complexity",
-        meaning="weighted count of what differs from plain replicas, and of what it needs (docs/objectives.md)",
+        meaning="weighted count of what differs from plain replicas, and of what it needs",
         unit="count",
         value=lambda row: int(complexity(row.layout)),
         best_is_high=False,

@@ -88,9 +88,9 @@ def needed_scale(errors: Floats, deviations: Floats, weights: Floats) -> float:
 
 MAX_TRIALS = 96
 """Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. A trial
-whose parts were measured counts once for each of them. In
-replays of published tables twice as many teach hardly more (docs/learning.md). Equations of 100 and more OpenBLAS
-solves on all cores, whose threads wait for each other for seconds where trials keep these busy (its gesv.c)."""
+whose parts were measured counts once for each of them. In replays of published tables twice as many teach hardly more
+(docs/explanation/learning.md). OpenBLAS solves 100 equations and more on all cores, and its threads wait for each other
+for seconds where trials keep the cores busy (its gesv.c)."""
 
 MAX_KNOWN = 64
 """Trials that a search knows beside its own: with these they stay below the same 100, and each is an observation that

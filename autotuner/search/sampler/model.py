@@ -29,11 +29,12 @@ COMMON = "common"
 _CHUNK_ROWS = 1 << 16  # temporaries stay within a few megabytes
 
 _LENGTH_SCALE = 2.0
-"""Distance at which similarity is 1 / e; replays of published sweeps hardly tell 1 to 16 apart (docs/sampler.md)."""
+"""Distance at which the similarity is 1 / e. Replays of published sweeps hardly tell 1 to 16 apart
+(docs/explanation/sampler.md)."""
 
 _DEGREES_OF_FREEDOM = 2.0
 """Of the Student-t noise: a run on a broken network is further off than normal errors are, and half of a sheet's runs
-may be. Replays of published tables do not tell 1 from 4 (docs/learning.md)."""
+may be. Replays of published tables do not tell 1 from 4 (docs/explanation/learning.md)."""
 
 _EM_ROUNDS = 10  # then no factor moves by 1 % of its deviation
 
@@ -57,7 +58,7 @@ class Transfer:
 TIME_TRANSFER = Transfer(factor=0.95, residual=0.7, elsewhere=0.5)
 """Makes published large runs likeliest after small ones, each source weighing as much; with any source left out, the
 others choose 0.95, and 0.6 to 0.8, whatever the ranks, width, depth or length of sequences between the two (``python -m
-research.small_for_large --learn``, docs/proxy-trials.md). ``elsewhere`` is an assumption."""
+research.small_for_large --learn``, docs/explanation/proxy-trials.md). ``elsewhere`` is an assumption."""
 
 MEMORY_TRANSFER = Transfer(factor=1.0, residual=0.7, elsewhere=0.5)
 """An assumption: replays of the one table that reports out-of-memory runs do not tell 0 from 1."""

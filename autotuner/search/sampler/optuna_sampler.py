@@ -1,7 +1,7 @@
 """LayoutSampler: an Optuna sampler over a finite table of legal layouts whose cost has been predicted.
 
 Optuna sees one categorical parameter per layout field; the sampler always picks a whole row, so a proposal is legal by
-construction. How it picks, and how to use it alone, is told in docs/sampler.md.
+construction. How it picks, and how to use it alone, is told in docs/explanation/sampler.md.
 """
 
 from __future__ import annotations

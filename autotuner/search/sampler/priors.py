@@ -20,7 +20,7 @@ TIME_FACTORS = (*PARTS, COMMON)
 """Factors of the belief about step times, in its order."""
 
 _RESIDUAL_CORRELATION = 0.7
-"""Part of the residual that like layouts share; replays hardly tell 0 from 1 (docs/sampler.md)."""
+"""Part of the residual that like layouts share; replays hardly tell 0 from 1 (docs/explanation/sampler.md)."""
 
 _RUN_TO_RUN = 0.01
 """Standard deviation of log(measured step time) from run to run of one layout: the two timed twice in arXiv 2311.05610
@@ -32,7 +32,7 @@ assumption."""
 
 _CLAIM = 2.0
 """Measurements that the prior's claim about its own precision is worth, see ``scale_inflation``: few, since where it is
-wrong a sweep takes longer and stops too early (docs/sampler.md)."""
+wrong a sweep takes longer and stops too early (docs/explanation/sampler.md)."""
 
 
 def time_prior(

@@ -1,4 +1,4 @@
-"""Pipelines that go on when a link turns slow or dies: ``docs/resilient-pipelines.md`` shows how to use them."""
+"""Pipelines that go on when a link turns slow or dies: ``docs/explanation/slow-links.md`` shows how to use them."""
 
 from autotuner.training.pipelines.channels import Neighbourhood
 from autotuner.training.pipelines.controller import ControlGroup, Controller, Powers, noticed_delays_s, pass_times

@@ -73,7 +73,7 @@ def test_every_link_into_a_part_of_a_page_finds_that_part(service: tuple[str, di
 
 # ---------------------------------------------------------------- complexity page
 
-PAGE = Path(__file__).parents[3] / "docs" / "objectives.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "objectives.md"
 
 
 def test_the_page_of_objectives_has_every_burden_with_its_weight() -> None:

@@ -360,7 +360,7 @@ def test_a_sweep_that_asks_for_what_is_beyond_use_is_refused(changes: dict[str, 
 
 
 # ---------------------------------------------------------------- sampler page
-PAGE = Path(__file__).parents[3] / "docs/sampler.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/sampler.md"
 
 
 def test_the_example_of_the_page_finds_a_layout_and_stops_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
