@@ -77,7 +77,7 @@ _ONE_SIDED_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 
 _HOPELESS = 5.0
 """Tolerances above the reference after a single pair that reject a candidate: equal layouts differ by far less
-(docs/decisions/0062-lossy-layouts-pass-their-gate.md has what was measured)."""
+(docs/explanation/lossy-exchange.md has what was measured)."""
 
 
 @value
