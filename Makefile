@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check format serve migrate revision container research clean
+.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check docs format serve migrate revision container research clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -80,6 +80,10 @@ check: setup  ## Lint, types, import arrows, compose file, examples of CI.
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows docs/examples/github-action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci docs/examples/gitlab-ci.yml
+
+docs: setup  ## Build the documentation site into site/; a broken link or a page in no menu fails.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+	@$(BIN)/python -m documentation.words
 
 format: setup  ## Rewrite the code in the project's format.
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,79 @@
+"""Hooks of MkDocs: a menu by folders, links that leave ``docs/``, and scripts as files."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.pages import Page
+
+SECTIONS = {
+    "tutorials": "Tutorials",
+    "how-to": "How-to guides",
+    "reference": "Reference",
+    "explanation": "Explanation",
+    "decisions": "Decisions",
+}
+"""Folders of docs/ in the order of the menu. A page elsewhere is in no menu, which fails a strict build."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Make the menu: the home page and then every page of each folder."""
+    docs = Path(config.docs_dir)
+    home = "index.md" if (docs / "index.md").exists() else "README.md"
+    menu: list[Any] = [{"Home": home}]
+    menu += [{title: pages} for folder, title in SECTIONS.items() if (pages := _pages(docs, folder))]
+    if moving := [page.name for page in sorted(docs.glob("*.md")) if page.name not in {home, "README.md"}]:
+        menu.append({"Pages to be moved": moving})
+    config.nav = menu
+    return config
+
+
+def _pages(docs: Path, folder: str) -> list[str]:
+    """Return the folder's pages, its index first."""
+    pages = sorted((docs / folder).glob("*.md"), key=lambda page: (page.name != "index.md", page.name))
+    return [f"{folder}/{page.name}" for page in pages]
+
+
+_LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
+    """Replace links to files of the repository that are not in the site by the files' names."""
+    docs = Path(config.docs_dir)
+
+    def replacement(link: re.Match[str]) -> str:
+        label, target = link.groups()
+        path = Path(os.path.normpath(docs / Path(page.file.src_uri).parent / target))
+        if path.is_relative_to(docs) or not path.exists():
+            return link.group(0)
+        name = f"`{path.relative_to(docs.parent)}`"
+        return name if label.strip("`") in {name.strip("`"), path.name} else f"{label} ({name})"
+
+    return _LINK.sub(replacement, _with_blank_lines(markdown))
+
+
+_BLOCK = re.compile(r"\s*([*-] |\d+\. |\|)")
+"""The beginning of an item of a list or of a row of a table."""
+
+
+def _with_blank_lines(markdown: str) -> str:
+    """Put a blank line before each list and table: Python-Markdown asks for it, and repository hosts do not."""
+    lines: list[str] = []
+    fenced = False
+    for line in markdown.splitlines():
+        before = lines[-1] if lines else ""
+        if (
+            _BLOCK.match(line)
+            and before.strip()
+            and not fenced
+            and not before.startswith(" ")
+            and not _BLOCK.match(before)
+        ):
+            lines.append("")
+        fenced ^= line.lstrip().startswith("```")
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,34 @@
+"""Counts the words that people wrote: ``python -m documentation.words`` prints them for each folder of docs/.
+
+Pages of ``docs/reference`` are generated from the code and are not counted, nor are examples and pictures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def words_by_folder(docs: Path = DOCS) -> dict[str, tuple[int, int]]:
+    """Return pages and words of each folder; the pages of docs/ itself stand under the empty name."""
+    counts: dict[str, tuple[int, int]] = {}
+    for page in sorted(docs.rglob("*.md")):
+        folder = page.relative_to(docs).parts[0] if page.parent != docs else ""
+        pages, words = counts.get(folder, (0, 0))
+        counts[folder] = pages + 1, words + len(page.read_text().split())
+    return counts
+
+
+def main() -> None:
+    """Print the counts and their sum."""
+    counts = words_by_folder()
+    for folder, (pages, words) in counts.items():
+        note = "  generated, not counted" if folder == "reference" else ""
+        print(f"docs/{folder:<12} {pages:>3} pages {words:>7,} words{note}")
+    by_hand = sum(words for folder, (_, words) in counts.items() if folder != "reference")
+    print(f"by hand {by_hand:>23,} words")
+
+
+if __name__ == "__main__":
+    main()
