@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check docs format serve migrate revision container research clean
+.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check docs reference format serve migrate revision container research clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -84,6 +84,9 @@ check: setup  ## Lint, types, import arrows, compose file, examples of CI.
 docs: setup  ## Build the documentation site into site/; a broken link or a page in no menu fails.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
 	@$(BIN)/python -m documentation.words
+
+reference: setup  ## Write the pages of docs/reference that the code determines; a test compares them.
+	$(BIN)/python -m documentation.reference
 
 format: setup  ## Rewrite the code in the project's format.
 	$(BIN)/ruff check --fix .

@@ -76,7 +76,7 @@ class BodyTooSlow(AutotunerError):
     """A body does not arrive in time."""
 
 
-_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {
+PROBLEM_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {
     NotFound: ("not-found", HTTPStatus.NOT_FOUND),
     Conflict: ("conflict", HTTPStatus.CONFLICT),
     NotLetIn: ("not-let-in", HTTPStatus.UNAUTHORIZED),
@@ -111,7 +111,7 @@ def answer_error(request: Request, error: Exception) -> Response:
     """The answer to an error of ours; any other is raised again."""
     if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
         return _invalid(request, tuple(map(violation, error.complaints)))
-    known = next((_KINDS[cls] for cls in type(error).__mro__ if cls in _KINDS), None)
+    known = next((PROBLEM_KINDS[cls] for cls in type(error).__mro__ if cls in PROBLEM_KINDS), None)
     if known is None:
         raise error
     detail, headers, nearest = str(error), {}, None

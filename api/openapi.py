@@ -67,7 +67,7 @@ def _moved(node: Any, named: dict[str, Any]) -> Any:
 
 Responses = dict[int | str, dict[str, Any]]
 
-_PROBLEMS = {
+STATUS_MEANINGS = {
     400: "The body is no JSON.",
     401: "The service asks who calls, and this request shows no token or session that counts.",
     403: "The caller's scope does not cover this, or somebody else made what it changes.",
@@ -80,6 +80,7 @@ _PROBLEMS = {
     429: "The caller takes as much as they may; `detail` says how much that is, and `Retry-After` when more is free.",
     503: "The database is out of reach or not migrated, or there was no answer in time, or too many wait for one.",
 }
+"""The meaning of each status of a refusal."""
 
 
 def problems(*statuses: int) -> Responses:
@@ -89,7 +90,7 @@ def problems(*statuses: int) -> Responses:
 
 def _problem(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": _PROBLEMS[status], "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}}}
+    return {"description": STATUS_MEANINGS[status], "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}}}
 
 
 def operation_id(route: APIRoute) -> str:

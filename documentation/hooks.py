@@ -10,14 +10,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 
-SECTIONS = {
-    "tutorials": "Tutorials",
-    "how-to": "How-to guides",
-    "reference": "Reference",
-    "explanation": "Explanation",
-    "decisions": "Decisions",
-}
-"""Folders of docs/ in the order of the menu. A page elsewhere is in no menu, which fails a strict build."""
+from documentation.menu import REFERENCE, SECTIONS
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -34,9 +27,17 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def _pages(docs: Path, folder: str) -> list[str]:
     """Return the folder's pages, its index first."""
-    pages = sorted((docs / folder).glob("*.md"), key=lambda page: (page.name != "index.md", page.name))
+    order = REFERENCE if folder == "reference" else ("index",)
+    rank = {f"{name}.md": place for place, name in enumerate(order)}
+    pages = sorted((docs / folder).glob("*.md"), key=lambda page: (rank.get(page.name, len(rank)), page.name))
     return [f"{folder}/{page.name}" for page in pages]
 
+
+_BOOSTS = {"tutorials": 2.0, "how-to": 2.0, "explanation": 1.0, "reference": 0.7, "decisions": 0.3}
+"""Weights of pages in the search: somebody who searches wants to do something first, and then to look it up."""
+
+_MINOR = ("reference/rest-objects.md", "reference/python-core.md", "reference/python-costmodel.md")
+"""Pages with hundreds of headings, which would hide others in the search."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#:\s]+)(?:#[^)]*)?\)")
 
@@ -44,6 +45,9 @@ _LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#:\s]+)(?:#[^)]*)?\)")
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
     """Replace links to files of the repository that are not in the site by the files' names."""
     docs = Path(config.docs_dir)
+    uri = page.file.src_uri
+    boost = 0.2 if uri in _MINOR else _BOOSTS.get(uri.partition("/")[0], 1.0)
+    page.meta.setdefault("search", {"boost": boost})
 
     def replacement(link: re.Match[str]) -> str:
         label, target = link.groups()

@@ -1,11 +1,4 @@
-"""The command line: its commands, and the exit codes of their errors.
-
-Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is stored under that name; 4 the request
-conflicts with stored data; 5 the service or its database does not answer; 6 the sweep ended without a measured
-layout, no row of a table can be judged, a cluster's check failed, a gate could not run, or a webhook's test was not
-accepted; 7 no layout fits in memory; 8 a gate failed; 9 a gate is undecided; 10 no baseline is stored for a gate;
-11 the service refused the token, or asked for one; 130 interrupted.
-"""
+"""The command line: its commands, and the exit codes of their errors."""
 
 from __future__ import annotations
 
@@ -64,6 +57,25 @@ _GROUPS = {
     "retune": ("retunes", "Once a layout is in use"),
 }
 """Module and panel of each group of commands."""
+
+
+EXIT_CODES: Mapping[int, str] = {
+    0: "The command did what it was asked.",
+    1: "The program has an error of its own. Please report it.",
+    2: "The input is wrong. The message names the value, the rule and the nearest legal value.",
+    3: "Nothing is stored under that name or id.",
+    4: "The request conflicts with stored data.",
+    5: "The service or its database does not answer.",
+    6: "Nothing was measured: a sweep ended without a measured layout, no row of a table can be judged, a check of a "
+    "cluster failed, a gate could not run, or the receiver did not accept the test of a webhook.",
+    7: "No layout fits in memory.",
+    8: "A gate failed.",
+    9: "A gate is undecided.",
+    10: "No baseline is stored for a gate.",
+    11: "The service asked for a token, or refused the one it got.",
+    130: "The command was interrupted.",
+}
+"""The meaning of each exit code."""
 
 
 def _print_version(asked: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal
@@ -52,8 +53,25 @@ class AnnouncementKind(StrEnum):
     GATE_NO_BASELINE = "gate.no_baseline"
     GATE_COULD_NOT_RUN = "gate.could_not_run"
     GATE_CANCELLED = "gate.cancelled"
-    SWEEP_FINISHED = "sweep.finished"  # of sweeps that somebody asked for
-    WEBHOOK_TEST = "webhook.test"  # posted to one webhook by hand, and never stored
+    SWEEP_FINISHED = "sweep.finished"
+    WEBHOOK_TEST = "webhook.test"
+
+
+ANNOUNCEMENT_MEANINGS: Mapping[AnnouncementKind, str] = {
+    AnnouncementKind.RETUNE_UNCHANGED: "A run of a retune found no better layout, and no slowdown.",
+    AnnouncementKind.RETUNE_BETTER_FOUND: "A run of a retune found a better layout.",
+    AnnouncementKind.RETUNE_REGRESSION: "A run of a retune found that the layout in use became slower.",
+    AnnouncementKind.RETUNE_COULD_NOT_RUN: "A run of a retune that was due could not run.",
+    AnnouncementKind.GATE_PASSED: "A gate passed.",
+    AnnouncementKind.GATE_FAILED: "A gate failed: the change makes training slower.",
+    AnnouncementKind.GATE_UNDECIDED: "A gate ended without a decision.",
+    AnnouncementKind.GATE_NO_BASELINE: "A gate had no baseline to compare with.",
+    AnnouncementKind.GATE_COULD_NOT_RUN: "A gate could not measure its layout.",
+    AnnouncementKind.GATE_CANCELLED: "Somebody cancelled a gate.",
+    AnnouncementKind.SWEEP_FINISHED: "A sweep that somebody asked for ended.",
+    AnnouncementKind.WEBHOOK_TEST: "A test that is posted to one webhook and never stored.",
+}
+"""The meaning of each kind."""
 
 
 @value

@@ -469,15 +469,28 @@ class SweepStanding(SweepOverview):
         return ModelSize.of(self.request.job.model)
 
 
-EVENT_KINDS = (
-    *("sweep.created", "sweep.started", "sweep.resumed", "sweep.paused", "sweep.finished"),
-    "sweep.queued",  # again, after a pause or an end
-    "sweep.changed",  # its budget, or trials to be run again
-    "sweep.estimated",
-    *("trial.started", "trial.step", "trial.finished", "trial.gated", "trial.interrupted", "trial.waiting"),
-    *("trial.resumed", "trial.job", "trial.link_event", "trial.note"),
-)
-"""What happens to sweeps."""
+EVENT_KINDS: Mapping[str, str] = {
+    "sweep.created": "The sweep is stored and queued.",
+    "sweep.started": "A worker runs the sweep.",
+    "sweep.resumed": "Another worker took the sweep over, or a worker runs it again after a pause.",
+    "sweep.paused": "The sweep is paused, and its trial is ended.",
+    "sweep.queued": "The sweep is queued again, after a pause or after its end.",
+    "sweep.changed": "Its `budget` changed, or trials are to run again (`reruns`).",
+    "sweep.estimated": "The step times at full size that proxy trials predict, by trial. It follows each measurement.",
+    "sweep.finished": "The sweep ended. Events follow it only if the sweep is opened again.",
+    "trial.started": "A trial starts.",
+    "trial.step": "A step of the trial ended. It carries the measured `step_time_s` and `mfu`.",
+    "trial.link_event": "A running pipeline found a slow link or rank (`kind`, `stages`, `delay_s`), or was planned "
+    "anew (`warm_up`, `delegated`, `cost_s`).",
+    "trial.note": "A sentence for the people who watch, such as the reason why a layout is tried that may not fit.",
+    "trial.waiting": "The trial waits for devices. Waiting takes no accelerator-hours.",
+    "trial.resumed": "The trial has its devices and goes on.",
+    "trial.job": "The job of an engine that runs the trial changed (`engine`, `handle`, `phase`, `detail` and times).",
+    "trial.gated": "The convergence gate of the trial ended, with its `outcome` and `detail`.",
+    "trial.finished": "The trial ended, with its `state`, and with a `stop_reason` if it was stopped.",
+    "trial.interrupted": "The service or a worker ended during the trial. The trial will run again.",
+}
+"""The kinds of events of a sweep, with their meanings."""
 
 
 @value

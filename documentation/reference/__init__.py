@@ -1,0 +1,1 @@
+"""Generates the pages of docs/reference from the code: ``make reference`` writes them, a test compares them."""

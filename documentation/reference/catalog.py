@@ -1,0 +1,51 @@
+"""Accelerators, models, training software and networks of the catalog: the reports that commands print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from autotuner.catalog.hardware import accelerators, load_accelerator
+from autotuner.catalog.models import load_model, models
+from autotuner.catalog.networks import network_presets
+from autotuner.catalog.software import stack_profiles
+from autotuner.report.catalog import catalog_report, networks_report, stacks_report
+from autotuner.report.markdown import markdown
+from autotuner.report.report import Report, Section
+from documentation.reference.markdown import head
+
+
+def accelerators_page() -> str:
+    """Return the page of accelerators."""
+    summary = "The accelerators that `--cluster` accepts by name, such as `h100:64`, with the sources of their peaks."
+    return _page("Accelerators", summary, _sections("Accelerators"), "autotuner catalog")
+
+
+def models_page() -> str:
+    """Return the page of models."""
+    summary = "The models that `--model` accepts by name. `--model` also takes a `config.json` of a "
+    summary += "[supported type](model-types.md)."
+    return _page("Models", summary, _sections("Models"), "autotuner catalog")
+
+
+def stacks_page() -> str:
+    """Return the page of training software."""
+    summary = "The training software that `--stack` accepts, with the measured runs behind each one."
+    return _page("Training software", summary, stacks_report(stack_profiles()).sections, "autotuner stacks")
+
+
+def networks_page() -> str:
+    """Return the page of networks."""
+    summary = "The networks that a cluster can name, with the sources of their numbers."
+    return _page("Networks", summary, networks_report(network_presets()).sections, "autotuner cluster networks")
+
+
+def _sections(title: str) -> Sequence[Section]:
+    report = catalog_report([*map(load_accelerator, accelerators())], [*map(load_model, models())], [])
+    return [Section(blocks=one.blocks) for one in report.sections if one.title == title]
+
+
+def _page(title: str, summary: str, sections: Sequence[Section], command: str) -> str:
+    body = markdown(Report(headline=title, sections=tuple(sections))).partition("\n")[2]
+    body = re.sub(r"^### ", "## ", body, flags=re.MULTILINE)
+    return f"{head(title, summary)}\n`{command}` prints the same.\n{body}"

@@ -1,0 +1,88 @@
+"""Fields of descriptions: everything that people write down of a model and of a cluster."""
+
+from __future__ import annotations
+
+import re
+import types
+from dataclasses import MISSING, Field, fields
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.core.choices import Choice
+from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.codec import to_plain
+from autotuner.core.link import Link, LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.network import Network, Port, Tier, Wiring
+from autotuner.core.text import field_texts
+from documentation.reference.markdown import head, table
+
+_DESCRIBED = {
+    TransformerSpec: "A model",
+    MixtureOfExperts: "`experts` of a model",
+    LatentAttention: "`latent_attention` of a model",
+    LinearAttention: "`linear_attention` of a model",
+    Cluster: "A cluster",
+    Accelerator: "`accelerator` of a cluster",
+    Link: "`intra_node_link` and `inter_node_link` of a cluster",
+    LinkHealth: "An entry of `link_health` of a cluster",
+    Network: "`network` of a cluster",
+    Tier: "An entry of `tiers` of a network",
+    Wiring: "`wiring` of a cluster",
+    Port: "An entry of `ports` of a wiring",
+    Tariff: "`tariff` of a cluster",
+}
+"""What people write down, by the headings of their tables."""
+
+_WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+
+
+def descriptions_page() -> str:
+    """Return the page of fields, a table for each kind of object."""
+    summary = "The JSON fields of a model and of a cluster, as `--model`, `--cluster` and the REST API take them."
+    parts = [head("Descriptions of models and clusters", summary)]
+    for cls, title in _DESCRIBED.items():
+        hints, meanings = get_type_hints(cls), _meanings(cls)
+        rows = [
+            (f"`{one.name}`", _words(hints[one.name]), _default(one), meanings.get(one.name, "")) for one in fields(cls)
+        ]
+        parts.append(f"## {title}\n\n{table(('field', 'value', 'default', 'meaning'), rows)}")
+    return "\n".join(parts)
+
+
+def _meanings(cls: type[Any]) -> dict[str, str]:
+    """What is said of each field, on one line and of JSON."""
+    texts = {name: " ".join(text.split()).replace("``", "`") for name, text in field_texts(cls).items()}
+    return {name: re.sub(r"\bNone\b", "null", text) for name, text in texts.items()}
+
+
+def _words(hint: Any) -> str:
+    """The type as somebody who writes JSON would say it."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if one is types.NoneType else _words(one) for one in args)
+    if origin is Literal:
+        return ", ".join(f"`{one}`" for one in args)
+    if origin is tuple:
+        return f"list of {_words(args[0])}"
+    if isinstance(hint, type) and issubclass(hint, Choice):
+        return ", ".join(f"`{word}`" for word in hint.labels())
+    return _WORDS.get(hint, "object")
+
+
+def _default(one: Field[Any]) -> str:
+    if one.default is MISSING:
+        return "-"
+    value = one.default.value if isinstance(one.default, Enum) else to_plain(one.default)
+    match value:
+        case None | [] | "":
+            return "none"
+        case bool():
+            return str(value).lower()
+        case list():
+            return ", ".join(f"`{item}`" for item in value)
+        case str():
+            return f"`{value}`"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
