@@ -1,6 +1,6 @@
 """A running service: the whole REST API as methods, each operation of the OpenAPI document under its name there.
 
-What each call does: the API's own documentation (docs/api.md), whose operations have these names.
+What each call does: the API's own documentation (docs/reference/rest.md), whose operations have these names.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class ServerEvent:
     sequence: int
     """Reading goes on behind it after a cut."""
     kind: str
-    """Such as ``trial.finished``; docs/api.md lists them."""
+    """Such as ``trial.finished``; docs/reference/events.md lists them."""
     data: dict[str, Any]
     """``at``, epoch seconds, and what is said of such an event."""
 

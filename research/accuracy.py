@@ -22,7 +22,7 @@ from research.constants import write_left_out_errors
 from research.fit_stacks import FITS, fitted_memory, sheets_of, with_memory
 from research.held_out import LeftOut, group_table, grouped, held_out, rows_of
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "accuracy.md"
 NOTES = Path(__file__).resolve().parent / "accuracy_notes.md"
 
 PROCESSES = 2

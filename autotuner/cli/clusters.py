@@ -73,7 +73,7 @@ def add(
         str | None,
         typer.Option(
             "--from",
-            help="JSON file with a description (docs/descriptions.md). Other options change its fields.",
+            help="JSON file with a description (docs/reference/descriptions.md). Other options change its fields.",
             rich_help_panel=SELDOM,
         ),
     ] = None,

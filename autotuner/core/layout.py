@@ -728,7 +728,7 @@ def _parse_word(word: str) -> Mapping[str, int | str]:
     match = _NUMBERED.fullmatch(word)
     name = _NUMBER_WORDS.get(match[1]) if match else None
     if match is None or name is None or int(match[2]) < OPTIONS[name].lowest:
-        rule = "is no word of a layout; the tables of predict print layouts in them, and docs/layouts.md lists all"
+        rule = "is no word of a layout; docs/reference/layouts.md lists the words"
         raise InvalidInput("layout", word, rule, _nearest_word(word))
     level = {"shard_level": _LEVELS[match[1]]} if match[1] in _LEVELS else {}
     return {name: int(match[2]), **level}

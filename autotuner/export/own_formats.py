@@ -50,7 +50,7 @@ def _write(job: Job, layout: Layout) -> Export:
         version=_VERSION,
         arguments=tuple(arguments),
         environment=collective_environment(layout),
-        defaults=("fields of a layout that are not said keep the defaults that docs/layouts.md lists",),
+        defaults=("options that the words leave out keep the defaults in docs/reference/layouts.md",),
         usage="append them to the command that starts your script under torchrun",
     )
 

@@ -15,10 +15,7 @@ import yaml
 from typer.core import TyperGroup
 
 from autotuner.cli.main import app
-from autotuner.core.choices import ShardLevel
 from autotuner.core.errors import StoreUnavailable
-from autotuner.core.layout import OPTIONS, SHARD_WORDS
-from autotuner.core.option import Kind
 from autotuner.service.settings import Settings
 
 # ---------------------------------------------------------------- deployment
@@ -125,24 +122,6 @@ def test_the_url_of_the_database_is_read_from_a_file_that_is_named_where_it_has_
 
 
 # ---------------------------------------------------------------- documentation
-def test_every_setting_is_documented() -> None:
-    text = (ROOT / "docs/operations.md").read_text()
-    assert [name for name in Settings.model_fields if f"AUTOTUNER_{name.upper()}" not in text] == []
-
-
-def test_the_page_of_commands_has_each_command_with_its_help() -> None:
-    told = re.findall(r"^\| `autotuner ([\w -]+)` \| (.+) \|$", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
-    assert dict(told) == dict(_helps(typer.main.get_group(app), ()))
-
-
-def _helps(group: TyperGroup, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for name, command in group.commands.items():
-        if isinstance(command, TyperGroup):
-            yield from _helps(command, (*names, name))
-        else:
-            yield " ".join((*names, name)), (command.help or "").partition("\n\n")[0].replace("\n", " ")
-
-
 def test_the_index_lists_every_page_once() -> None:
     listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/README.md").read_text())
     assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
@@ -186,17 +165,6 @@ def test_every_make_target_is_explained_by_make_help() -> None:
 def test_every_decision_is_one_page() -> None:
     for page in (ROOT / "docs/decisions").glob("*.md"):
         assert len(page.read_text().splitlines()) <= 60, page.name
-
-
-def test_every_option_of_a_layout_is_documented_with_its_words() -> None:
-    text = (ROOT / "docs/layouts.md").read_text()
-    assert [name for name in OPTIONS if f"| `{name}` |" not in text] == []
-    choices = [one for one in OPTIONS.values() if one.kind == Kind.CHOICE and one.word]
-    words = [one.word.format(value) for one in choices for value in one.values]
-    numbers = [one.word.format("N") for one in OPTIONS.values() if one.is_number and one.word]
-    numbers += [f"{word}N" for level, word in SHARD_WORDS.items() if level != ShardLevel.NONE]
-    switches = [one.word for one in OPTIONS.values() if one.kind == Kind.SWITCH]
-    assert [word for word in (*words, *numbers, *switches) if f"`{word}`" not in text] == []
 
 
 # ---------------------------------------------------------------- no shell

@@ -206,7 +206,7 @@ def test_a_word_that_contradicts_another_or_is_like_none_is_refused_with_the_nea
     with pytest.raises(InvalidInput) as caught:
         parse_words("foo8")
     assert caught.value.nearest == "zero8"
-    assert "docs/layouts.md" in caught.value.rule
+    assert "docs/reference/layouts.md" in caught.value.rule
     assert len(str(caught.value)) < 200
 
 
