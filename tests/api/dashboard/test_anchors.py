@@ -1,22 +1,18 @@
-"""Links into parts of pages, on every page, and the page of objectives."""
+"""Links into parts of pages, on every page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 import httpx
 import pytest
 
-from autotuner.core.layout import OPTIONS
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
 from tests.browser.pages import PAGES, stocked
 from tests.builders import failure
-
-# ---------------------------------------------------------------- anchors
 
 _COSTLY = {"explore-nodes", "explore-lengths", "explore-network", "new-slow", "phases-short", "plan"}
 """Pages that compute for seconds, and have the same parts as others of their kind."""
@@ -69,16 +65,3 @@ def test_every_link_into_a_part_of_a_page_finds_that_part(service: tuple[str, di
         broken = [f"{url}#{part}" for (_, part), url in targets.items() if part not in read(url).ids]
     assert {"main", "ranking", "use", "timeline", "log"} <= {part for _, part in targets}
     assert broken == []
-
-
-# ---------------------------------------------------------------- complexity page
-
-PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "objectives.md"
-
-
-def test_the_page_of_objectives_has_every_burden_with_its_weight() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    for option in OPTIONS.values():
-        for burden in option.burdens:
-            said = f"| {burden.weight:g} | {burden.reason} |"
-            assert any(row.startswith(f"| `{option.name}` |") and row.endswith(said) for row in rows), option.name
