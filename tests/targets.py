@@ -59,7 +59,7 @@ PLAIN_TARGET = Target(
             lambda x, j: False,
         ),
     ),
-    elsewhere=frozenset({"attention_kernel", "fused_norm"}),
+    decided_elsewhere=frozenset({"attention_kernel", "fused_norm"}),
     write=_write,
 )
 """A format that says most of a layout as flags, as JSON and in a variable."""

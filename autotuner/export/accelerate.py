@@ -407,7 +407,7 @@ def _write(job: Job, layout: Layout) -> Export:
         arguments=tuple(arguments),
         files=tuple(files),
         environment=collective_environment(layout),
-        defaults=(*duties, decided_in_code(_ELSEWHERE, layout, "the script")),
+        left_to_trainer=(*duties, decided_in_code(_ELSEWHERE, layout, "the script")),
         usage=f"accelerate launch --config_file {_FILE_NAME} train.py, with the arguments behind it",
     )
 
@@ -627,7 +627,7 @@ ACCELERATE = Target(
     format=ExportFormat.ACCELERATE,
     version=_VERSION,
     rules=_RULES,
-    elsewhere=_ELSEWHERE,
+    decided_elsewhere=_ELSEWHERE,
     write=_write,
     read=_read,
     recognises=lambda text: bool(_TELLING.search(text) or _STARTED.search(text)),

@@ -319,7 +319,7 @@ def write(job: Job, layout: Layout) -> Export:
         arguments=(RECOMPUTE_FLAG,) if in_code else (),
         files=(ExportedFile(name=FILE_NAME, text=json.dumps(ds_config(job, layout), indent=2) + "\n"),),
         environment=collective_environment(layout),
-        defaults=(*_script_duties(layout, in_code), decided_in_code(DECIDED_IN_CODE, layout, "the script")),
+        left_to_trainer=(*_script_duties(layout, in_code), decided_in_code(DECIDED_IN_CODE, layout, "the script")),
         usage=f"deepspeed --num_nodes {job.cluster.num_nodes} --num_gpus {job.cluster.accelerators_per_node} train.py "
         f"--deepspeed --deepspeed_config {FILE_NAME}, with the arguments behind it",
     )
@@ -631,7 +631,7 @@ DEEPSPEED = Target(
     format=ExportFormat.DEEPSPEED,
     version=VERSION,
     rules=RULES,
-    elsewhere=DECIDED_IN_CODE | LAUNCHED,
+    decided_elsewhere=DECIDED_IN_CODE | LAUNCHED,
     write=write,
     read=read,
     recognises=recognises,

@@ -68,9 +68,9 @@ def export(job: Job, layout: Layout, name: str) -> Export:
     if not target.format.is_of_a_trainer:
         require_legal(layout, job, target.rules)
     written = target.write(job, layout)
-    rotated = rotation_sentence(job, layout) if "stage_rotation" in target.elsewhere else ()
-    unsaid = reasons(layout, job, target.rules)
-    return replace(written, defaults=(*written.defaults, *rotated), unsaid=unsaid)
+    rotated = rotation_sentence(job, layout) if "stage_rotation" in target.decided_elsewhere else ()
+    unsupported = reasons(layout, job, target.rules)
+    return replace(written, left_to_trainer=(*written.left_to_trainer, *rotated), unsupported=unsupported)
 
 
 def refusals(job: Job, layout: Layout, wanted: ExportFormat) -> tuple[Reason, ...]:

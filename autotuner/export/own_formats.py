@@ -50,7 +50,7 @@ def _write(job: Job, layout: Layout) -> Export:
         version=_VERSION,
         arguments=tuple(arguments),
         environment=collective_environment(layout),
-        defaults=("options that the words leave out keep the defaults in docs/reference/layouts.md",),
+        left_to_trainer=("options that the words leave out keep the defaults in docs/reference/layouts.md",),
         usage="append them to the command that starts your script under torchrun",
     )
 
@@ -116,7 +116,7 @@ ARGUMENTS = Target(
     format=ExportFormat.ARGUMENTS,
     version=_VERSION,
     rules=(),
-    elsewhere=frozenset(),
+    decided_elsewhere=frozenset(),
     write=_write,
     read=_read,
     recognises=lambda text: bool(_OWN.search(text.replace("_", "-"))),
@@ -231,7 +231,7 @@ def _ranks_per_node(job: Job, layout: Layout) -> int:
 
 def _export(format_: ExportFormat, layout: Layout, file: ExportedFile, usage: str) -> Export:
     left = "steps, warm-up, learning rate and seed are those of a sweep's trial; the script's JSON has them to change"
-    return Export(format=format_, layout=layout, version=_VERSION, files=(file,), defaults=(left,), usage=usage)
+    return Export(format=format_, layout=layout, version=_VERSION, files=(file,), left_to_trainer=(left,), usage=usage)
 
 
 def _read_script(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
@@ -264,7 +264,7 @@ def _target(format_: ExportFormat, write: Callable[[Job, Layout], Export]) -> Ta
         format=format_,
         version=_VERSION,
         rules=TRIAL_RULES,
-        elsewhere=frozenset(),
+        decided_elsewhere=frozenset(),
         write=write,
         read=partial(_read_script, format_),
         recognises=lambda text: all(part in text for part in _PARTS) and ("#SBATCH" in text) == is_batch,

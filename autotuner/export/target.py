@@ -51,9 +51,9 @@ class Export:
     """What it reads; a launch may have both."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that it must, or must not, have for this layout."""
-    unsaid: tuple[Reason, ...] = ()
+    unsupported: tuple[Reason, ...] = ()
     """What the trainer cannot express; what would run in its place is in the message."""
-    defaults: tuple[str, ...] = ()
+    left_to_trainer: tuple[str, ...] = ()
     """What the layout does not say and was left as the trainer has it; sentences without full stops."""
     usage: str = ""
     """How to use it, as one line."""
@@ -193,7 +193,7 @@ class Format:
     """Whether a configuration in them can be imported."""
     rules: tuple[FormatLimit, ...]
     """What cannot be said in them."""
-    elsewhere: tuple[str, ...]
+    decided_elsewhere: tuple[str, ...]
     """Fields of a layout that the trainer's user decides in code: neither written nor refused."""
 
     @property
@@ -213,11 +213,11 @@ class Target:
     rules: tuple[Rule, ...]
     """Layouts that it cannot express break one of these. They read columns as every rule does: an export lists what its
     layout breaks, a sweep of such a trainer leaves out all that break any."""
-    elsewhere: frozenset[str]
+    decided_elsewhere: frozenset[str]
     """Fields that neither break a rule nor are written: the user's own code decides them, so that a sweep holds each of
     them at one value."""
     write: Callable[[Job, Layout], Export]
-    """The layout in its words, without ``unsaid``, which follows from the rules."""
+    """The layout in its words, without ``unsupported``, which follows from the rules."""
     default_space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Values that a sweep tries by default of fields whose usual ones it cannot say, or seldom."""
     read: Callable[[str, int | None], Imported] | None = None
@@ -234,5 +234,5 @@ class Target:
             version=self.version,
             is_read=self.read is not None,
             rules=tuple(FormatLimit(rule=rule.name, field=rule.field) for rule in self.rules),
-            elsewhere=tuple(sorted(self.elsewhere)),
+            decided_elsewhere=tuple(sorted(self.decided_elsewhere)),
         )

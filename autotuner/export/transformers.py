@@ -154,7 +154,7 @@ def _write(job: Job, layout: Layout) -> Export:
         arguments=tuple(arguments),
         files=files,
         environment=sizes | collective_environment(layout),
-        defaults=(*_duties(layout), decided_in_code(_ELSEWHERE, layout, "the script")),
+        left_to_trainer=(*_duties(layout), decided_in_code(_ELSEWHERE, layout, "the script")),
         usage=f"torchrun --nnodes {cluster.num_nodes} --nproc-per-node {cluster.accelerators_per_node} train.py, "
         "with the arguments behind it" + "".join(f" and {file.name} beside it" for file in files),
     )
@@ -350,7 +350,7 @@ TRANSFORMERS = Target(
     format=ExportFormat.TRANSFORMERS,
     version=_VERSION,
     rules=_RULES,
-    elsewhere=_ELSEWHERE,
+    decided_elsewhere=_ELSEWHERE,
     write=_write,
     read=_read,
     recognises=lambda text: bool(_TELLING.search(text)),

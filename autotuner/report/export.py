@@ -23,11 +23,11 @@ def export_report(export: Export, *, has_text: bool = True) -> Report:
     """
     codes = tuple(_codes(export)) if has_text else ()
     sections = [Section(blocks=(*codes, Lines(items=tuple(_usage(export)))))]
-    if export.unsaid:
-        unsaid = Lines(items=tuple(reason.message for reason in export.unsaid))
-        sections.append(Section(title="What it cannot say", blocks=(unsaid,)))
-    if export.defaults:
-        sections.append(Section(title="Left as it is there", blocks=(Lines(items=export.defaults),)))
+    if export.unsupported:
+        unsupported = Lines(items=tuple(reason.message for reason in export.unsupported))
+        sections.append(Section(title="What it cannot say", blocks=(unsupported,)))
+    if export.left_to_trainer:
+        sections.append(Section(title="Left as it is there", blocks=(Lines(items=export.left_to_trainer),)))
     release = f" {export.version}" if export.version else ""
     return Report(headline=f"{export.format}{release}: {export.layout}", sections=sections)
 
@@ -35,11 +35,11 @@ def export_report(export: Export, *, has_text: bool = True) -> Report:
 def flags_section(export: Export) -> Section:
     """Return the same as one section of the page of a layout."""
     blocks: list[Block] = [*_codes(export)]
-    if export.unsaid:
-        reasons = tuple((reason.message,) for reason in export.unsaid)
+    if export.unsupported:
+        reasons = tuple((reason.message,) for reason in export.unsupported)
         blocks.append(Notice(title="What it cannot say", words=reasons[0], more=reasons[1:], look="warn"))
-    if export.defaults:
-        lines = Lines(items=tuple((one,) for one in export.defaults))
+    if export.left_to_trainer:
+        lines = Lines(items=tuple((one,) for one in export.left_to_trainer))
         blocks.append(Folded(summary="Left as it is there", blocks=(lines,)))
     note = f"{export.format} {export.version}. {export.usage}"
     return Section(id="use", title="Launch flags", note=note, blocks=blocks)

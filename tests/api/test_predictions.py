@@ -197,7 +197,7 @@ def test_what_a_published_launch_runs_is_predicted_explained_and_compared_with_t
     assert compared["current"]["best"]["changes"]
     for item in compared["items"]:
         answer = client.post("/exports", json=job | {"layout": item["layout"], "format": read["format"]}).json()
-        assert answer["unsaid"] == []
+        assert answer["unsupported"] == []
 
 
 def test_a_trainer_is_not_proposed_what_it_cannot_be_told(client: httpx.Client) -> None:

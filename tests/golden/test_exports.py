@@ -135,8 +135,8 @@ class _Exports:
         self._exported.append(here)
         self._note(here, "files", [one.name for one in written.files])
         self._note(here, "lines", text.splitlines())
-        self._note(here, "reasons", map(_reason, written.unsaid))
-        self._note(here, "defaults", written.defaults)
+        self._note(here, "reasons", map(_reason, written.unsupported))
+        self._note(here, "defaults", written.left_to_trainer)
         self._note(here, "usage", [f"{written.version}: {written.usage}"])
         if name in WRITTEN_OUT and FORMATS.index(self._wanted) == place:
             self._whole[words] = _whole(written, spec)
@@ -189,7 +189,7 @@ def _whole(written: Export, spec: Any) -> dict[str, Any]:
         "spec": spec,
         "arguments": list(written.arguments),
         "environment": dict(written.environment),
-        "defaults": list(written.defaults),
+        "defaults": list(written.left_to_trainer),
     }
 
 

@@ -139,7 +139,7 @@ _STAND_INS = {"srun": 'shift 2; exec "$@"', "scontrol": "echo 127.0.0.1"}
 def test_a_script_trains_on_two_ranks_and_its_reports_end_with_a_measurement(name: str, tmp_path: Path) -> None:
     layout = cpu_layout(data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS, micro_batch_size=2)
     exported = export(tiny_job(), layout, name)
-    assert not exported.unsaid
+    assert not exported.unsupported
     (tmp_path / "script").write_text(exported.text)
     for command, does in _STAND_INS.items():
         (tmp_path / command).write_text(f"#!/usr/bin/env bash\n{does}\n")

@@ -162,7 +162,7 @@ def _export(sweep: Sweep, trial: Trial, wanted: ExportFormat | None) -> Export |
         if refused := refusals(request.job, layout, chosen):
             usage = "No script is written: our trial would refuse this layout"
             version = FORMATS[chosen].version
-            return Export(format=chosen, layout=layout, version=version, unsaid=refused, usage=usage)
+            return Export(format=chosen, layout=layout, version=version, unsupported=refused, usage=usage)
         return export(request.job, layout, chosen)
     except InvalidInput:
         return None

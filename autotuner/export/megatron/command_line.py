@@ -104,7 +104,7 @@ def _write(job: Job, layout: Layout) -> Export:
         version=_VERSION_OF_FLASH_3 if names_flash_3 else _VERSION,
         arguments=tuple(_arguments(write_shapes(job) | layout_settings(job, layout))),
         environment=environment(layout),
-        defaults=(
+        left_to_trainer=(
             *left_at_default(layout),
             *unsaid_shapes(job.model),
             *(_BEFORE_FLASH_3 if names_flash_3 else ()),
@@ -219,7 +219,7 @@ MEGATRON_LM = Target(
     format=ExportFormat.MEGATRON_LM,
     version=_VERSION,
     rules=MEGATRON_RULES,
-    elsewhere=LAUNCHED,
+    decided_elsewhere=LAUNCHED,
     write=_write,
     read=_read,
     recognises=_recognises,

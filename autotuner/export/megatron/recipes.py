@@ -184,7 +184,7 @@ class _Dialect:
             version=self.version,
             arguments=tuple(self._written(layout_settings(job, as_run) | {"seq_length": job.workload.seq_len}, layout)),
             environment=environment(layout),
-            defaults=(
+            left_to_trainer=(
                 *left_at_default(layout),
                 "the model is the recipe's, with its optimizer, data and schedule",
                 "the registered precision says in which format gradients are summed: fp32",
@@ -402,7 +402,7 @@ def _target(dialect: _Dialect) -> Target:
         format=dialect.format,
         version=dialect.version,
         rules=(*MEGATRON_RULES, *_RECIPE_RULES, *dialect.rules),
-        elsewhere=LAUNCHED | {"fp32_gradient_reduce"},
+        decided_elsewhere=LAUNCHED | {"fp32_gradient_reduce"},
         write=dialect.write,
         read=dialect.read,
         recognises=lambda text: any(known in text for known in dialect.known),

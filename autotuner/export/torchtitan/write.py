@@ -88,7 +88,7 @@ def write_0_2(job: Job, layout: Layout) -> Export:
         version=RELEASE_0_2.version,
         files=(ExportedFile(name=_FILE_NAME, text=_toml(settings)),),
         environment=collective_environment(layout),
-        defaults=tuple(_left_out_of_0_2(job, layout, registered=flavor is not None)),
+        left_to_trainer=tuple(_left_out_of_0_2(job, layout, registered=flavor is not None)),
         usage=f"CONFIG_FILE={_FILE_NAME} ./run_train.sh, or --job.config_file {_FILE_NAME}",
     )
 
@@ -190,7 +190,7 @@ def write_0_3(job: Job, layout: Layout) -> Export:
         version=RELEASE_0_3.version,
         files=(ExportedFile(name=f"{_MODULE}.py", text="\n".join(lines) + "\n"),),
         environment=collective_environment(layout),
-        defaults=tuple(_left_out_of_0_3(job, settings, base, registered=flavor is not None)),
+        left_to_trainer=tuple(_left_out_of_0_3(job, settings, base, registered=flavor is not None)),
         usage=f"--module {_MODULE} --config {_FUNCTION}, with the folder of {_MODULE}.py in PYTHONPATH",
     )
 

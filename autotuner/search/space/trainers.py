@@ -83,7 +83,11 @@ def sayable_space(
         from autotuner.core.trial_spec import Trainer  # noqa: PLC0415  # as in ``_target_of``
 
         target = _target_of(wanted)
-        fixed = {name: OPTIONS[name].to_plain(getattr(current, name)) for name in target.elsewhere} if current else {}
+        fixed = (
+            {name: OPTIONS[name].to_plain(getattr(current, name)) for name in target.decided_elsewhere}
+            if current
+            else {}
+        )
         trainer = Trainer(name=wanted.value, format=wanted, stack=job.stack.name, fixed=fixed)
         space, rules = trainer_space(job, trainer, target, axes), trial_rules(trainer)
     return (_holding(current, space, axes) if current else space), rules
@@ -102,12 +106,12 @@ def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
 def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
     """What its format cannot say, what it does not know, and that it has no replicas where it reads none."""
     rules = (*target.rules, *(_known_rule(trainer, name) for name in trainer.values))
-    return rules if trainer.reads(_REST, target.elsewhere) else (*rules, _held_rule(trainer))
+    return rules if trainer.reads(_REST, target.decided_elsewhere) else (*rules, _held_rule(trainer))
 
 
 def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
     """The fields of a layout that it reads, in their order, so that a sweep may search them."""
-    return tuple(name for name in OPTIONS if trainer.reads(name, target.elsewhere))
+    return tuple(name for name in OPTIONS if trainer.reads(name, target.decided_elsewhere))
 
 
 def offered_by(trainer: Trainer) -> TrainerOffer:
@@ -121,7 +125,7 @@ def offered_by(trainer: Trainer) -> TrainerOffer:
 def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
     """The space of ``trial_space`` for one of a target's trainers."""
     rules = trainer_rules(trainer, target)
-    held = {name: _held(name, trainer, job) for name in _AXES if not trainer.reads(name, target.elsewhere)}
+    held = {name: _held(name, trainer, job) for name in _AXES if not trainer.reads(name, target.decided_elsewhere)}
     for name, values in axes.items():
         if name in held and values not in ((held[name],), None):
             plain = OPTIONS[name].to_plain

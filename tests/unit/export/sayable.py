@@ -62,7 +62,7 @@ def sayable(draw: st.DrawFn, target: Target, job: Job) -> Layout:
 
 def in_its_words(target: Target, layout: Layout) -> Layout:
     """The layout without what a target leaves to code or to the environment."""
-    return with_defaults(layout, (*target.elsewhere, *_COLLECTIVES))
+    return with_defaults(layout, (*target.decided_elsewhere, *_COLLECTIVES))
 
 
 def with_defaults(layout: Layout, fields: Iterable[str]) -> Layout:

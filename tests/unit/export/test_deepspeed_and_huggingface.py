@@ -19,7 +19,9 @@ def _told(found: Imported) -> str:
 def test_configurations_are_recognised_with_whole_elements_and_ranks_that_fit() -> None:
     assert recognise(export(big_job(), Layout(), "deepspeed").text) == DEEPSPEED
     assert recognise("deepspeed --num_gpus 8 train.py --zero_stage 2") == DEEPSPEED
-    (reason,) = export(big_job(), Layout.parse("zero8 bucket1001"), "deepspeed").unsaid  # others are golden outputs
+    (reason,) = export(
+        big_job(), Layout.parse("zero8 bucket1001"), "deepspeed"
+    ).unsupported  # others are golden outputs
     assert (reason.rule, reason.nearest) == ("deepspeed-counts-whole-elements", 1002)
     text = '{"train_micro_batch_size_per_gpu": 1, "tensor_parallel": {"autotp_size": 4}}'
     with pytest.raises(InvalidInput, match="num_ranks = 6: must be a multiple of 4"):
@@ -105,5 +107,7 @@ def test_the_trainer_fills_in_what_deepspeed_s_configuration_leaves_to_it() -> N
 def test_what_no_golden_export_leaves_unsaid_is_told_with_the_nearest_that_can_be_said(
     trainer: str, words: str, rule: str, nearest: int | str
 ) -> None:
-    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), Layout.parse(words), trainer).unsaid}
-    assert unsaid[rule] == nearest
+    unsupported = {
+        reason.rule: reason.nearest for reason in export(big_job(), Layout.parse(words), trainer).unsupported
+    }
+    assert unsupported[rule] == nearest

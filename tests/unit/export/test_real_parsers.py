@@ -94,7 +94,7 @@ def test_the_packages_own_parsers_read_what_was_said() -> None:
     ]
     answers = _understood([one for _, one, _ in asked])
     for (layout, one, expected), answer in zip(asked, answers, strict=True):
-        assert one.unsaid == ()
+        assert one.unsupported == ()
         wanted = expected(layout, one)
         assert {name: answer.get(name, answer) for name in wanted} == wanted
 

@@ -53,7 +53,7 @@ def test_what_a_format_can_say_is_read_back_as_it_was(name: ExportFormat, data: 
     target, job = FORMATS[name], data.draw(_JOBS.get(name, st.just(JOB)))
     layout = data.draw(sayable(target, job))
     exported = export(job, layout, name)
-    assert exported.unsaid == ()
+    assert exported.unsupported == ()
     text = exported.text if exported.arguments else exported.files[0].text
     if name in (F.MEGATRON_BRIDGE, F.NEMO):
         text += f" model.num_layers={job.model.num_layers}"

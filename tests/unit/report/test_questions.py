@@ -251,13 +251,13 @@ def test_of_many_stages_the_first_the_fullest_and_the_last_are_shown() -> None:
 # ---------------------------------------------------------------- export
 def test_an_export_shows_its_words_its_use_and_what_they_cannot_say_on_every_surface() -> None:
     found = export(ON_16, LAYOUT, "deepspeed")
-    assert found.unsaid
-    assert found.defaults
+    assert found.unsupported
+    assert found.left_to_trainer
     for shown in surfaces(export_report(found)):
         assert str(LAYOUT) in shown
         assert found.files[0].text.split("\n")[1].strip() in shown
-        assert all(reason.message[1:] in shown for reason in found.unsaid)
-        assert all(default[1:] in shown for default in found.defaults)
+        assert all(reason.message[1:] in shown for reason in found.unsupported)
+        assert all(default[1:] in shown for default in found.left_to_trainer)
     assert documents.restore(Export, documents.write(found)) == found
     assert documents.write(found)["text"] == found.text
 

@@ -41,7 +41,7 @@ def test_stages_with_fewer_layers_are_said_in_few_words(pipeline: int, first: in
 
 def test_a_bucket_that_is_no_whole_number_of_elements_is_named_with_the_nearest_that_is() -> None:
     layout = Layout(data_parallel_replicate_degree=8, gradient_bucket_bytes=1001)  # other rules are in golden outputs
-    (reason,) = export(big_job(1), layout, "megatron-lm").unsaid
+    (reason,) = export(big_job(1), layout, "megatron-lm").unsupported
     assert (reason.rule, reason.nearest) == ("megatron-buckets-hold-elements", 1000)
 
 

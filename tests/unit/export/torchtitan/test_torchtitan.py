@@ -191,7 +191,7 @@ def test_converters_are_named_as_torchtitan_registers_them_with_one_for_experts(
 def test_experts_in_fp8_are_scaled_by_rows_and_lie_in_no_pipeline() -> None:
     job = replace(JOB, model=load_model("deepseek-v3"))
     layout = replace(PIPELINE, precision=Precision.FP8, virtual_stages_per_rank=2)
-    rules = {reason.rule for reason in export(job, layout, "torchtitan").unsaid}
+    rules = {reason.rule for reason in export(job, layout, "torchtitan").unsupported}
     assert rules == {"torchtitan-scales-experts-by-rows", "torchtitan-rounds-experts-of-whole-models"}
 
 
