@@ -123,7 +123,7 @@ def _section(target: Target, targets: Sequence[Target]) -> str:
 
 def _facts(target: Target) -> str:
     line = f"* {target.format}: words of release {target.version}, {'read back' if target.read else 'written only'}"
-    left = [f"`{name}`" for name in OPTIONS if name in target.elsewhere]
+    left = [f"`{name}`" for name in OPTIONS if name in target.decided_elsewhere]
     return f"{line}; left to code: {', '.join(left)}" if left else line
 
 
