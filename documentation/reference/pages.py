@@ -13,6 +13,7 @@ from documentation.reference.commands import commands_page, exit_codes_page
 from documentation.reference.descriptions import descriptions_page
 from documentation.reference.events import events_page
 from documentation.reference.exports import exports_page
+from documentation.reference.house import house_picture
 from documentation.reference.layouts import layouts_page
 from documentation.reference.markdown import head, table
 from documentation.reference.python import package_pages, python_page
@@ -20,6 +21,8 @@ from documentation.reference.rest import rest_objects_page, rest_page
 from documentation.reference.settings import settings_page
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
+HOUSE = FOLDER.parent / "images" / "house.svg"
+"""The picture on the page for contributors."""
 
 
 def _given(text: str) -> str:
@@ -47,11 +50,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def write_pages(folder: Path = FOLDER) -> None:
-    """Write every page, and the index of them all."""
+    """Write every page, the index of them all, and the picture of the house."""
     folder.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (folder / f"{name}.md").write_text(page(), encoding="utf-8")
     (folder / "index.md").write_text(index_page(folder), encoding="utf-8")
+    HOUSE.write_text(house_picture(), encoding="utf-8")
 
 
 def index_page(folder: Path = FOLDER) -> str:

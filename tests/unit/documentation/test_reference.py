@@ -11,7 +11,8 @@ from autotuner.export.formats import FORMATS
 from autotuner.service.settings import Settings
 from documentation.menu import REFERENCE
 from documentation.reference.exports import limits
-from documentation.reference.pages import FOLDER, PAGES, index_page, title_and_summary
+from documentation.reference.house import floors, house_picture, needed, rooms
+from documentation.reference.pages import FOLDER, HOUSE, PAGES, index_page, title_and_summary
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -22,6 +23,17 @@ def test_a_generated_page_is_the_one_of_the_code(name: str) -> None:
 def test_the_index_of_the_reference_lists_the_pages_that_there_are() -> None:
     assert (FOLDER / "index.md").read_text(encoding="utf-8") == index_page(), "`make reference` writes it"
     assert {page.stem for page in FOLDER.glob("*.md")} <= set(REFERENCE)
+
+
+def test_the_picture_of_the_house_is_drawn_from_the_imports_of_the_code() -> None:
+    assert HOUSE.read_text(encoding="utf-8") == house_picture(), "`make reference` writes it"
+
+
+def test_rooms_stand_above_those_that_they_import_and_arrows_leave_out_what_a_path_implies() -> None:
+    imported = {"cli": frozenset({"door", "core"}), "door": frozenset({"core"}), "core": frozenset[str]()}
+    assert floors(imported) == [["core"], ["door"], ["cli"]]
+    assert needed(imported)["cli"] == {"door"}
+    assert rooms()["core"] == frozenset()
 
 
 def test_every_page_of_the_reference_says_by_which_command_it_is_generated() -> None:
