@@ -1,4 +1,13 @@
 # The service: REST, dashboard, migrations. Build with --build-arg TRIALS=1 for a worker that runs trials with torch.
+FROM python:3.11-slim AS documentation
+WORKDIR /srv
+COPY constraints.txt mkdocs.yml ./
+RUN pip install --no-cache-dir -c constraints.txt mkdocs mkdocs-material 'mkdocstrings[python]'
+COPY documentation documentation
+COPY docs docs
+COPY autotuner autotuner
+RUN python -m mkdocs build --strict
+
 FROM python:3.11-slim
 ARG TRIALS=0
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 HOME=/var/lib/autotuner AUTOTUNER_HOST=0.0.0.0 \
@@ -13,6 +22,7 @@ COPY autotuner autotuner
 COPY api api
 COPY trials trials
 COPY migrations migrations
+COPY --from=documentation /srv/site site
 # A user by number: Kubernetes must see that it is not root. All that is written lies below its home.
 RUN if [ "$TRIALS" = 1 ]; then extras=telemetry,trials; else extras=telemetry; fi \
     && pip install -c constraints.txt ".[$extras]" \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 
-from documentation.menu import REFERENCE, SECTIONS
+from documentation.menu import REFERENCE, SECTIONS, WIDE
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -48,6 +49,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
     uri = page.file.src_uri
     boost = 0.2 if uri in _MINOR else _BOOSTS.get(uri.partition("/")[0], 1.0)
     page.meta.setdefault("search", {"boost": boost})
+    if uri.removeprefix("reference/").removesuffix(".md") in WIDE:
+        page.meta.setdefault("hide", ["toc"])
 
     def replacement(link: re.Match[str]) -> str:
         label, target = link.groups()
@@ -81,3 +84,20 @@ def _with_blank_lines(markdown: str) -> str:
         fenced ^= line.lstrip().startswith("```")
         lines.append(line)
     return "\n".join(lines)
+
+
+_INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Move each inline script into a file: the service's Content-Security-Policy allows no inline scripts."""
+    root = "../" * page.file.dest_uri.count("/")
+
+    def replacement(script: re.Match[str]) -> str:
+        name = f"assets/javascripts/inline-{hashlib.sha256(script[1].encode()).hexdigest()[:12]}.js"
+        path = Path(config.site_dir) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script[1], encoding="utf-8")
+        return f'<script src="{root}{name}"></script>'
+
+    return _INLINE.sub(replacement, output)

@@ -15,3 +15,9 @@ REFERENCE = (
     *("accelerators", "networks", "stacks", "exports", "compatibility", "recipes", "accuracy"),
 )
 """Pages of the reference. The last four and ``model-types`` have commands of their own, which take minutes."""
+
+WIDE = (
+    *("layouts", "settings", "descriptions", "models", "model-types", "accelerators"),
+    *("exports", "compatibility", "recipes"),
+)
+"""Pages of the reference whose tables take the place of the list of headings."""

@@ -8,6 +8,7 @@ from fastapi.staticfiles import StaticFiles
 from api.dashboard.pages import (
     clusters,
     compare,
+    documentation,
     explore,
     home,
     login,
@@ -25,7 +26,7 @@ from api.edge.auth import CHECKS, OPEN
 _PAGES = (
     *(home, sweep, trial),
     *(new_sweep, questions, explore, compare),
-    *(optimizer_studies, upkeep, clusters, service, login),
+    *(optimizer_studies, upkeep, clusters, service, login, documentation),
 )
 
 _styles = APIRouter(include_in_schema=False)

@@ -18,91 +18,180 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="AUTOTUNER_", frozen=True, extra="forbid")
 
-    database_url: str = Field(default="sqlite:///var/autotuner.db", description="SQLite file or PostgreSQL, as a URL.")
-    database_url_file: Path | None = Field(
-        default=None, description="File with that URL, which counts then: the secret of a container."
+    database_url: str = Field(
+        default="sqlite:///var/autotuner.db",
+        description="URL of the database: an SQLite file or PostgreSQL.",
     )
-    host: str = Field(default="127.0.0.1", description="Address the service listens on.")
-    port: int = Field(default=8000, ge=0, le=65535, description="Port the service listens on; 0 takes a free one.")
+    database_url_file: Path | None = Field(
+        default=None,
+        description="File that holds the URL of the database. It replaces AUTOTUNER_DATABASE_URL, so that a "
+        "container can mount a secret.",
+    )
+    host: str = Field(
+        default="127.0.0.1",
+        description="Address on which the service listens.",
+    )
+    port: int = Field(
+        default=8000,
+        ge=0,
+        le=65535,
+        description="Port on which the service listens; 0 takes a free one.",
+    )
     login: Literal["none", "tokens", "proxy"] = Field(
         default="none",
-        description="How the service asks who calls: not at all, which a loopback address allows; by tokens; or as a "
-        "proxy in front of it says.",
+        description="How the service finds out who calls: none asks nobody and is refused on addresses that other "
+        "machines reach; tokens asks for a token; proxy believes a header of the proxy in front of it.",
     )
     admin_token_file: Path | None = Field(
-        default=None, description="File with the text of a token for an admin, stored when the service starts."
+        default=None,
+        description="File with the text of an admin token. The service stores the token when it starts.",
     )
     proxy_header: str | None = Field(
-        default=None, description="Header by which the proxy names who calls; it must replace what callers send."
+        default=None,
+        description="Header in which the proxy names the caller. The proxy must replace a header that callers send "
+        "themselves.",
     )
     proxy_networks: str = Field(
-        default="", description="Networks, with commas, of proxies in front of the service that are believed."
+        default="",
+        description="Networks of the proxies that the service believes, separated by commas.",
     )
-    proxy_scope: Scope = Field(default=Scope.RUN, description="What callers may do that the proxy names.")
-    proxy_admins: str = Field(default="", description="Names, with commas, that may do everything where it names them.")
+    proxy_scope: Scope = Field(
+        default=Scope.RUN,
+        description="Scope of the callers that the proxy names.",
+    )
+    proxy_admins: str = Field(
+        default="",
+        description="Names of the callers that are admins, separated by commas, if the proxy names them.",
+    )
     num_workers: int = Field(
-        default=1, ge=0, le=1, description="1: the service runs trials itself; 0: separate workers do."
+        default=1,
+        ge=0,
+        le=1,
+        description="1: the service runs trials itself. 0: separate workers run them.",
     )
-    lease_s: float = Field(default=15.0, gt=0, description="A worker silent for so long loses its sweep to another.")
-    poll_s: float = Field(default=1.0, gt=0, description="How often an idle worker looks for a sweep.")
+    lease_s: float = Field(
+        default=15.0,
+        gt=0,
+        description="A worker that is silent for this time loses its sweep to another worker.",
+    )
+    poll_s: float = Field(
+        default=1.0,
+        gt=0,
+        description="An idle worker looks for a sweep this often.",
+    )
     starts_retunes: bool = Field(
-        default=True, description="Whether a worker starts the runs of retunes that are due; it concludes runs anyway."
+        default=True,
+        description="A worker starts the runs of retunes that are due. If false, it only concludes runs.",
     )
     work_dir: Path = Field(
-        default=Path("var/trials"), description="Where running trials keep their files, on a disk of this machine."
+        default=Path("var/trials"),
+        description="Folder for the files of running trials, on a disk of this machine.",
     )
     launch: Literal["zygote", "torchrun"] = Field(
-        default="zygote", description="zygote: trials are forked from a process that has imported torch; torchrun: not."
+        default="zygote",
+        description="How ranks start: zygote forks them from a process that has imported torch; torchrun starts each "
+        "one anew.",
     )
     trainers: Path | None = Field(
-        default=None, description="TOML file of the trainers that sweeps may name; none: sweeps run our own decoder."
+        default=None,
+        description="TOML file of the trainers that sweeps may name. Without it sweeps run the built-in decoder.",
     )
     engines: Path | None = Field(
-        default=None, description="TOML file of the engines that clusters may name; none: trials run on this machine."
+        default=None,
+        description="TOML file of the engines that clusters may name. Without it trials run on this machine.",
+    )
+    site_dir: Path = Field(
+        default=Path("site"),
+        description="Folder of the documentation site that `make docs` builds. The service shows it under /docs.",
     )
     public_url: str | None = Field(
-        default=None, description="Where people reach the service, for links in what webhooks post; none: no links."
+        default=None,
+        description="Address at which people reach the service, for links in the posts of webhooks. Without it posts "
+        "have no links.",
     )
     webhook_allow: str = Field(
-        default="", description="Networks, with commas, that webhooks may post to beside the public internet."
+        default="",
+        description="Networks, separated by commas, to which webhooks may post besides the public internet.",
     )
     keep_steps_days: float = Field(
         default=30.0,
         ge=0,
-        description="How long steps and events inside trials outlast their sweep; 0: always.",
+        description="Steps and events of trials are deleted this long after the end of their sweep; 0: never.",
     )
     keep_announcements_days: float = Field(
-        default=90.0, ge=0, description="How long announcements and their deliveries stay; 0: always."
+        default=90.0,
+        ge=0,
+        description="Announcements and their deliveries are deleted after this time; 0: never.",
     )
-    keep_plans_days: float = Field(default=90.0, ge=0, description="How long plans stay; 0: always.")
-    keep_audit_days: float = Field(default=365.0, ge=0, description="How long the audit log goes back; 0: always.")
+    keep_plans_days: float = Field(
+        default=90.0,
+        ge=0,
+        description="Plans are deleted after this time; 0: never.",
+    )
+    keep_audit_days: float = Field(
+        default=365.0,
+        ge=0,
+        description="Entries of the audit log are deleted after this time; 0: never.",
+    )
     hosts: str = Field(
         default="",
-        description="Names that the service is reached by, with commas; addresses, `localhost` and the host of the "
-        "public URL are anyway.",
+        description="Host names by which the service is reached, separated by commas. IP addresses, `localhost` and "
+        "the host of the public URL are always accepted.",
     )
-    max_body_bytes: int = Field(default=2_000_000, gt=0, description="Longest body of a request.")
-    body_s: float = Field(default=30.0, gt=0, description="What the body of a request may take to arrive.")
-    request_s: float = Field(default=60.0, gt=0, description="What a request may take until its answer begins.")
+    max_body_bytes: int = Field(
+        default=2_000_000,
+        gt=0,
+        description="Greatest size of a request body.",
+    )
+    body_s: float = Field(
+        default=30.0,
+        gt=0,
+        description="Longest time until the body of a request has arrived.",
+    )
+    request_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="Longest time until the answer to a request begins.",
+    )
     asides: int = Field(
         default=3,
         ge=0,
-        description="Predictions computed at once, each in a process beside the service; 0: in the service itself.",
+        description="Number of predictions that are computed at once, each in a subprocess of the service; 0: in the "
+        "service itself.",
     )
-    aside_s: float = Field(default=30.0, gt=0, description="What one of them may take, and may wait for its turn.")
-    aside_memory_bytes: int = Field(default=2_000_000_000, gt=0, description="What one of them may take of memory.")
+    aside_s: float = Field(
+        default=30.0,
+        gt=0,
+        description="Longest time that such a prediction may take, and may wait for its turn.",
+    )
+    aside_memory_bytes: int = Field(
+        default=2_000_000_000,
+        gt=0,
+        description="Greatest memory that such a prediction may take.",
+    )
     requests_per_minute: int = Field(
-        default=3000, gt=0, description="Of a caller whose token says nothing else, to one process of the service."
+        default=3000,
+        gt=0,
+        description="Requests that a caller may send in a minute to one process of the service, unless the token "
+        "says another number.",
     )
-    max_streams: int = Field(default=400, ge=0, description="Streams of events open at once.")
+    max_streams: int = Field(
+        default=400,
+        ge=0,
+        description="Number of event streams that may be open at once.",
+    )
     max_streams_per_caller: int = Field(
-        default=50, ge=0, description="Of one caller, where the service asks who calls."
+        default=50,
+        ge=0,
+        description="Number of event streams that one caller may have open at once, if the service asks who calls.",
     )
     telemetry: Literal["none", "otlp"] = Field(
-        default="none", description="otlp: traces go where OTEL_EXPORTER_OTLP_ENDPOINT says; needs the extra telemetry."
+        default="none",
+        description="otlp sends traces to OTEL_EXPORTER_OTLP_ENDPOINT. It needs the extra telemetry.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least level that is logged."
+        default="info",
+        description="Lowest level that is logged.",
     )
 
     @model_validator(mode="before")

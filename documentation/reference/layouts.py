@@ -27,6 +27,13 @@ them the table has the values of two jobs, {jobs}. A layout is *not numerically 
 another function.
 """
 
+_EXAMPLE = """\
+autotuner predict --model llama-3-8b --cluster h100:8 \\
+    --global-batch 64 --seq-len 8k --layout "fsdp8 mb2 recompute-full flash bf16"
+autotuner predict --model llama-3-8b --cluster h100:8 \\
+    --global-batch 64 --seq-len 8k --space '{"precision": ["bf16", "fp8"]}'
+"""
+
 _TOPICS: Mapping[Topic, str] = {
     Topic.DEGREES: "Degrees of parallelism",
     Topic.PIPELINE: "Pipeline",
@@ -51,13 +58,7 @@ def layouts_page() -> str:
     parts = [
         head("Layout options", "Every option of a layout, with its words, its default and the values that are tried."),
         _INTRODUCTION,
-        fence(
-            "autotuner predict --model llama-3-8b --cluster h100:8 --global-batch 64 --seq-len 8k \\\n"
-            '    --layout "fsdp8 mb2 recompute-full flash bf16"\n'
-            "autotuner predict --model llama-3-8b --cluster h100:8 --global-batch 64 --seq-len 8k \\\n"
-            '    --space \'{"precision": ["bf16", "fp8"]}\'',
-            "sh",
-        ),
+        fence(_EXAMPLE, "sh"),
         _TABLES.format(jobs=" and ".join(_JOBS)),
     ]
     for topic, title in _TOPICS.items():

@@ -1,0 +1,44 @@
+"""The documentation site under /docs, as ``make docs`` built it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import RedirectResponse
+
+from api.dashboard.render import page
+from api.dependencies import AppOf
+from api.edge.log import PAGE_POLICY
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_POLICY = PAGE_POLICY.replace("img-src 'self'", "img-src 'self' data:")
+"""The theme's style sheet holds its icons as data. Everything else of the site is a file, as on other pages."""
+
+_HEADERS = {"Content-Security-Policy": _POLICY, "Cache-Control": "private, no-cache"}
+"""Browsers keep files of the site, and ask each time whether they are still the same."""
+
+
+@router.get("/docs")
+@router.get("/docs/")
+def documentation_home(request: Request, app: AppOf) -> Response:
+    """Lead to the first page of the site, or say how to build the site."""
+    if not _is_built(app.settings.site_dir):
+        return page(request, "unbuilt.html")
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/docs/index.html")
+
+
+@router.get("/docs/{path:path}")
+async def documentation_file(request: Request, app: AppOf, path: str) -> Response:
+    """Answer with a file of the site."""
+    if not _is_built(app.settings.site_dir):
+        return page(request, "unbuilt.html", status=404)
+    response = await StaticFiles(directory=app.settings.site_dir).get_response(path, request.scope)
+    response.headers.update(_HEADERS)
+    return response
+
+
+def _is_built(folder: Path) -> bool:
+    return (folder / "index.html").is_file()
