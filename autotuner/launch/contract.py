@@ -68,11 +68,11 @@ class Launcher(Protocol):
     """
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Why no trial on that cluster can run here, by that trainer, as a sentence; None when it can be tried."""
+        """Return why this launcher cannot run that trainer's trials on that cluster, as a sentence; None if it can."""
         ...
 
     def capacity(self, cluster: Cluster) -> int:
-        """How many trials on clusters of that size can run at once without disturbing each other's measurements.
+        """Return how many trials on clusters of that size can run at once without disturbing each other's measurements.
 
         At least 1, also where ``refuses`` has an answer.
         """
@@ -110,8 +110,8 @@ LEFT_ALONE = ("shutdown", "lease_lost")
 """Reasons to stop that say nothing of an engine's job: whoever runs the trial next finds it."""
 
 Ending = Stopped | Literal["measured", "timeout", "ended", "abandoned"]
-"""Why an attempt is ended: the watcher's wish, a complete result, the time limit, ranks that failed or are gone, or an
-error of whoever follows it."""
+"""Reason why an attempt is ended: the watcher's wish, a complete result, the time limit, ranks that failed or are gone,
+or an error of the caller that follows it."""
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -127,15 +127,15 @@ class Place:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the place."""
     devices: tuple[str, ...] | None = None
-    """Of this machine, for its ranks; None on an engine, which gives each job its own."""
+    """Devices of this machine for the ranks; None on an engine, which gives each job its own devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """How the processes of an attempt ended, in the words of whoever started them."""
+    """A description of how the processes of an attempt ended, as the side that started them saw it."""
 
     exit_code: int | None = None
-    """Of the first node that ended badly, else 0; None where a node did not say."""
+    """Exit code of the first node that ended badly, else 0; None where a node did not report one."""
     deaths: Sequence[Death] = ()
     """Ranks that died of themselves, in the order in which they were found."""
     rank_logs: Mapping[int, str] = field(default_factory=dict)
@@ -148,10 +148,10 @@ class AttemptEnd:
 
 
 class Work(Protocol[Result_co]):
-    """What an attempt is for: what runs on the nodes, what their lines mean, and what comes of it."""
+    """The payload of an attempt: the task of each node, the meaning of its lines, and the result they give."""
 
     def task(self, name: str, place: Place) -> NodeTask:
-        """What each node runs; ``name`` marks all its processes.
+        """Return the task that each node runs; all its processes carry ``name``.
 
         Raises:
             InvalidInput: It cannot run on these nodes.
@@ -168,11 +168,11 @@ class Work(Protocol[Result_co]):
         ...
 
     def is_complete(self) -> bool:
-        """Whether the whole result is there, so that the ranks may be ended."""
+        """True once the whole result is there, so that the ranks may be ended."""
         ...
 
     def has_failed(self) -> bool:
-        """Whether there will be no result, whatever is told later."""
+        """True once no result can follow, whatever is reported later."""
         ...
 
     def judge(self, end: AttemptEnd) -> Result_co | TrialFailure:
@@ -184,10 +184,10 @@ class Ranks(Protocol):
     """The processes of one attempt from their start on: forked here, a node here, or an engine's job."""
 
     peers_s: float
-    """What the other ranks get to say what they saw, once it is known why one failed."""
+    """Seconds that the other ranks get to report what they saw, once the reason of one rank's failure is known."""
 
     def has_ended(self) -> bool:
-        """Whether all of them are gone, or nobody is left who could start or see them."""
+        """True if all ranks are gone, or if nothing is left that could start or see them."""
         ...
 
     def poll(self) -> Sequence[NodeLine]:
@@ -210,7 +210,8 @@ class Starter(Protocol):
     """Starts ranks on this machine, of several attempts at once if asked from several threads."""
 
     slack_s: float
-    """What whoever holds the time limit gets beyond it to end the ranks: 0 where ``follow`` holds it."""
+    """Extra seconds beyond the time limit in which its owner ends the ranks; 0 where ``follow`` itself enforces the
+    limit."""
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
         """Start the ranks of a task of one node; returns before they run.

@@ -26,7 +26,7 @@ CORES = "cpu"
 _POLL_S = 0.2
 
 _HOLDER = ".pid"
-"""Of a file beside the locked one, which names the process that has it."""
+"""Suffix of the file beside a lock file that names the process that holds the lock."""
 
 
 class DevicePool:
@@ -54,14 +54,14 @@ class DevicePool:
         return cls(lock_folder=_lock_folder)
 
     def capacity(self, cluster: Cluster) -> int:
-        """How many trials of that cluster's size find devices of their own at once; at least 1."""
+        """Return how many trials on a cluster of that size find devices of their own at once; at least 1."""
         if cluster.accelerator.kind == "cpu":
             return 1
         return max(1, self.num_gpus // cluster.world_size)
 
     @property
     def num_gpus(self) -> int:
-        """How many GPUs there are, in use or not."""
+        """Number of GPUs of this machine, in use or not."""
         return len(self._gpus())
 
     def _gpus(self) -> tuple[str, ...]:
@@ -126,7 +126,10 @@ class DevicePool:
         return tuple(found) if len(found) == num_devices else None
 
     def _said_of_holders(self, names: Sequence[str]) -> str:
-        """Which other processes run them, and whether one is frozen: it keeps what it locked until somebody acts."""
+        """Describe the other processes that hold the devices, and say if one is frozen.
+
+        A frozen process keeps its locks until somebody acts.
+        """
         if self._lock_folder is None:
             return ""
         folder = self._lock_folder()
@@ -178,7 +181,7 @@ def _standing(pid: int) -> str:
 
 
 def _lock_folder() -> Path:
-    """Where the launchers of this user on this machine lock its devices; made where it is missing, for nobody else.
+    """Return the folder where this user's launchers on this machine lock its devices; create it if it is missing.
 
     Raises:
         CannotRun: Somebody else has made it.

@@ -17,8 +17,8 @@ from autotuner.launch.contract import AttemptEnd, Ending, Ranks, Result, TrialWa
 from autotuner.launch.lines import RankReports, deaths_of
 
 _CAUSE_S = 60.0
-"""What the cause gets to show where a rank has only said that it lost its peers: on a busy node torchrun was seen to
-need more than ten seconds to find a killed rank, and the engine to pass that on."""
+"""Time that the cause gets to appear when a rank has only reported the loss of its peers. On a busy node, torchrun was
+seen to need more than ten seconds to find a killed rank, and the engine some more to pass that on."""
 
 _POLL_S = 0.05
 
@@ -88,7 +88,7 @@ def _followed(
 
 
 class _Peers:
-    """Which ranks failed, and whether it is known of one that it did not only lose its peers."""
+    """The ranks that failed, and whether one of them failed for another reason than the loss of its peers."""
 
     def __init__(self) -> None:
         self._failed: set[int] = set()
@@ -132,11 +132,11 @@ _TAIL_LINES = 40
 _CPP_FRAME = re.compile(r"frame #\d+: ")
 
 _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n((?:  File .*\n?)+)", re.MULTILINE)
-"""What faulthandler writes when a rank is asked for its stack."""
+"""Shape of the stack that faulthandler writes when a rank is asked for it."""
 
 
 def verdict(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> Measurement | TrialFailure:
-    """How the attempt ended, judged by what its ranks reported and what whoever started them saw of them.
+    """Return the attempt's measurement or failure, judged by its ranks' reports and by what the starting side saw.
 
     What ended the profiled steps costs the trial its breakdown, no more: the measurement was complete before them.
 

@@ -33,15 +33,14 @@ _ID_WIDTH = 200
 _TASK = "trials.process.task:run_trial"
 
 _GRACE_S = 3.0
-"""What a rank gets to leave after SIGTERM, or to say what it saw of a peer's death; gloo was seen to need about one
-second."""
+"""Time that a rank gets to leave after SIGTERM, or to report a peer's death; gloo was seen to need about one second."""
 
 _STACKS_S = 0.5
-"""What ranks get to write their stacks when a trial has run out of time."""
+"""Time that ranks get to write their stacks when a trial has run out of time."""
 
 _OVERTIME_S = 1.0
-"""What they get to leave after that: a trial must not outlive its limit by more than five seconds, and a hung rank will
-not leave anyway."""
+"""Time that ranks get to leave after that: a trial must not outlive its limit by more than five seconds, and a hung
+rank will not leave anyway."""
 
 _REAPING_S = 2.0
 """A process that is well tells of its children's end within milliseconds."""
@@ -123,17 +122,17 @@ class Zygote:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no launcher follows ranks that it has forked."""
+        """True if no launcher follows ranks that this zygote has forked."""
         return not self._served
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can still fork."""
+        """True if the zygote can still fork."""
         return self._process.poll() is None
 
     @property
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended it."""
+        """True if SIGKILL ended the zygote."""
         return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
@@ -230,7 +229,7 @@ class ForkedRanks:
                     self.deaths.append(Death(rank=event["rank"], exit_code=event["exit_code"]))
 
     def has_ended(self) -> bool:
-        """Whether all are gone, or there never will be one."""
+        """True if all ranks are gone, or if none will ever start."""
         self._zygote.listen()
         if not (self._is_ending or self._zygote.is_alive):
             self._died_with_zygote()
@@ -244,7 +243,7 @@ class ForkedRanks:
             self.heard({"event": "ended", "rank": rank, "exit_code": -signal.SIGKILL})
 
     def poll(self) -> Sequence[NodeLine]:
-        """What they wrote since the last look, and which of them the zygote saw die."""
+        """Return what the ranks wrote since the last look, and the deaths that the zygote saw."""
         deaths, self._num_deaths_told = self.deaths[self._num_deaths_told :], len(self.deaths)
         path, chunk = self._folder / "reports.jsonl", b""
         if path.exists():
@@ -255,7 +254,7 @@ class ForkedRanks:
         return [*self._reader.read(chunk), *deaths]
 
     def log(self) -> str:
-        """Why none was started, or what the zygote wrote last."""
+        """Return why no rank was started, or the last lines of the zygote."""
         return self._refusal or self._zygote.log()
 
     def end(self, why: Ending) -> AttemptEnd:
@@ -281,7 +280,10 @@ class ForkedRanks:
         )
 
     def _grace_s(self, why: Ending) -> float:
-        """What they get to leave: none once they have said all; ranks out of time say before where they are."""
+        """Return the time that ranks get to leave: none once they have reported everything.
+
+        Ranks out of time write their stacks first.
+        """
         match why:
             case "measured":
                 return 0.0

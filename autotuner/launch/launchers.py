@@ -29,12 +29,12 @@ class Launchers:
         self._devices = devices
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """What the engine's launcher says, or that there is none of that name."""
+        """Return why the cluster's engine cannot run the trial, or that no engine has that name; None if it can."""
         launcher = self._by_engine.get(cluster.engine)
         return self._unknown(cluster.engine) if launcher is None else launcher.refuses(cluster, trainer)
 
     def capacity(self, cluster: Cluster) -> int:
-        """What the engine's launcher says; here no more than find devices of their own."""
+        """Return the capacity of the engine's launcher; here at most as many as find devices of their own."""
         launcher = self._by_engine.get(cluster.engine)
         if launcher is None:
             return 1

@@ -30,11 +30,12 @@ from autotuner.launch.contract import AttemptEnd
 _FIELDS = {kind: frozenset(one.name for one in fields(kind)) for kind in KINDS.values()}
 
 _LONGEST_BYTES = 1 << 26
-"""Of a line: a timeline of many ranks takes megabytes, but output without an end of line must not fill the memory."""
+"""Maximum size of a line. A timeline of many ranks takes megabytes, but output without line ends must not fill the
+memory."""
 
 _KEPT_LINES = 400
 _KEPT_CHARACTERS = 2000
-"""What a person may read of a failure: so many lines, so much of each."""
+"""Number of characters kept of each line that a person may read of a failure."""
 
 
 class LineReader:
@@ -70,7 +71,7 @@ class LineReader:
 
 
 class NodeOutputs:
-    """What the nodes of a job have printed, as far as it has arrived.
+    """The output of the nodes of a job, as far as it has arrived.
 
     Attributes:
         ends: How each node's processes ended, by node; those that still run are missing.
@@ -84,7 +85,7 @@ class NodeOutputs:
         self.ends: dict[int, NodeEnd] = {}
 
     def read(self, node: int, chunk: bytes) -> list[NodeLine]:
-        """What a node's next bytes say; what the end of the attempt needs is kept."""
+        """Read a node's next bytes and return their lines; keep what the end of the attempt needs."""
         values = self._readers[node].read(chunk)
         for value in values:
             match value:
@@ -98,7 +99,7 @@ class NodeOutputs:
 
     @property
     def has_ended(self) -> bool:
-        """Whether every node has said how it ended."""
+        """True once every node has reported how it ended."""
         return len(self.ends) == len(self._readers)
 
     @property
@@ -114,7 +115,7 @@ class NodeOutputs:
         return [] if has_failed else [node for node, end in ends if end.told_to_end]
 
     def attempt_end(self, *, timed_out: bool, detail: str = "") -> AttemptEnd:
-        """How the attempt ended; ``detail`` is what the engine said of the job."""
+        """Return how the attempt ended; ``detail`` is the engine's word about the job."""
         ends = [end for _, end in sorted(self.ends.items())]
         bad = next((end.exit_code for end in ends if end.exit_code), None)
         return AttemptEnd(
@@ -134,7 +135,7 @@ def deaths_of(end: NodeEnd) -> list[Death]:
 
 
 class RankReports:
-    """What ranks of ours have reported by now.
+    """Everything that our own ranks have reported so far.
 
     Attributes:
         measurement: With every event of its links; its timeline and its breakdown come later.

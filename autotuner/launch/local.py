@@ -53,7 +53,7 @@ def most_core_ranks() -> int:
 
 
 def no_room(spec: TrialSpec) -> TrialFailure | None:
-    """Why a trial on cores must not begin here; None where it may."""
+    """Return the failure of a CPU trial that must not begin on this machine; None if it may begin."""
     if spec.device != "cpu":
         return None
     if spec.layout.world_size > most_core_ranks():

@@ -37,7 +37,7 @@ _PEERS_S = 5.0
 """Torchrun takes seconds to tell which rank was killed."""
 
 _GRACE_S = 8.0
-"""What a node gets to end its processes in good order; what it gives them itself is six."""
+"""Time that a node gets to end its processes in good order; the node itself gives them six seconds."""
 
 _PIPE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
@@ -98,11 +98,11 @@ class NodeProcess:
             fcntl.fcntl(self._pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def has_ended(self) -> bool:
-        """Whether the node and all below it are gone; its last lines wait in the pipe."""
+        """True if the node and all its children are gone; its last lines wait in the pipe."""
         return self._process.poll() is not None
 
     def poll(self) -> Sequence[NodeLine]:
-        """What the node printed since the last look."""
+        """Return the lines that the node printed since the last look."""
         self._read()
         lines, self._unread = self._unread, []
         return lines

@@ -53,7 +53,7 @@ def _with_layers_per_stage(spec: TrialSpec, num_layers: int) -> TrialSpec:
 
 
 def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Measurement | TrialFailure:
-    """What the whole model would have measured, from its two ``proxies``; out of memory where it would not have fitted.
+    """Return the whole model's measurement, extrapolated from its two ``proxies``; out of memory if it would not fit.
 
     Times, phases and bytes lie on the line through both depths. Losses, warm-up, clocks and power are the deeper one's.
     """
@@ -90,7 +90,7 @@ def extrapolated(spec: TrialSpec, shallow: Measurement, deep: Measurement) -> Me
 
 
 def _limit_bytes(spec: TrialSpec) -> float:
-    """What a rank of the whole model may hold."""
+    """Return the bytes that a rank of the whole model may hold."""
     limits = (spec.settings.memory_budget_bytes, spec.memory_bytes)
     return min((limit for limit in limits if limit is not None), default=math.inf)
 
@@ -127,7 +127,7 @@ class _Line:
 
     @property
     def _steps(self) -> float:
-        """How often the difference of the two depths goes into what is missing to the whole model."""
+        """Number of differences of the two depths from the deeper one to the whole model."""
         shallow, deep = self.layers
         return (self.to - deep) / (deep - shallow)
 

@@ -153,7 +153,7 @@ class _Runs:
         return outcome
 
     def _has_time(self) -> bool:
-        """Whether a run fits that takes as long as the longest so far."""
+        """Return True if another run fits that takes as long as the longest so far."""
         return time.monotonic() + self._longest_s < self._deadline
 
 
@@ -211,7 +211,7 @@ def _without_steps(watcher: TrialWatcher) -> TrialWatcher:
 
 
 def _is_disturbed(measurement: Measurement, spec: TrialSpec) -> bool:
-    """Whether others used more of the cores than the settings let them.
+    """Return True if other processes used more of the cores than the settings allow.
 
     A trial on GPUs computes elsewhere, and the trials beside it on the other GPUs use the same cores: it never is.
     """

@@ -17,7 +17,7 @@ from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.simulation import SCENARIOS, Luck, Scenario, Truth, run_of, truth_of
 
 _NAP_S = 0.1
-"""How long a watcher's wish may wait while simulated time passes."""
+"""Maximum delay of a watcher's wish while simulated time passes."""
 
 _LOSS_NOISE = 0.002
 """Relative, from step to step: below what a loss gate tolerates."""
@@ -88,7 +88,7 @@ class _Run:
         self._job = job
 
     def outcome(self) -> Outcome:
-        """All of it, from the queue to the last step."""
+        """Simulate the trial from the queue to its last step and return its outcome."""
         self._watcher.on_job(self._job)
         if stopped := self._passed(self._scenario.queue_s):
             return self._over(stopped)
@@ -99,7 +99,7 @@ class _Run:
 
     # ------------------------------------------------------------------ what comes of it
     def _dies_early(self, truth: Truth) -> TrialFailure | Stopped | None:
-        """What ends it before the first step, if anything does."""
+        """Return the event that ends the trial before its first step, if there is one."""
         scenario, attempt = self._scenario, len(self._spec.jobs)
         if self._luck.share(f"lost {attempt}") < scenario.lost_nodes:
             lost = Stopped(reason="infrastructure", detail=f"simulated: a node of {self._cluster.name} vanished")
@@ -133,7 +133,7 @@ class _Run:
         return self._watcher.stop_requested() or truth.measurement(self._spec, healthy_s, losses, faulty_s)
 
     def _limit_bytes(self) -> float:
-        """What a rank may hold."""
+        """Return the bytes that a rank may hold."""
         limits = (self._spec.settings.memory_budget_bytes, self._spec.memory_bytes)
         return min((limit for limit in limits if limit is not None), default=math.inf)
 

@@ -1,4 +1,4 @@
-"""What a simulated trial draws: how well and fast it behaves, and what its layout takes, with seeded luck."""
+"""The random behaviour of a simulated trial, with a seed: how long its steps take, what it holds and how it fails."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _STANDARD = NormalDist()
 
 
 def run_of(spec: TrialSpec) -> str:
-    """Which run of its layout in its sweep it is, as a question names it."""
+    """Return the name of the trial's run within its sweep, for the random draws."""
     return str(spec.run) if not spec.repeat else f"{spec.run} of trial {spec.repeat}"
 
 
 class Luck:
-    """What chance decides of a trial: equal for equal seeds, layouts and numbers of model and workload."""
+    """The random draws of a trial: equal for equal seeds, layouts and dimensions of model and workload."""
 
     def __init__(self, spec: TrialSpec, seed: int) -> None:
         layout = f"{_numbers(spec.model)} {spec.layout} {_numbers_of_batch(spec.workload)}"
@@ -54,7 +54,7 @@ class Luck:
         return _normal(self._number(question))
 
     def series(self, question: str) -> random.Random:
-        """As many numbers as are asked for."""
+        """Return a generator of as many numbers as the caller needs."""
         return random.Random(self._number(question))
 
     def _number(self, question: str) -> int:
@@ -62,14 +62,14 @@ class Luck:
 
 
 def _numbers(model: TransformerSpec) -> str:
-    """What tells models apart, in this order: neither the names of fields nor a new one change anybody's luck."""
+    """Return the numbers that identify a model. Names of fields and new fields do not change a trial's random draws."""
     width = f"{model.hidden_size} {model.num_heads} {model.num_kv_heads} {model.head_dim} {model.ffn_size}"
     parameters = f"{model.num_parameters} {model.num_active_parameters}"
     return f"{model.num_layers} {width} {model.vocab_size} {parameters}"
 
 
 def _numbers_of_batch(workload: Workload) -> str:
-    """The same of workloads."""
+    """Return the numbers that identify a workload."""
     tokens = f"{workload.seq_len} {workload.global_batch_size} {workload.tokens_per_step} {workload.keys_per_token}"
     return f"{tokens} {workload.optimizer_state_precision}"
 
@@ -91,14 +91,14 @@ def _normal(number: int) -> float:
 
 @value
 class Scenario:
-    """How simulated trials behave."""
+    """The behaviour of simulated trials."""
 
     noise: NonNegative = RESIDUAL
     """Standard deviation of log(step time / predicted) from layout to layout."""
     run_noise: NonNegative = 0.003
-    """The same from run to run of one trial."""
+    """Standard deviation of log(step time) from run to run of one trial."""
     step_noise: NonNegative = 0.01
-    """The same from step to step of one run."""
+    """Standard deviation of log(step time) from step to step of one run."""
     memory_noise: NonNegative = MEMORY_DEVIATION
     """Standard deviation of log(peak / predicted) from layout to layout."""
     crashes: Share = 0.0
@@ -108,9 +108,9 @@ class Scenario:
     lost_nodes: Share = 0.0
     """Share of attempts whose nodes vanish."""
     queue_s: Seconds = 0.0
-    """What a job waits for its accelerators."""
+    """Time that a job waits for its accelerators."""
     start_s: Seconds = 30.0
-    """What ranks take to their first step."""
+    """Time that ranks take to reach their first step."""
     speed: Positive = math.inf
     """Simulated seconds per second."""
 
@@ -129,15 +129,15 @@ cost model says of itself (``costmodel.uncertainty``); the rest is in the order 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What a run of a layout takes, as if it were measured."""
+    """True time and memory of a run of a layout, as a perfect measurement would give them."""
 
     prediction: Prediction
     step_time_s: float
     """Median of its steps."""
     peak_bytes: float
-    """Of the fullest rank, with what no allocator sees."""
+    """Peak bytes of the fullest rank, including memory that no allocator sees."""
     faulty_steps_s: tuple[float, ...] = ()
-    """What each step takes under the trial's fault trace."""
+    """Duration of each step under the trial's fault trace."""
 
     def step(
         self, spec: TrialSpec, step: int, time_s: float, loss: float, *, is_under_trace: bool = False
@@ -156,7 +156,7 @@ class Truth:
     def measurement(
         self, spec: TrialSpec, times_s: Sequence[float], losses: Sequence[float], faulty_s: Sequence[float] = ()
     ) -> Measurement:
-        """What the trial would have reported, marked as simulated; of one rank's memory, the fullest.
+        """Return the trial's measurement, marked as simulated; its memory is the fullest rank's.
 
         Args:
             spec: The trial.
@@ -209,7 +209,7 @@ class Truth:
         return PhaseTimes(forward_backward_s=rest_s, gradient_sync_s=sync_s, optimizer_s=optimizer_s)
 
     def _peak_flop_per_s(self, spec: TrialSpec) -> float:
-        """Of all ranks: what the trial was told, else what the prediction's MFU is a share of."""
+        """Return the peak FLOP/s of all ranks: the trial's reference, else the peak behind the prediction's MFU."""
         if spec.reference_flop_per_s is not None:
             return spec.reference_flop_per_s * spec.layout.world_size
         return self._model_flop(spec) / (self.prediction.step_time.total_s * self.prediction.mfu)
@@ -220,7 +220,7 @@ class Truth:
 
 
 def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) -> Truth:
-    """What this run of the trial's layout takes."""
+    """Return the true time and memory of this run of the trial's layout."""
     job = Job(model=spec.model, cluster=cluster, workload=spec.workload, stack=spec.stack or Stack())
     prediction = predict_one(spec.layout, job)
     of_layout = scenario.noise * luck.of_layout("step time")

@@ -94,7 +94,7 @@ def _followed(
 
 
 def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
-    """What the ranks of a layout would hold and compute at full size; ``progress`` hears how far it is.
+    """Return what the ranks of a layout would hold and compute at full size; ``progress`` receives status lines.
 
     Raises:
         InvalidInput: torch is missing.
@@ -107,7 +107,7 @@ def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: 
 def profile_of(
     cluster: Cluster, *, name: str, measured_at: float, quick: bool = False, links: bool = False
 ) -> DeviceProfile:
-    """What the devices of a cluster of one node, this machine, reach when all are busy, and their links one by one.
+    """Measure the devices of a cluster of one node, this machine, while all are busy, and its links one by one.
 
     Raises:
         InvalidInput: torch is missing.
@@ -175,7 +175,7 @@ _BY_DRIVER_NAME = {
     "NVIDIA GB200": "gb200",
     "NVIDIA L40S": "l40s",
 }
-"""What nvidia-smi calls the accelerators of the catalog."""
+"""Accelerators of the catalog, by their name in nvidia-smi."""
 
 
 _measuring = threading.Lock()
@@ -248,7 +248,7 @@ def num_usable_cores() -> int:
 
 
 def gpu_names() -> list[str]:
-    """What the driver calls this machine's GPUs, in its order; empty without a driver."""
+    """Return the driver's names of this machine's GPUs, in its order; empty without a driver."""
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]

@@ -1,4 +1,4 @@
-"""What an attempt can run: our own decoder, a registered trainer, or the benchmarks of a check and its small trial."""
+"""The kinds of work of an attempt: our own decoder, a registered trainer, or a check's benchmarks and proxy trial."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from autotuner.launch.trainers.registration import RegisteredTrainer, knows_node
 from autotuner.launch.trainers.reports import TrainerReports, trainer_verdict
 
 _FOLDER = Path("{folder}")
-"""Of the task's files, which only the node can name."""
+"""Placeholder for the folder of the task's files, which only the node knows."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:+-]")
 
@@ -51,7 +51,7 @@ class DecoderWork:
         return _task(self._spec, name, place, variables)
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """What the ranks reported."""
+        """Take in lines and return the reports of the ranks."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
@@ -64,7 +64,7 @@ class DecoderWork:
         return False
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
-        """By what the ranks reported, and what whoever started them saw."""
+        """Return the verdict by the ranks' reports and by what the starting side saw."""
         return verdict(self._spec, self._reports, end)
 
 
@@ -95,7 +95,7 @@ class BenchmarkWork:
         return replace(task, spec=None, module="trials.benchmarks.profile", request=dumps(request))
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """What was timed; there are no steps."""
+        """Take in lines of timed collectives; return no steps, because there are none."""
         return self.reports.take(lines)
 
     def is_complete(self) -> bool:
@@ -103,11 +103,11 @@ class BenchmarkWork:
         return self.reports.benchmarks is not None
 
     def has_failed(self) -> bool:
-        """As of the decoder."""
+        """Return False: only a rank's death ends the benchmarks."""
         return False
 
     def judge(self, end: AttemptEnd) -> Measurements | TrialFailure:
-        """What was measured, or by what the ranks reported and their agents saw."""
+        """Return the measurements, or the failure that the ranks reported and their agents saw."""
         if self.reports.benchmarks is not None:
             return self.reports.benchmarks
         ended = verdict(self._spec, self.reports, end)
@@ -168,7 +168,7 @@ class TrainerWork:
         )
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """What the trainer reported or printed."""
+        """Take in lines and return what the trainer reported or printed."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
@@ -180,7 +180,7 @@ class TrainerWork:
         return self._reports.failure is not None
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
-        """By what it told, how it left and what it printed."""
+        """Return the verdict by the trainer's reports, its exit and its output."""
         return trainer_verdict(self._spec, self._reports, end)
 
     def _devices(self, place: Place) -> dict[str, str]:
@@ -223,7 +223,7 @@ def _exported(spec: TrialSpec) -> Export:
 
 
 def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cores: int | None = None) -> Peak:
-    """What MFU of a trainer's trial is a share of.
+    """Return the peak FLOP/s that the MFU of a trainer's trial refers to.
 
     Args:
         spec: The trial.
@@ -270,7 +270,8 @@ _QUICK = TrialSettings(
 )
 
 _BENCHMARK_S = 900.0
-"""What products, attention, memory and collectives may take: two minutes on a good network, long on a slow one."""
+"""Time limit of the benchmarks of products, attention, memory and collectives: two minutes on a good network, long on a
+slow one."""
 
 
 def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
@@ -300,6 +301,6 @@ def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...])
 
 
 def benchmark_spec(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
-    """What the job of the benchmarks has of a trial: an id of its own, the nodes, a limit."""
+    """Return the benchmark job of a check as a trial specification: an id of its own, the nodes and a limit."""
     trial = small_trial(check_id, check, jobs)
     return replace(trial, trial_id=f"{check_id}-links", settings=TrialSettings(timeout_s=_BENCHMARK_S))

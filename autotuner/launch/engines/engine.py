@@ -1,4 +1,4 @@
-"""What the launcher needs of an engine; every engine keeps this contract, and ``EngineLauncher`` does the rest."""
+"""The contract of every engine: the few operations that ``EngineLauncher`` needs to do the rest."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ class JobOrder:
     """A job to be started."""
 
     name: str
-    """At most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for an ending)."""
+    """Name of the job: at most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for a
+    suffix)."""
     cluster: Cluster
-    """How many nodes of how many accelerators, and in which queue (empty: the engine's default); its name, model or
-    memory ask for nothing."""
+    """The number of nodes, the accelerators of each, and the queue (empty: the engine's default). Its name, model and
+    memory request nothing."""
     task: NodeTask
-    """What ``python -m trials.process.node`` is to run on each node."""
+    """The task that ``python -m trials.process.node`` runs on each node."""
     time_limit_s: float
-    """After which the engine may end it: longer than the task's own, which ends it in good order."""
+    """Limit after which the engine may end the job. It is longer than the task's own limit, after which the task ends
+    in good order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class JobStatus:
 
     phase: EngineJobPhase
     detail: str = ""
-    """Why it waits, or how it ended, in the engine's words; empty where there is nothing to say."""
+    """Reason why the job waits, or how it ended, in the engine's words; empty where the engine says nothing."""
     is_out_of_memory: bool = False
     """The engine says that it ended for the memory that its program took."""
 
@@ -57,7 +59,7 @@ class Engine(Protocol):
     """
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Why no job on that cluster can be started, as a sentence, from what is known without asking the engine."""
+        """Return why no job can start on that cluster, as a sentence, as far as is known without asking the engine."""
         ...
 
     def check(self, queues: Sequence[str] = ()) -> str:
@@ -85,11 +87,14 @@ class Engine(Protocol):
         ...
 
     def look(self, handle: str) -> JobStatus:
-        """How the job stands; one that the engine has forgotten is ``ENDED`` if its nodes said so, else ``LOST``."""
+        """Return the status of the job.
+
+        A job that the engine has forgotten is ``ENDED`` if its nodes reported their end, else ``LOST``.
+        """
         ...
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """What that node has printed from that byte on, as far as it is known by now; empty where that is nothing."""
+        """Return the node's output from that byte on, as far as it has arrived; empty if there is none."""
         ...
 
     def cancel(self, handle: str) -> bool:

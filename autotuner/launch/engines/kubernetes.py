@@ -30,13 +30,13 @@ from autotuner.launch.engines.kubernetes_objects import (
 from autotuner.launch.engines.kubernetes_state import Jobs, job_state, num_nodes_of
 
 _LIST_S = 1.0
-"""How old a list of jobs and pods may be; who looks at several jobs asks the cluster once."""
+"""Maximum age of a list of jobs and pods. Callers that look at several jobs share one request to the cluster."""
 
 _LEAVING_S = 20.0
-"""What a job that was cancelled gets to be gone beyond what its pods get to leave: then they count as out of reach."""
+"""Extra time that a cancelled job gets beyond its pods' grace period. After it, the pods count as out of reach."""
 
 _LAST_WORDS_S = 5.0
-"""What the logs of pods that are gone get to arrive."""
+"""Time that the logs of pods that are gone get to arrive."""
 
 _FIRST_LOOK_S = 0.1
 _LAST_LOOK_S = 1.0
@@ -49,7 +49,7 @@ RIGHTS = {
     ("", "pods", ""): ("list",),
     ("", "pods", "log"): ("get",),
 }
-"""What the service has to be allowed in its namespace: verbs by API group, resource and subresource."""
+"""Rights that the service needs in its namespace: verbs by API group, resource and subresource."""
 
 KUEUE_RIGHTS = {("kueue.x-k8s.io", "localqueues", ""): ("list",)}
 """Rights that only ``check`` uses, to look for queues; jobs run without them."""
@@ -135,7 +135,7 @@ class KubernetesEngine:
         return f"Job/{name}"
 
     def look(self, handle: str) -> JobStatus:
-        """How the job stands, by the last list and what was seen before."""
+        """Return the status of the job from the last list and what was seen before."""
         self._list()
         name = _name_of(handle)
         timeout_s = self._settings.start_timeout_s
@@ -145,7 +145,7 @@ class KubernetesEngine:
         return status or JobStatus(phase=EngineJobPhase.LOST, detail=f"the cluster has no Job {name}")
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """What the node's container printed, of which a thread keeps a copy once somebody asks."""
+        """Return what the node's container printed. The first call starts a thread that keeps a copy."""
         self._list()
         name = _name_of(handle)
         with self._lock:
@@ -228,7 +228,7 @@ class KubernetesEngine:
         return PodLog(partial(self._api.log, pod, CONTAINER), is_over, partial(self._last_words, name, node_rank))
 
     def _last_words(self, name: str, node_rank: int, printed: bytes) -> bytes:
-        """What the node could not say itself, because the kernel killed all of its container for want of memory."""
+        """Return the end that a node could not report because the kernel killed its container for lack of memory."""
         pod = self._jobs.pod(name, node_rank)
         if pod is None or pod.main.reason != "OOMKilled" or _NODE_ENDED in printed:
             return b""

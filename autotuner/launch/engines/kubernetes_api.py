@@ -32,7 +32,8 @@ _KUEUE = ("kueue.x-k8s.io", "v1beta1")
 _CONNECT_S = 5.0
 _ANSWER_S = 20.0
 _SILENCE_S = 3600.0
-"""After which the log of a container that printed nothing is opened anew; keepalive finds dead connections before."""
+"""Time after which the log of a container that printed nothing is opened again; keepalive finds dead connections
+earlier."""
 
 _MOST_CONNECTIONS = 1024
 """That are kept open: a log of each pod, and a few more."""
@@ -149,14 +150,14 @@ class KubernetesApi:
         return found
 
     def log(self, pod: str, container: str) -> Stream:
-        """What a container printed from its first byte on, each line after the moment it came, until it has ended."""
+        """Follow what a container prints, from its first byte until it ends; each line begins with its timestamp."""
         log: Callable[..., Any] = partial(
             self._core.read_namespaced_pod_log, pod, self._namespace, container=container, follow=True, timestamps=True
         )
         return Stream(_answered(log, read_s=_SILENCE_S))
 
     def version(self) -> str:
-        """Of the cluster."""
+        """Return the version of the cluster."""
         return str(_document(_answered(self._versions.get_code))["gitVersion"])
 
     def namespaces(self) -> builtins.list[str] | None:
@@ -176,7 +177,7 @@ class KubernetesApi:
             raise EngineRefused(f"the cluster has no Kueue ({error})") from error
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
-        """Whether who asks has that right in the namespace."""
+        """Return True if the caller has that right in the namespace."""
         attributes = {"namespace": self._namespace, "verb": verb, "group": group, "resource": resource}
         if subresource:
             attributes["subresource"] = subresource
@@ -236,7 +237,7 @@ def _answered(call: Callable[..., Any], *, read_s: float = _ANSWER_S) -> Any:
 
 
 def _news(status: int, reason: str, message: str) -> Exception:
-    """What an answer means that is none of success."""
+    """Return the exception for an answer that is not a success."""
     told = f"Kubernetes answered {status}: {message}"
     match status:
         case 404:
@@ -274,7 +275,8 @@ def _document(response: Any) -> dict[str, Any]:
 # What a container has printed, followed by a thread and kept from its first byte.
 
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
-"""What begins a line that the container printed; others are the kubelet's own words about its log."""
+"""Timestamp that begins each line that the container printed. Lines without one are the kubelet's own words about its
+log."""
 
 _log = structlog.get_logger(__name__)
 
@@ -309,7 +311,7 @@ class PodLog:
         self._thread.start()
 
     def read(self, offset: int) -> bytes:
-        """What it printed from that byte on; whole lines, as long as it may print more."""
+        """Return what the container printed from that byte on; only whole lines while it may print more."""
         with self._lock:
             return bytes(self._printed[offset:])
 
@@ -344,7 +346,7 @@ class PodLog:
             self._stopped.wait(retry_s)
 
     def _read_through(self, *, is_last: bool) -> bool:
-        """Whether it was read to its end, as far as it goes by now."""
+        """Read the log as far as it goes now, and return True if the end was reached."""
         known = self._known.copy()
         with self._follow() as self._stream:
             for line in self._stream if not self._stopped.is_set() else ():

@@ -1,4 +1,4 @@
-"""What an operator says of a Kubernetes cluster, and the objects that a job is made of: an Indexed Job and a Service.
+"""An operator's settings for a Kubernetes cluster, and the objects of a job: an Indexed Job and a Service.
 
 The client takes half a second to import: only who has such an engine does.
 """
@@ -39,40 +39,41 @@ class KubernetesSettings:
     image: str
     """Has Python, torch and this project's packages."""
     namespace: str = "default"
-    """Where jobs are made."""
+    """Namespace in which jobs are created."""
     kubeconfig: str = ""
     """File that says where the cluster is and who asks; empty: the service itself runs in a pod, as its service
     account."""
     context: str = ""
-    """Of that file; empty: its current one."""
+    """Context of the kubeconfig file; empty: its current context."""
     python: str = "python"
-    """Of the image."""
+    """Python interpreter of the image."""
     kueue: bool = False
-    """Whether Kueue says when a job may start; the queues of the engine are then its local queues."""
+    """True if Kueue admits jobs; the queues of the engine are then its local queues."""
     accelerator: str = "nvidia.com/gpu"
     """Resource that a pod asks for as many of as a node of the cluster has accelerators (``nvidia.com/gpu``, ``cpu``);
     empty: ``container.resources`` says all there is to say."""
     shared_memory: str = ""
     """Size of ``/dev/shm`` (``16Gi``), which NCCL and data loaders use; empty: the runtime's 64 MiB."""
     port: int = 29500
-    """On which node 0 listens, and the next one; each pod has an address of its own, so any free ones."""
+    """Port on which node 0 listens; the next port is used too. Each pod has an address of its own, so any free ports
+    do."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Of jobs and pods."""
+    """Extra labels of jobs and pods."""
     annotations: dict[str, str] = field(default_factory=dict)
-    """Of jobs and pods."""
+    """Extra annotations of jobs and pods."""
     pod: Mapping[str, object] = field(default_factory=dict)
     """PodSpec, less what the engine says: node selector, tolerations, volumes, priority class, service account, pull
     secrets, host network."""
     container: Mapping[str, object] = field(default_factory=dict)
     """Container, less what the engine says: resources, mounts, variables, security context."""
     start_timeout_s: Positive = 900.0
-    """From the moment the first pod has a node until all have started; then the job counts as lost."""
+    """Time from the moment the first pod has a node until all pods have started; then the job counts as lost."""
     node_lost_s: Count = 60
-    """How long a node may be out of reach before its pods are given up."""
+    """Seconds for which a node may be out of reach before its pods are given up."""
     grace_s: Count = 30
-    """What a pod gets to leave when it is told to."""
+    """Seconds that a pod gets to end after it was asked to."""
     kept_s: Count = 86_400
-    """How long a job that is over is kept, with its output, for a service that was down."""
+    """Seconds for which a finished job and its output are kept, so that a service that was down can still read them."""
 
     def __post_init__(self) -> None:
         if not self.image:
@@ -114,7 +115,7 @@ def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both documents in one: objects are joined, lists follow each other, and else ``over`` is right."""
+    """Return both documents as one: objects are merged, lists are concatenated, and otherwise ``over`` wins."""
     joined = dict(base)
     for name, said in over.items():
         below = joined.get(name)
@@ -170,10 +171,10 @@ CONTAINER = "node"
 """Name of the container that is a node of the job."""
 
 _MOST_TASK_BYTES = 120_000
-"""Of one variable of a process: Linux takes 128 KiB with its name."""
+"""Maximum size of the task in one environment variable: Linux accepts 128 KiB including the name."""
 
 _LAST_MINUTE_S = 60
-"""What a node gets beyond every limit of its own, before the kubelet ends it."""
+"""Extra time of a node beyond all its own limits, before the kubelet ends it."""
 
 _OUT_OF_REACH = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of a node that nobody hears of."""
@@ -199,7 +200,9 @@ def job(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str,
 
 
 def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, Any]:
-    """What gives the pods of a Job names that resolve, before they are ready too; gone with the job.
+    """Return the Service that gives the pods of a Job names that resolve before the pods are ready.
+
+    It is deleted with the job.
 
     Args:
         engine: Its label.
@@ -229,7 +232,7 @@ def service(engine: str, order_name: str, owner: dict[str, Any]) -> dict[str, An
 
 
 def check_pod(settings: KubernetesSettings) -> None:
-    """Whether the operator's tables for pods and containers are Kubernetes' words.
+    """Check the operator's tables for pods and containers against the Kubernetes schema.
 
     Raises:
         InvalidInput: With the path of the first field that does not fit.

@@ -1,4 +1,4 @@
-"""What Kubernetes says of jobs and their pods, as plain values, what was seen of it before, and where a job stands."""
+"""The state of jobs and their pods in Kubernetes, as plain values, with what was seen of them before."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Container:
     has_started: bool = False
     """Its process runs, or has run."""
     exit_code: int | None = None
-    """None while it has not ended."""
+    """Exit code of the container; None while it runs."""
     reason: str = ""
-    """Why it waits, or how it ended, in a word: ``ErrImagePull``, ``OOMKilled``."""
+    """Reason why it waits, or how it ended, in one word: ``ErrImagePull``, ``OOMKilled``."""
     message: str = ""
-    """The same as a sentence, or the last lines of what failed."""
+    """The reason as a sentence, or the last lines of a container that failed."""
 
     @property
     def failed(self) -> bool:
@@ -36,7 +36,7 @@ class Container:
 
     @property
     def story(self) -> str:
-        """What there is to say of it, for a person."""
+        """Describe the container's state for a person; empty if it waits for nothing unusual."""
         if self.reason in _PLAIN_WAITING:
             return ""
         ended = "" if self.exit_code is None else f"exit code {self.exit_code}, "
@@ -49,26 +49,26 @@ class PodState:
 
     name: str
     index: int
-    """Which node of its job it is."""
+    """Index of the pod's node within its job."""
     created_at: float = 0.0
     node: str = ""
     """Machine that it was given; empty while it waits for one."""
     phase: str = "Pending"
     """Pending, Running, Succeeded, Failed or Unknown."""
     reason: str = ""
-    """Why the pod as a whole ended (``Evicted``, ``DeadlineExceeded``), with its message."""
+    """Reason why the pod as a whole ended (``Evicted``, ``DeadlineExceeded``), with its message."""
     unschedulable: str = ""
-    """Why no machine has room for it."""
+    """Reason why no machine has room for the pod."""
     disruption: str = ""
-    """Why it was chosen to make room, or lost its machine."""
+    """Reason why the pod was evicted or lost its machine."""
     main: Container = field(default_factory=Container)
     """The container that is the node."""
     gathering: Container = field(default_factory=Container)
     """The one that waits for the other pods, where there is one."""
     started_at: float | None = None
-    """When its machine took it, epoch seconds; None before."""
+    """Time at which a machine took the pod, in epoch seconds; None before."""
     leaves_by: float | None = None
-    """When it should be gone, epoch seconds; None where nobody deleted it."""
+    """Time by which the pod should be gone, in epoch seconds; None if nobody deleted it."""
     was_deleted: bool = False
     """Somebody deleted it while it ran."""
     is_gone: bool = False
@@ -76,7 +76,7 @@ class PodState:
 
     @property
     def has_ended(self) -> bool:
-        """None of its processes is left, as far as the cluster knows."""
+        """True if none of the pod's processes is left, as far as the cluster knows."""
         return self.is_gone or self.phase in ("Succeeded", "Failed")
 
     @property
@@ -87,7 +87,7 @@ class PodState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A Job."""
+    """The state of a Job object."""
 
     is_suspended: bool = False
     """It may not start yet, or no longer."""
@@ -108,7 +108,7 @@ class JobState:
 
     @property
     def disruption(self) -> str:
-        """Which pod was taken away, where that ended it; empty where something else did, or nothing."""
+        """Description of the pod that was taken away, if that ended the job; else empty."""
         for kind in ("FailureTarget", "Failed"):
             reason, message = self.conditions.get(kind, ("", ""))
             if reason == "PodFailurePolicy":
@@ -117,7 +117,7 @@ class JobState:
 
 
 def job_state(document: Mapping[str, Any]) -> JobState:
-    """What a Job says."""
+    """Return the state that a Job document describes."""
     return JobState(
         is_suspended=bool(document["spec"].get("suspend")),
         is_deleted="deletionTimestamp" in document["metadata"],
@@ -126,7 +126,7 @@ def job_state(document: Mapping[str, Any]) -> JobState:
 
 
 def pod_state(document: Mapping[str, Any]) -> PodState:
-    """What a pod says."""
+    """Return the state that a pod document describes."""
     metadata, status = document["metadata"], document.get("status", {})
     conditions = _conditions(document)
     leaves_at = metadata.get("deletionTimestamp")
@@ -184,19 +184,19 @@ def _epoch_s(timestamp: str | None) -> float | None:
 # Where a job stands, from what Kubernetes says of it and its pods.
 
 ABSENT_S = 15.0
-"""How long after a pod should be gone its machine counts as out of reach."""
+"""Seconds after a pod should be gone until its machine counts as out of reach."""
 
 _TAKEN_AWAY = (
     *("Evicted", "NodeAffinity", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"),
     *("UnexpectedAdmissionError", "OutOf"),
 )
-"""How the kubelet or the node controller begins to say that it was not the pod's doing."""
+"""First words of the reasons by which the kubelet or the node controller says that the pod was not at fault."""
 
 
 def judged(
     job: JobState, pods: Sequence[PodState], num_nodes: int, *, now: float, start_timeout_s: float, begun: bool = False
 ) -> JobStatus:
-    """Where it stands.
+    """Return the phase of the job, with a reason.
 
     Args:
         job: The Job.
@@ -222,7 +222,7 @@ def judged(
 
 
 def loss(job: JobState, pods: Sequence[PodState], *, now: float, begun: bool = False) -> str:
-    """How the cluster took nodes of the job away, as a sentence; empty where it did not."""
+    """Return how the cluster took nodes of the job away, as a sentence; empty if it did not."""
     if job.disruption:
         return job.disruption
     for pod in pods:
@@ -272,7 +272,7 @@ def _how_it_ended(job: JobState, pods: Sequence[PodState]) -> str:
 
 
 def _why_it_waits(job: JobState, pods: Sequence[PodState], num_nodes: int) -> str:
-    """What holds it up, the most telling first."""
+    """Return why the job waits; the most useful reason comes first."""
     for pod in pods:
         for container in (pod.main, pod.gathering):
             if not container.has_started and container.story:
@@ -343,7 +343,7 @@ class Jobs:
                     _take(known, pod_state(document))
 
     def status(self, name: str, *, now: float, start_timeout_s: float) -> JobStatus | None:
-        """Where the job stands; None where nothing was heard of it yet."""
+        """Return the phase of the job; None if nothing is known of it yet."""
         with self._lock:
             record = self._records.get(name)
             return None if record is None or record.job is None else _status(record, now, start_timeout_s)
@@ -355,7 +355,7 @@ class Jobs:
             return next((pod for pod in record.newest if pod.index == index), None) if record else None
 
     def cancel(self, name: str) -> None:
-        """What happens to the pods of that job from now on was asked for."""
+        """Note that this side asked for the end of the job, so that the end of its pods is no loss."""
         with self._lock:
             self._records.setdefault(name, _Record()).is_cancelled = True
 
@@ -371,7 +371,7 @@ class Jobs:
 
 
 def num_nodes_of(job: Mapping[str, Any]) -> int:
-    """Pods of a Job."""
+    """Return the number of pods of a Job."""
     return int(job["spec"].get("completions", 1))
 
 
@@ -391,7 +391,7 @@ def _gone(record: _Record, pod: PodState) -> PodState:
 
 
 def _is_alone(record: _Record, pod: PodState) -> bool:
-    """Whether a pod that leaves leaves a job that goes on, though nobody asked for that and no other pod failed."""
+    """Return True if a pod leaves while its job goes on, though nobody cancelled the job and no other pod failed."""
     if record.is_cancelled or record.is_gone or pod.has_ended:
         return False
     if any(one.phase == "Failed" for one in record.pods.values()):

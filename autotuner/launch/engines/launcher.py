@@ -25,13 +25,14 @@ from autotuner.launch.trainers.registration import RegisteredTrainer, refuses_tr
 from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
 
 _ENGINE_SLACK_S = 120.0
-"""By which an engine's own limit lies above the trial's, which its nodes hold: Slurm ends jobs to the minute."""
+"""Seconds by which an engine's own limit exceeds the trial's, which its nodes enforce: Slurm ends jobs to the
+minute."""
 
 _SLACK_S = 15.0
-"""What nodes get to end a trial in good order after its limit, before this side ends the job."""
+"""Time that nodes get to end a trial in good order after its limit, before this side ends the job."""
 
 _POLL_S = 0.2
-"""How long a watcher's wish may wait while a job waits."""
+"""Maximum delay of a watcher's wish while a job waits."""
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
@@ -69,7 +70,7 @@ class EngineLauncher:
 
     @property
     def engine(self) -> Engine:
-        """What runs the jobs."""
+        """The engine that runs the jobs."""
         return self._engine
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
@@ -79,7 +80,7 @@ class EngineLauncher:
         return self._registration.refuses(cluster) or self._engine.refuses(self._registration.placed(cluster))
 
     def capacity(self, cluster: Cluster) -> int:
-        """As many as the operator lets wait or run at once; the engine gives each job nodes of its own."""
+        """Return the number of jobs that the operator lets wait or run at once; each job gets nodes of its own."""
         del cluster
         return self._settings.max_parallel_trials
 
@@ -137,7 +138,7 @@ class _Run(Generic[Result]):
         self._cluster = registration.placed(spec.cluster)
 
     def outcome(self) -> Result | TrialFailure | Stopped:
-        """All of it."""
+        """Run the attempt to its end and return its outcome."""
         known = self._known()
         job = self._patiently(self._placed, has_job=False) if known is None else known
         if isinstance(job, Stopped):
@@ -276,7 +277,7 @@ class _Run(Generic[Result]):
 
 
 def job_name(trial_id: str, run: int, number: int) -> str:
-    """What the job of a run of a trial is called, the ``number``-th of that run: a DNS label."""
+    """Return the name of the ``number``-th job of a run of a trial, as a DNS label."""
     return f"t-{_UNSAFE.sub('-', trial_id.lower())[:_MOST_OF_AN_ID].strip('-')}-{run}-{number}"
 
 

@@ -25,17 +25,17 @@ from autotuner.launch.engines.engine import JobOrder, JobStatus
 from autotuner.launch.node_processes import end_all, free_port, processes_of
 
 _GRACE_S = 6.0
-"""What a node gets to end its ranks in good order."""
+"""Time that a node gets to end its ranks in good order."""
 
 
 @value
 class ProcessSettings:
-    """What an operator may set of nodes that are processes."""
+    """An operator's settings for nodes that are processes of this machine."""
 
     folder: str
-    """Where jobs keep what their nodes print; whoever uses the same folder finds the same jobs."""
+    """Folder where jobs keep the output of their nodes; every process that uses the same folder finds the same jobs."""
     num_nodes: Count = 2
-    """How many nodes there are, for all jobs at once; jobs that find too few free wait."""
+    """Number of nodes for all jobs together; a job waits while too few nodes are free."""
     python: str = sys.executable
     """The interpreter that nodes run."""
 
@@ -95,7 +95,7 @@ class ProcessEngine:
         return JobStatus(phase=EngineJobPhase.RUNNING if is_running else EngineJobPhase.ENDED)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """From the node's file."""
+        """Return what the node has written to its file from that byte on."""
         try:
             with (self._folder / handle / f"node-{node_rank}.out").open("rb") as output:
                 output.seek(offset)
@@ -123,7 +123,7 @@ class ProcessEngine:
         shutil.rmtree(self._folder / handle, ignore_errors=True)
 
     def close(self) -> None:
-        """Nothing is kept; nodes go on."""
+        """Do nothing: no resource is held, and nodes keep running."""
 
     def _start(self, job: Path) -> JobStatus:
         if (job / "cancelled").exists():
@@ -171,7 +171,7 @@ def _pids(job: Path) -> list[tuple[int, float]]:
 
 
 def _is_alive(pid: int, born: float) -> bool:
-    """Whether that very process runs; one that was started here and has ended is taken leave of."""
+    """Return True if exactly that process runs. A child of this process that has ended is reaped."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

@@ -23,20 +23,20 @@ _READ_S = 0.1
 """Looks at the output that follow each other faster are one."""
 
 _LAST_WORDS_S = 5.0
-"""What the output gets to arrive once the engine says that the job is over."""
+"""Time that the output gets to arrive once the engine says that the job is over."""
 
 _LEAVING_S = 5.0
-"""What ranks get to leave by themselves after they have measured: to end a job takes engines longer than that."""
+"""Time that ranks get to leave by themselves after they have measured: engines take longer than that to end a job."""
 
 _TIDYING_S = 10.0
-"""What a job gets to end by itself after its last node has said that it did: an engine tidies up too."""
+"""Time that a job gets to end by itself after its last node reported its end: the engine has to clean up too."""
 
 _PEERS_S = 10.0
-"""What nodes get to say how they ended once one ended badly, or a rank said why: trainers on NCCL would wait for
-minutes."""
+"""Time that nodes get to report their end once one node ended badly, or a rank gave a reason. Trainers on NCCL would
+wait for minutes."""
 
 _OF_A_LOST_PEER = (FailureKind.COMMUNICATION, FailureKind.TIMEOUT, FailureKind.CRASH)
-"""What ranks die of whose peers' node went away, long before its engine says that it did."""
+"""Kinds of failure of ranks whose peers' node went away, long before the engine reports it."""
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class EngineRanks:
         self.status = status
 
     def has_ended(self) -> bool:
-        """Whether all nodes said so, or the engine does, or nobody can be asked any more."""
+        """True if all nodes reported their end, or the engine says so, or the engine cannot be reached any more."""
         now = time.monotonic()
         if now - self._read_at >= _READ_S:
             self._read_at = now
@@ -99,7 +99,7 @@ class EngineRanks:
         return self._is_out_of_reach
 
     def poll(self) -> Sequence[NodeLine]:
-        """What the nodes printed since the last look, as far as it has arrived."""
+        """Return the lines that the nodes printed since the last look, as far as they have arrived."""
         lines, self._unread = self._unread, []
         return lines
 
@@ -114,7 +114,7 @@ class EngineRanks:
         return self._outputs.attempt_end(timed_out=why == "timeout", detail=self.status.detail)
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """What happened to a job whose nodes went away says nothing of the trial."""
+        """Return the failure, or ``Stopped`` if the job's nodes went away: that says nothing about the trial."""
         if failure.kind in _OF_A_LOST_PEER:
             self._miss()
         if self.status.phase is EngineJobPhase.LOST:

@@ -29,13 +29,14 @@ _MOST_ORDER_BYTES = 100_000
 """The kernel takes 128 KiB of a variable (``MAX_ARG_STRLEN``), and Ray puts this one into another with more."""
 
 _STOP_WAIT_S = 20
-"""What Ray gives a driver that it told to end, before it kills it: more than the driver gives its nodes."""
+"""Time between Ray's request to a driver to end and the kill: more than the driver gives its nodes."""
 
 _FRESH_S = 0.25
 """A log that was read so long ago, or ten times as long as that took, serves for all nodes."""
 
 _OUTLAST_S = 8.0
-"""How long nodes may outlast a driver that was killed: Ray has to kill its actors, and supervisors what is below."""
+"""Maximum time for which nodes outlast a driver that was killed: Ray kills its actors, and supervisors kill their
+children."""
 
 _DELETE_AGAIN_S = 60.0
 
@@ -100,14 +101,14 @@ class RayEngine:
             return f"{order.name}:{mark}"
 
     def find(self, name: str) -> str | None:
-        """By the submission id."""
+        """Return the handle of the job with that name as its submission id; None if there is none."""
         self._tidy()
         job = self._api.job(name)
         handle = None if job is None or _MARK not in job.metadata else f"{name}:{job.metadata[_MARK]}"
         return None if handle in self._forgotten else handle
 
     def look(self, handle: str) -> JobStatus:
-        """As the driver says, and where it says nothing any more, as Ray does."""
+        """Return the status that the driver reports, or Ray's status once the driver is silent."""
         self._tidy()
         job, followed = self._job(handle), self._followed(handle)
         followed.read(self._api, must=job is None or not job.state.is_terminal)
@@ -122,7 +123,7 @@ class RayEngine:
         return followed.without_driver(job, is_cancelled=handle in self._cancelled)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """From the job's log, which is read once for all nodes."""
+        """Return the node's output from the job's log, which is read once for all nodes."""
         followed = self._followed(handle)
         followed.read(self._api)
         return followed.log.printed(node_rank, offset)
@@ -185,7 +186,7 @@ class RayEngine:
         return {**self._settings.runtime_env, "env_vars": variables}
 
     def _bundle(self, cluster: Cluster) -> dict[str, float]:
-        """What each node of a job gives it."""
+        """Return the resources that each node gives a job."""
         ranks, settings = cluster.accelerators_per_node, self._settings
         accelerators = {} if cluster.accelerator.kind == "cpu" else {settings.accelerator_resource: float(ranks)}
         of_queue = settings.queue_resources.get(cluster.queue, {})
@@ -258,7 +259,7 @@ class _Followed:
             self._fresh_until = now + max(_FRESH_S, 10.0 * (now - began))
 
     def without_driver(self, job: RayJob, *, is_cancelled: bool) -> JobStatus:
-        """How a job stands whose driver is gone and has not said how it ended."""
+        """Return the status of a job whose driver is gone without a report of how it ended."""
         if not self.log.has_begun:
             is_ours = job.state is JobState.STOPPED and is_cancelled
             return JobStatus(phase=EngineJobPhase.ENDED if is_ours else EngineJobPhase.LOST, detail=job.message)

@@ -25,28 +25,28 @@ _OURS = "AUTOTUNER_"
 
 @value
 class RaySettings:
-    """How jobs are asked for."""
+    """An operator's settings for jobs on Ray."""
 
     address: str
-    """Of Ray's dashboard, which serves the Jobs API: ``http://head:8265``."""
+    """Address of Ray's dashboard, which serves the Jobs API: ``http://head:8265``."""
     token_variable: str = ""
     """Variable of the service that holds the token for Ray (``RAY_AUTH_MODE=token``); empty: none."""
     python: str = "python3"
     """Interpreter on the nodes, of the version that Ray itself runs in, with Ray, torch and our package."""
     accelerator_resource: str = "GPU"
-    """What an accelerator is to Ray; a cluster of cores asks for none."""
+    """Ray's resource name of an accelerator; a cluster of CPU cores requests none."""
     cpus_per_accelerator: Positive = 1.0
     """Cores (to Ray) per rank."""
     resources: dict[str, float] = field(default_factory=dict)
     """Custom resources that each node of a job gives beside them."""
     queue_resources: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The same by queue: what tells the nodes of one from those of another."""
+    """Extra resources of each node by queue, which tell the nodes of one queue from those of another."""
     runtime_env: dict[str, object] = field(default_factory=dict)
     """Passed to Ray as it is: ``working_dir``, ``env_vars``, ``image_uri`` and whatever Ray knows."""
     request_timeout_s: Positive = 10.0
     """A request that has not been answered by then counts as unanswered."""
     cancel_s: Positive = 40.0
-    """How long a cancelled job may take to end."""
+    """Maximum time that a cancelled job may take to end."""
 
     def __post_init__(self) -> None:
         if not self.address.startswith(("http://", "https://")):
@@ -78,13 +78,13 @@ def _require_amounts(path: str, amounts: Mapping[str, float]) -> None:
 
 
 _SAID_LETTERS = 400
-"""Of what a server says of an error, which may be a page of traceback; its last lines tell most."""
+"""Number of letters kept of a server's error, which may be a page of traceback; its last lines say most."""
 
 _UNAUTHORIZED = (401, 403)
 
 
 class JobState(StrEnum):
-    """What Ray calls the states of a job's driver."""
+    """A state of a job's driver, by Ray's name."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -104,9 +104,9 @@ class RayJob:
 
     state: JobState
     message: str
-    """What Ray says of the state, for a person."""
+    """Ray's explanation of the state, for a person."""
     metadata: Mapping[str, str]
-    """What whoever submitted it wanted kept with it."""
+    """Data that the submitter asked Ray to keep with the job."""
 
 
 class JobsApi:
@@ -125,11 +125,11 @@ class JobsApi:
         self._client = httpx.Client(base_url=settings.address, timeout=settings.request_timeout_s, transport=transport)
 
     def version(self) -> str:
-        """Of Ray on the cluster."""
+        """Return the version of Ray on the cluster."""
         return str(self._json("GET", "/api/version").get("ray_version", "of no version"))
 
     def submit(self, submission_id: str, entrypoint: str, runtime_env: Any, metadata: Mapping[str, str]) -> None:
-        """Start a job.
+        """Submit a job and start it.
 
         Raises:
             EngineRefused: Ray will not have it as it is.
@@ -146,7 +146,7 @@ class JobsApi:
         self._require_ok(answer)
 
     def job(self, submission_id: str) -> RayJob | None:
-        """What is known of the job; None where nothing is."""
+        """Return Ray's record of the job; None if there is none."""
         answer = self._request("GET", f"/api/jobs/{submission_id}")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
@@ -259,7 +259,7 @@ class JobLog:
         self._taken = max(self._taken, end)
 
     def printed(self, node_rank: int, offset: int) -> bytes:
-        """What a node has printed from that byte on."""
+        """Return what a node has printed from that byte on."""
         return bytes(self._printed[node_rank][offset:])
 
     def _understand(self, said: dict[str, Any]) -> None:

@@ -59,16 +59,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @value
 class EngineSettings:
-    """What an operator may set of an engine of any kind."""
+    """Settings that an operator may give an engine of any kind."""
 
     queues: tuple[str, ...] = ()
     """Those that clusters may name (partitions, queues of Kueue); a cluster that names none gets the first."""
     max_parallel_trials: Count = 1
     """Jobs that wait or run at once."""
     poll_s: Positive = 2.0
-    """How often the engine is asked about a job."""
+    """Seconds between two status requests about one job."""
     patience_s: Positive = 600.0
-    """How long it may not answer before a job on it counts as lost."""
+    """Seconds for which the engine may be silent before a job on it counts as lost."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of every rank, such as ``NCCL_SOCKET_IFNAME``."""
 
@@ -93,7 +93,7 @@ class EngineRegistration:
         return replace(cluster, queue=cluster.queue or (queues[0] if queues else ""))
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Why a cluster cannot name this engine as it does, as a sentence."""
+        """Return why a cluster cannot name this engine and queue, as a sentence; None if it can."""
         if not cluster.queue or cluster.queue in self.settings.queues:
             return None
         known = ", ".join(self.settings.queues) or "none"
@@ -157,7 +157,7 @@ _ALWAYS = {
 
 
 def ask_engines(registered: Mapping[str, EngineRegistration], engines: Mapping[str, Engine]) -> list[EngineStanding]:
-    """All of them, asked at once, since each may take seconds; those that are there anyway first."""
+    """Ask all engines at once, since each may take seconds, and return their standings; built-in engines come first."""
     with ThreadPoolExecutor(max(1, len(registered))) as threads:
         return list(_ALWAYS.values()) + list(
             threads.map(lambda one: _asked(one, engines[one.name]), registered.values())

@@ -18,16 +18,16 @@ from autotuner.launch.engines.slurm_job import JobFolder, SlurmSettings, batch_s
 
 _FIRST_POLL_S = 0.25
 _LAST_POLL_S = 4.0
-"""How soon after scancel the job is asked after, and how seldom at last: twice as seldom each time."""
+"""Longest time between two status requests after scancel; the interval doubles up to this."""
 
 _PAUSED = ("SUSPENDED", "STOPPED")
 """States of a job that keeps its nodes and does not compute: preemption with ``PreemptMode=SUSPEND`` is one cause."""
 
 _OF_AN_ACCOUNT = re.compile(r"\b(account|qos)\b", re.IGNORECASE)
-"""In what sbatch says of an account or a QOS that does not exist, or that this user may not use."""
+"""Words by which sbatch's message names an account or a QOS that does not exist or that this user may not use."""
 
 _GONE_NODE = re.compile(r"down|fail|\*")
-"""In the state of a node that is gone, or has not answered the controller for a while."""
+"""Marks in the state of a node that is gone, or that has not answered the controller for a while."""
 
 
 class SlurmEngine:
@@ -52,7 +52,7 @@ class SlurmEngine:
         self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Nothing that is known without asking; sbatch refuses what partitions and accounts do not allow."""
+        """Return None: sbatch itself refuses what partitions and accounts do not allow."""
         del cluster
         return None
 
@@ -120,7 +120,10 @@ class SlurmEngine:
             return _handle(number, order.name)
 
     def find(self, name: str) -> str | None:
-        """By the folder, else by squeue: sbatch may have succeeded and nobody been there to note the number."""
+        """Return the handle of the job with that name, from its folder or from squeue.
+
+        The process may have died between sbatch and writing the number down.
+        """
         folder = self._folder(name)
         if not folder.exists:
             return None
@@ -131,7 +134,7 @@ class SlurmEngine:
         return None if number is None else _handle(number, name)
 
     def look(self, handle: str) -> JobStatus:
-        """As its nodes say, else as squeue does, else as sacct remembers.
+        """Return the status that the nodes report, else squeue's, else sacct's.
 
         Slurm has to say why nodes were told to end, unless this side cancelled the job.
         """
@@ -156,11 +159,11 @@ class SlurmEngine:
         return self._status(row, folder, has_spoken=any(ends))
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
-        """From the file that srun writes on that node."""
+        """Return the node's output from the file that srun writes on that node."""
         return self._job(handle)[1].read(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """By scancel, of every job of that name; then wait until Slurm has ended it, as long as the settings say.
+        """Cancel every job of that name with scancel, and wait until Slurm has ended it, up to ``cancel_s``.
 
         A job whose nodes have all ended is cancelled too, as far as Slurm answers: it may have been requeued.
         """
@@ -187,7 +190,7 @@ class SlurmEngine:
         self._submitting.pop(name, None)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no resource is held."""
 
     def _folder(self, name: str) -> JobFolder:
         return JobFolder(Path(self._settings.shared), name)
@@ -248,7 +251,7 @@ def _number(handle: str) -> int:
 
 
 def _detail(row: JobRow) -> str:
-    """In Slurm's words: why it waits, where it runs, how it ended."""
+    """Return Slurm's words for why the job waits, where it runs or how it ended."""
     match row.phase:
         case EngineJobPhase.QUEUED:
             return row.reason or row.state

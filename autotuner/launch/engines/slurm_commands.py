@@ -58,12 +58,12 @@ class SlurmCommands:
     """Slurm's own programs on this machine."""
 
     timeout_s: float
-    """What a command may take."""
+    """Maximum time that a command may take."""
     slurm_conf: str = ""
-    """What ``SLURM_CONF`` names; empty: nothing."""
+    """Value of ``SLURM_CONF`` for the commands; empty: the variable is left out."""
 
     def __call__(self, program: str, *arguments: str) -> str:
-        """What the program printed.
+        """Run the program and return what it printed.
 
         Raises:
             CommandFailed: It ended with an error that will not go away.
@@ -110,7 +110,7 @@ SQUEUE_FORMAT = "%A|%T|%r|%N|%j"
 SACCT_FIELDS = "JobIDRaw,State,Reason,NodeList,JobName"
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
-"""Of a job; Python counts superscripts among digits too."""
+"""Number of a job; ASCII digits only, since Python counts superscripts among digits too."""
 
 _QUEUED = frozenset(
     ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "POWER_UP_NODE")
@@ -119,7 +119,7 @@ _LOST = frozenset(("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "LAUNCH_FAILED", "RECO
 _ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"))
 
 _NOTHING = ("", "None", "(null)", "N/A", "Unknown", "None assigned")
-"""What Slurm prints where there is nothing to say."""
+"""Texts that Slurm prints for a field without a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,18 +131,18 @@ class JobRow:
     state: str
     """One word, as the long form of squeue writes it."""
     reason: str = ""
-    """Why it waits or ended, in Slurm's word; empty where it says none."""
+    """Reason why the job waits or ended, in Slurm's word; empty if it gives none."""
     nodes: str = ""
     """The nodes it has or had, as Slurm abbreviates them (``n[1-2]``); empty where it has none."""
 
     @property
     def phase(self) -> EngineJobPhase:
-        """What the state means."""
+        """The phase that the state stands for."""
         return phase_of(self.state)
 
 
 def phase_of(state: str) -> EngineJobPhase:
-    """What a state of Slurm means; one that nobody knows yet is taken for running, which it will not stay for ever."""
+    """Return the phase of a Slurm state. An unknown state counts as running; the next look decides again."""
     if state in _QUEUED:
         return EngineJobPhase.QUEUED
     if state in _LOST:

@@ -28,7 +28,7 @@ _PATTERN_LETTERS = "%\\"
 
 @value
 class SlurmSettings:
-    """How jobs are asked for."""
+    """An operator's settings for jobs on Slurm."""
 
     shared: str
     """Folder that the service and all nodes see under this path; each job has a folder in it while it is known."""
@@ -41,8 +41,8 @@ class SlurmSettings:
     constraint: str = ""
     """Features that nodes must have, such as ``h100&ib``."""
     gres: str = ""
-    """What an accelerator is to Slurm, such as ``gpu`` or ``gpu:h100``; each job asks for as many per node as its
-    cluster has. Empty: nothing is asked for."""
+    """Slurm's name of an accelerator, such as ``gpu`` or ``gpu:h100``; each job requests as many per node as its
+    cluster has. Empty: nothing is requested."""
     cpus_per_accelerator: CountFromZero = 0
     """Cores per rank; 0: as Slurm gives them, and one where accelerators are cores."""
     container_image: str = ""
@@ -61,7 +61,7 @@ class SlurmSettings:
     command_timeout_s: Positive = 30.0
     """A command of Slurm that has not answered by then is ended."""
     cancel_s: Positive = 60.0
-    """How long a cancelled job may take to end; Slurm itself waits ``KillWait``, 30 seconds by default."""
+    """Maximum time that a cancelled job may take to end; Slurm itself waits ``KillWait``, 30 seconds by default."""
 
     def __post_init__(self) -> None:
         if not Path(self.shared).is_absolute():
@@ -129,7 +129,7 @@ def sbatch_options(settings: SlurmSettings, order: JobOrder, folder: Path) -> li
 
 
 def batch_script(settings: SlurmSettings, order: JobOrder, folder: Path) -> str:
-    """What runs on the job's first node: it starts one process on each."""
+    """Return the script that runs on the job's first node and starts one process on each node."""
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {line}" for line in settings.sbatch_lines),
@@ -177,10 +177,10 @@ def _gres(settings: SlurmSettings, cluster: Cluster) -> str:
 # The folder of a job, which the service and its nodes share.
 
 _TAIL_BYTES = 1 << 16
-"""Where the last line of a node is looked for; it names the ranks that died, and no more."""
+"""Size of the end of the output that is searched for a node's last line; that line only names the ranks that died."""
 
 _SHOWN_BYTES = 600
-"""Of what the batch script or a node wrote to standard error."""
+"""Number of bytes shown of the standard error of the batch script or a node."""
 
 
 class JobFolder:
@@ -196,12 +196,12 @@ class JobFolder:
 
     @property
     def script(self) -> Path:
-        """What sbatch is given."""
+        """Path of the script that sbatch gets."""
         return self.path / "job.sh"
 
     @property
     def exists(self) -> bool:
-        """Whether a job of this name was ever about to be submitted, and is not forgotten."""
+        """True if a job of this name was about to be submitted at some time, and is not forgotten."""
         with self._work():
             return self.path.is_dir()
 
@@ -231,18 +231,21 @@ class JobFolder:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this side asked for its end."""
+        """True if this side asked for the job's end."""
         with self._work():
             return (self.path / "cancelled").exists()
 
     @property
     def was_restarted(self) -> bool:
-        """Whether Slurm started the job a second time, which then left at once."""
+        """True if Slurm started the job a second time; the second start exits at once."""
         with self._work():
             return (self.path / "restarted").exists()
 
     def read(self, node_rank: int, offset: int) -> bytes:
-        """What the node printed from that byte on; opened anew each time, since only then NFS asks its server."""
+        """Return the node's output from that byte on.
+
+        The file is opened each time, because NFS asks its server only then.
+        """
         with self._work():
             path = self._output(node_rank)
             if not path.exists():
@@ -269,7 +272,7 @@ class JobFolder:
         return ""
 
     def remove(self) -> None:
-        """All of it; nothing happens where nothing is."""
+        """Delete the folder with all its files; do nothing if it does not exist."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _output(self, node_rank: int) -> Path:

@@ -1,4 +1,4 @@
-"""What trainers print of their steps, read line by line: a reader per trainer, in the shapes that their releases print.
+"""Readers of the lines that trainers print about their steps: one reader per trainer, for the shapes of its releases.
 
 Any line may be handed to any reader: what it does not know says nothing, and no line makes it raise.
 """
@@ -60,7 +60,7 @@ def labelled(line: str) -> dict[str, float]:
 
 
 class Intervals:
-    """Which steps lie between lines that come every so many steps, perhaps once per rank and not quite in order."""
+    """The numbers of steps between lines that come every few steps, perhaps once per rank and slightly out of order."""
 
     def __init__(self) -> None:
         self._latest: deque[int] = deque(maxlen=8)
@@ -85,10 +85,10 @@ _THROUGHPUT = re.compile(rf"\bglobal_step=({COUNT}), .*?\bCurrSamplesPerSec=({NU
 _MEMORY = re.compile(rf"\bMaxMemAllocated=({NUMBER})GB")
 _PIPELINE = re.compile(rf"\bsteps: ({COUNT}) loss: ({NUMBER})\b.*iter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})")
 _TIMERS = ("fwd", "bwd", "step"), ("forward", "backward", "step")
-"""Of one optimizer step; those of its micro-steps have other names. The second are older."""
+"""Timers of one optimizer step; those of its micro-steps have other names. The second group is the older one."""
 
 _SAYS_ENOUGH_S = 1.0
-"""From here on, three decimals of a step's seconds are as good as three of the samples per second."""
+"""Step time from which three decimals of its seconds are as precise as three decimals of the samples per second."""
 
 
 class DeepspeedLog:
@@ -109,7 +109,7 @@ class DeepspeedLog:
         self._latest = 0
 
     def read(self, line: str) -> ReportedStep | None:
-        """What a line says, without its end; None where it says nothing of a step."""
+        """Return the step that a line reports, without its end; None if it reports none."""
         line = plain(line)
         if found := _PIPELINE.search(line):
             return self._pipeline(found)
@@ -175,7 +175,7 @@ _NEMO = re.compile(rf"\bTraining epoch {COUNT}, iteration ({COUNT})/{COUNT} \|")
 _MEGATRON_MEMORY = re.compile(r"\[Rank (" + COUNT + r")\].*memory \(MB\) \|.*\bmax allocated: ([0-9.]{1,20})")
 
 _TIMES = {"elapsed time per iteration (ms)": 1000, "train_step_timing in s": 1}
-"""How many of its unit make a second, by label."""
+"""Number of units per second, by label."""
 
 _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
 """Others stand beside these in models of experts: ``load_balancing_loss``, ``z_loss``."""
@@ -193,7 +193,7 @@ class MegatronLog:
         self._intervals = Intervals()
 
     def read(self, line: str) -> Reported | None:
-        """What a line says, without its end; None where it says nothing of a step."""
+        """Return the step or memory that a line reports, without its end; None if it reports none."""
         line = plain(line)
         if memory := _MEGATRON_MEMORY.search(line):
             peak_bytes = num_bytes(number(memory[2]), MIB)  # "MB" are MiB: bytes / 1024 / 1024
@@ -233,7 +233,7 @@ _TORCHTITAN_MEMORY = re.compile(rf"\bmemory:\s*({NUMBER})GiB")
 _RANK = re.compile(rf"\[(?:rank|default)({COUNT})\]:")
 
 _NO_LOSS = -1.0
-"""What a pipeline rank without the last stage prints."""
+"""Loss that a pipeline rank without the last stage prints."""
 
 
 class TorchtitanLog:
@@ -249,7 +249,7 @@ class TorchtitanLog:
         self._peak_bytes: dict[int | None, int] = {}
 
     def read(self, line: str) -> ReportedStep | None:
-        """What a line says, without its end; None where it says nothing of a step."""
+        """Return the step that a line reports, without its end; None if it reports none."""
         line = plain(line)
         found = _STEP.search(line)
         if found is None:
@@ -301,7 +301,7 @@ class TransformersLog:
         self._awaits_bar = False
 
     def read(self, line: str) -> ReportedStep | None:
-        """What a line says, without its end; None where it says nothing of a step."""
+        """Return the step that a line reports, without its end; None if it reports none."""
         found = _LOSS.search(line)
         self._follow(_BAR.search(line, 0, found.start() if found else len(line)))
         if found is None:
@@ -329,4 +329,4 @@ READERS: Mapping[str, NewReader] = {
     "deepspeed": DeepspeedLog,
     "transformers": TransformersLog,
 }
-"""By the name that a registration says (``reports = "megatron-lm"``)."""
+"""Log readers by the name that a registration gives (``reports = "megatron-lm"``)."""

@@ -1,4 +1,4 @@
-"""How far a trainer's run has come: what each rank says of its steps, and reports of whole steps."""
+"""Progress of a trainer's run: each rank's reports of its steps, and reports of whole steps."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class ReportedStep:
     """One optimizer step, as one rank saw it."""
 
     step: int
-    """As the trainer counts, 0 or 1 first."""
+    """Number of the step as the trainer counts; the first is 0 or 1."""
     rank: int | None = None
-    """Which rank said so; None where a line does not tell."""
+    """Rank that reported the step; None if the line does not name one."""
     step_time_s: float | None = None
-    """None where it does not say: the time between two of its lines is taken."""
+    """Step time; None if the line has none: then the time between two lines is taken."""
     num_steps: int = 1
     """Steps that the figures are means over, up to and including this one."""
     loss: float | None = None
-    """None on ranks that do not know it."""
+    """Loss; None on ranks that do not know it."""
     tokens: int | None = None
-    """Of the whole job in this step, where it says so; the workload's else."""
+    """Tokens of the whole job in this step, if reported; else the workload's count applies."""
     peak_bytes: int | None = None
     """Highest bytes of that rank so far, where it says so."""
 
@@ -52,7 +52,7 @@ class LogReader(Protocol):
     """Finds what the lines that a trainer prints say of its steps; one reader per run, since a step may take two."""
 
     def read(self, line: str) -> Reported | None:
-        """What a line says, without its end; None where it says nothing of a step."""
+        """Return what a line reports, without its end; None if it reports nothing about a step."""
         ...
 
 
@@ -63,8 +63,8 @@ class LogReader(Protocol):
 # that step, and told of the one before.
 
 _TOKENS_OFF = 0.1
-"""How far the tokens that a trainer reports may lie from the workload's, as a share: a batch whose last sequence is
-short. Further off it reports those of one rank, or trains another batch than it was told."""
+"""Tolerance for the reported tokens relative to the workload's: the last sequence of a batch may be short. Beyond it,
+the trainer reports one rank's tokens, or trains another batch than the one it was given."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,9 +72,9 @@ class _Step:
     """A step that is not yet whole."""
 
     at_s: float
-    """When it was first heard of."""
+    """Time at which the step was first reported."""
     by_rank: dict[int | None, ReportedStep] = field(default_factory=dict)
-    """What was said, by rank; under None what no rank signed."""
+    """Reports by rank; a report without a rank is under None."""
 
 
 class Progress:
@@ -170,7 +170,7 @@ class Progress:
 
     @property
     def is_enough(self) -> bool:
-        """As many steps were measured as there must be at least."""
+        """True once at least as many steps were measured as the settings demand."""
         return self.num_measured >= self._spec.settings.measured_steps
 
     @property
@@ -206,7 +206,7 @@ class Progress:
         return report
 
     def _time_s(self, step: _Step) -> float | None:
-        """On the slowest rank; where none says it, since the step before was heard of."""
+        """Return the step time of the slowest rank, or the time since the step before if no rank reports one."""
         said = [each.step_time_s for each in step.by_rank.values() if each.step_time_s is not None]
         if said:
             return max(said)
@@ -239,7 +239,7 @@ class Progress:
 
 
 def _is_sound(reported: ReportedStep) -> bool:
-    """Whether the numbers can be what they are said to be: lines of others may look like a step."""
+    """Return True if the numbers are plausible: other programs' lines may look like a step."""
     time_s, tokens = reported.step_time_s, reported.tokens
     return (
         reported.step >= 0
@@ -270,6 +270,6 @@ def _joined(known: ReportedStep, later: ReportedStep) -> ReportedStep:
 
 
 def _mean(losses: Iterable[float | None]) -> float | None:
-    """Of the ranks that know one: replicas know that of their own batches, all others the same."""
+    """Return the mean loss of the ranks that know one: data-parallel replicas know the loss of their own batches."""
     known = [loss for loss in losses if loss is not None]
     return statistics.fmean(known) if known else None

@@ -75,7 +75,7 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def knows_nodes(command: Sequence[str]) -> bool:
-    """Whether the command says which node it runs on: without, several nodes would each train alone."""
+    """Return True if the command names the node it runs on. Without that, each of several nodes would train alone."""
     return any(name in (TORCHRUN, "node_rank") for argument in command for name in _placeholders(argument, "command"))
 
 
@@ -172,11 +172,11 @@ class RegisteredTrainer:
     """A trainer, and how it is run here."""
 
     trainer: Trainer
-    """What sweeps know of it."""
+    """The part of the registration that sweeps know."""
     command: tuple[str, ...]
     """Argument vector with placeholders."""
     working_directory: Path
-    """Where it is started."""
+    """Folder in which the command is started."""
     environment: tuple[str, ...] = ()
     """Names of variables that it gets as the service has them, beside a few that any program needs."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -197,12 +197,12 @@ class RegisteredTrainer:
         _require_word("reports", self.reports, (REPORTER, *self.readers))
 
     def new_reader(self, spec: TrialSpec) -> LogReader | None:
-        """What finds the steps of a trial in what it prints; None where it reports them itself."""
+        """Return the reader that finds the trial's steps in its output; None if the trainer reports them itself."""
         return None if self.reports == REPORTER else self.readers[self.reports](spec)
 
 
 def refuses_trainer(registered: Mapping[str, RegisteredTrainer], trainer: Trainer) -> str | None:
-    """Why a sweep's trainer cannot run here, as a sentence: it is not registered, or not as the sweep knows it."""
+    """Return why a sweep's trainer cannot run here, as a sentence; None if the same trainer is registered here."""
     found = registered.get(trainer.name)
     if found is None:
         names = ", ".join(registered) or "none"

@@ -1,4 +1,4 @@
-"""What a trainer told of its run, by its reporter's lines or its log, and what its end means."""
+"""Reports of a trainer's run, from its reporter's lines or its log, and the verdict on its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ForeignShare:
-    """How busy others kept the nodes while a trainer's steps were measured."""
+    """The share of the nodes' CPU time that other processes used while a trainer's steps were measured."""
 
     def __init__(self) -> None:
         self._first: dict[int, CpuTime] = {}
@@ -59,7 +59,7 @@ def _foreign(first: CpuTime, last: CpuTime) -> float:
 # What a trainer's log says of its death: lines that name a cause, and torchrun's summary of who died of what.
 
 _RANK = re.compile(r"^\s*\[rank(\d+)\]:\s?")
-"""What torch puts before each line of the traceback of a rank."""
+"""Prefix that torch puts before each line of a rank's traceback."""
 
 _RANKS = re.compile(r"(?=\[rank\d+\]:)")
 
@@ -88,7 +88,7 @@ class Complaint:
 
     text: str
     rank: int | None
-    """Who said it, where the line tells."""
+    """Rank that reported it, if the line names one."""
 
 
 class Symptoms:
@@ -196,7 +196,7 @@ class TrainerReports:
 
     @property
     def failure(self) -> RankFailure | None:
-        """What was told that no trial survives."""
+        """Failure that was reported and that no trial survives."""
         return self.progress.failure
 
     def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:
@@ -270,7 +270,7 @@ class TrainerReports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """Where a rank or a node of a trainer says that it runs."""
+    """A place where a rank or a node of a trainer reports that it runs."""
 
     environment: dict[str, str]
 
@@ -295,7 +295,7 @@ _SHELL_SIGNALS = 128
 
 
 def trainer_verdict(spec: TrialSpec, reports: TrainerReports, end: AttemptEnd) -> Measurement | TrialFailure:
-    """How the run ended, judged by what the trainer told, how it left and what it printed.
+    """Return the run's measurement or failure, judged by the trainer's reports, its exit and its output.
 
     One rank's death makes its peers fail in their collectives, so a communication failure is believed only where
     nothing else is named, and torchrun's summary saw no rank ended by a signal.
@@ -395,7 +395,10 @@ def _how_far(reports: TrainerReports) -> str:
 
 
 def _own_lines(log: str) -> list[str]:
-    """What the ranks printed: torchrun's own traceback and summary, which are longer than any tail, come after it."""
+    """Return the lines that the ranks printed.
+
+    torchrun's own traceback and summary, which may be long, come after them.
+    """
     lines = log.splitlines()
     agent = next((number for number, line in enumerate(lines) if _AGENT_FOUND_DEAD in line), len(lines))
     return lines[:agent] or lines
