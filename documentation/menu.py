@@ -10,7 +10,7 @@ SECTIONS = {
 """Folders of docs/ in the order of the menu. A page elsewhere is in no menu, which fails a strict build."""
 
 REFERENCE = (
-    *("index", "commands", "exit-codes", "settings", "layouts", "rest", "rest-objects", "events"),
+    *("index", "commands", "exit-codes", "settings", "registrations", "layouts", "rest", "rest-objects", "events"),
     *("python", "python-training", "python-costmodel", "python-core", "descriptions", "models", "model-types"),
     *("accelerators", "networks", "stacks", "exports", "compatibility", "recipes", "accuracy"),
 )

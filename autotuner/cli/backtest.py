@@ -17,7 +17,12 @@ _WIDTH = 120
 
 
 def backtest(
-    table: Annotated[Path, typer.Argument(help="CSV file of measured runs. docs/backtest.md lists the columns.")],
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV file of measured runs, with the columns of docs/how-to/backtest-your-own-measurements.md."
+        ),
+    ],
     calibrate: Annotated[
         int, typer.Option("--calibrate", min=0, help="Measured runs of each job to learn from first.")
     ] = 0,

@@ -44,37 +44,39 @@ def descriptions_page() -> str:
     summary = "The JSON fields of a model and of a cluster, as `--model`, `--cluster` and the REST API take them."
     parts = [head("Descriptions of models and clusters", summary)]
     for cls, title in _DESCRIBED.items():
-        hints, meanings = get_type_hints(cls), _meanings(cls)
+        hints, texts = get_type_hints(cls), meanings(cls)
         rows = [
-            (f"`{one.name}`", _words(hints[one.name]), _default(one), meanings.get(one.name, "")) for one in fields(cls)
+            (f"`{one.name}`", value_words(hints[one.name]), default_text(one), texts.get(one.name, ""))
+            for one in fields(cls)
         ]
         parts.append(f"## {title}\n\n{table(('field', 'value', 'default', 'meaning'), rows)}")
     return "\n".join(parts)
 
 
-def _meanings(cls: type[Any]) -> dict[str, str]:
-    """What is said of each field, on one line and of JSON."""
+def meanings(cls: type[Any]) -> dict[str, str]:
+    """Return the meaning of each field, on one line and in the words of JSON."""
     texts = {name: " ".join(text.split()).replace("``", "`") for name, text in field_texts(cls).items()}
     return {name: re.sub(r"\bNone\b", "null", text) for name, text in texts.items()}
 
 
-def _words(hint: Any) -> str:
-    """The type as somebody who writes JSON would say it."""
+def value_words(hint: Any) -> str:
+    """Return a type in the words of somebody who writes JSON."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join("null" if one is types.NoneType else _words(one) for one in args)
+        return " or ".join("null" if one is types.NoneType else value_words(one) for one in args)
     if origin is Literal:
         return ", ".join(f"`{one}`" for one in args)
     if origin is tuple:
-        return f"list of {_words(args[0])}"
+        return f"list of {value_words(args[0])}"
     if isinstance(hint, type) and issubclass(hint, Choice):
         return ", ".join(f"`{word}`" for word in hint.labels())
     return _WORDS.get(hint, "object")
 
 
-def _default(one: Field[Any]) -> str:
+def default_text(one: Field[Any]) -> str:
+    """Return the default of a field; a dash if it is required."""
     if one.default is MISSING:
-        return "-"
+        return "-" if one.default_factory is MISSING else "none"
     value = one.default.value if isinstance(one.default, Enum) else to_plain(one.default)
     match value:
         case None | [] | "":

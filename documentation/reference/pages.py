@@ -17,6 +17,7 @@ from documentation.reference.house import house_picture
 from documentation.reference.layouts import layouts_page
 from documentation.reference.markdown import head, table
 from documentation.reference.python import package_pages, python_page
+from documentation.reference.registrations import registrations_page
 from documentation.reference.rest import rest_objects_page, rest_page
 from documentation.reference.settings import settings_page
 
@@ -33,6 +34,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "commands": commands_page,
     "exit-codes": exit_codes_page,
     "settings": settings_page,
+    "registrations": registrations_page,
     "layouts": layouts_page,
     "rest": rest_page,
     "rest-objects": rest_objects_page,

@@ -1,4 +1,4 @@
-"""The examples of docs/ci.md, run by their own steps against a live service."""
+"""The examples of CI jobs, run by their own steps against a live service."""
 
 from __future__ import annotations
 

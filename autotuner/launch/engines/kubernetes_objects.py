@@ -37,12 +37,11 @@ class KubernetesSettings:
     """A Kubernetes cluster, and what a pod on it looks like."""
 
     image: str
-    """Has Python, torch and this project's packages."""
+    """Image with Python, torch and this package."""
     namespace: str = "default"
     """Namespace in which jobs are created."""
     kubeconfig: str = ""
-    """File that says where the cluster is and who asks; empty: the service itself runs in a pod, as its service
-    account."""
+    """Path of a kubeconfig; empty: the service runs in a pod and uses its service account."""
     context: str = ""
     """Context of the kubeconfig file; empty: its current context."""
     python: str = "python"
@@ -50,8 +49,8 @@ class KubernetesSettings:
     kueue: bool = False
     """True if Kueue admits jobs; the queues of the engine are then its local queues."""
     accelerator: str = "nvidia.com/gpu"
-    """Resource that a pod asks for as many of as a node of the cluster has accelerators (``nvidia.com/gpu``, ``cpu``);
-    empty: ``container.resources`` says all there is to say."""
+    """Resource of which a pod requests one for each accelerator of its node (``nvidia.com/gpu``, ``cpu``); empty:
+    ``container.resources`` says everything."""
     shared_memory: str = ""
     """Size of ``/dev/shm`` (``16Gi``), which NCCL and data loaders use; empty: the runtime's 64 MiB."""
     port: int = 29500
@@ -62,10 +61,10 @@ class KubernetesSettings:
     annotations: dict[str, str] = field(default_factory=dict)
     """Extra annotations of jobs and pods."""
     pod: Mapping[str, object] = field(default_factory=dict)
-    """PodSpec, less what the engine says: node selector, tolerations, volumes, priority class, service account, pull
-    secrets, host network."""
+    """Other fields of the PodSpec: node selector, tolerations, volumes, priority class, service account, pull secrets,
+    host network."""
     container: Mapping[str, object] = field(default_factory=dict)
-    """Container, less what the engine says: resources, mounts, variables, security context."""
+    """Other fields of the Container: resources, mounts, variables, security context."""
     start_timeout_s: Positive = 900.0
     """Time from the moment the first pod has a node until all pods have started; then the job counts as lost."""
     node_lost_s: Count = 60

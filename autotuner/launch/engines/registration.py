@@ -62,9 +62,9 @@ class EngineSettings:
     """Settings that an operator may give an engine of any kind."""
 
     queues: tuple[str, ...] = ()
-    """Those that clusters may name (partitions, queues of Kueue); a cluster that names none gets the first."""
+    """Queues or partitions that clusters may name; a cluster that names none gets the first."""
     max_parallel_trials: Count = 1
-    """Jobs that wait or run at once."""
+    """Jobs of one sweep that wait or run at the same time."""
     poll_s: Positive = 2.0
     """Seconds between two status requests about one job."""
     patience_s: Positive = 600.0

@@ -31,35 +31,35 @@ class SlurmSettings:
     """An operator's settings for jobs on Slurm."""
 
     shared: str
-    """Folder that the service and all nodes see under this path; each job has a folder in it while it is known."""
+    """Absolute path of a folder that the service and all nodes see; it holds no ``%`` and no backslash."""
     python: str = "python3"
     """Interpreter on the nodes (in the container, where there is one), which has torch and our package."""
     account: str = ""
-    """Charged with the jobs; empty: Slurm's default."""
+    """Account that pays for the jobs; empty: Slurm's default."""
     qos: str = ""
-    """Empty: Slurm's default."""
+    """Quality of service of the jobs; empty: Slurm's default."""
     constraint: str = ""
     """Features that nodes must have, such as ``h100&ib``."""
     gres: str = ""
     """Slurm's name of an accelerator, such as ``gpu`` or ``gpu:h100``; each job requests as many per node as its
     cluster has. Empty: nothing is requested."""
     cpus_per_accelerator: CountFromZero = 0
-    """Cores per rank; 0: as Slurm gives them, and one where accelerators are cores."""
+    """Cores for each rank; 0: as Slurm gives them, and one if the accelerators are cores."""
     container_image: str = ""
-    """Image that nodes run the job in, by pyxis and enroot; empty: none."""
+    """Image for pyxis and enroot, in which nodes run the job; empty: none."""
     container_mounts: tuple[str, ...] = ()
-    """Folders of the nodes that the container sees, as pyxis writes them; ``shared`` is one anyway."""
+    """Mounts of the container, as pyxis writes them; ``shared`` is always mounted."""
     sbatch_lines: tuple[str, ...] = ()
-    """Options of each job as they stand after ``#SBATCH``: ``--exclusive``, ``--mem=0``."""
+    """Options of each job, as written after ``#SBATCH``: ``--exclusive``, ``--mem=0``."""
     srun_arguments: tuple[str, ...] = ()
     """Options of the step that starts a process on each node."""
     setup: tuple[str, ...] = ()
-    """Lines of bash that run on a job's first node before: ``module load cuda``, ``export PYTHONPATH=/opt/a``. What
-    they export the ranks get."""
+    """Lines of bash that run first on a job's first node, such as ``module load cuda``. All ranks get what they
+    export."""
     slurm_conf: str = ""
-    """Configuration that the commands read (``SLURM_CONF``); empty: Slurm's default."""
+    """Path of Slurm's configuration (``SLURM_CONF``); empty: Slurm's default."""
     command_timeout_s: Positive = 30.0
-    """A command of Slurm that has not answered by then is ended."""
+    """Seconds until a Slurm command without an answer is ended."""
     cancel_s: Positive = 60.0
     """Maximum time that a cancelled job may take to end; Slurm itself waits ``KillWait``, 30 seconds by default."""
 

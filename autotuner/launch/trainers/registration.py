@@ -236,19 +236,31 @@ def read_trainers(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """A trainer's table in the file."""
+class TrainerTable:
+    """Keys of a registered trainer."""
 
     format: str
+    """Export format in which the layout is written for it."""
     command: tuple[str, ...]
+    """Argument vector with placeholders, the program first; no shell reads it."""
     working_directory: str = "."
+    """Folder in which it starts, relative to the folder of the file."""
     environment: tuple[str, ...] = ()
+    """Names of variables of the service that it gets, beside ``PATH``, ``HOME``, ``LANG``, ``TMPDIR`` and
+    ``LD_LIBRARY_PATH``."""
     variables: dict[str, str] = field(default_factory=dict)
+    """Variables of its own."""
     reports: str = REPORTER
+    """``reporter``, or the log that it prints: ``megatron-lm``, ``torchtitan``, ``deepspeed`` or ``transformers``."""
     stack: str = "torch"
+    """Training software that predictions are for."""
     options: tuple[str, ...] = ()
+    """Options of a layout that it reads; empty: all that the format can say."""
     fixed: dict[str, object] = field(default_factory=dict)
+    """Options that its own code decides, with their values; every other option that it does not read keeps its
+    default."""
     values: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    """Values that it knows, by option; empty: all."""
 
 
 def _registration(
@@ -259,7 +271,7 @@ def _registration(
     readers: Mapping[str, NewReader],
 ) -> RegisteredTrainer:
     try:
-        said = documents.read(_Table, table)
+        said = documents.read(TrainerTable, table)
         _require_word("format", said.format, tuple(target for target in targets if target.is_of_a_trainer))
         _require_word("stack", said.stack, stacks())
         load_stack(said.stack)

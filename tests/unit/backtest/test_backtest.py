@@ -355,7 +355,7 @@ def test_trials_that_ran_out_of_memory_are_counted_by_proposer() -> None:
 
 
 def test_every_figure_and_every_required_column_is_documented() -> None:
-    text = (Path(__file__).parents[3] / "docs/backtest.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/how-to/backtest-your-own-measurements.md").read_text()
     names = [*(field.name for field in fields(Score)), *REQUIRED_COLUMNS]
     assert [name for name in names if f"`{name}`" not in text] == []
 

@@ -12,9 +12,14 @@ import typer
 from autotuner.cli.main import app
 from tests.unit.cli.command_line import CommandLine
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "how-to"
 
-PAGES = ("from-megatron.md", "from-torchtitan.md", "from-your-own-loop.md", "from-config-json.md")
+PAGES = (
+    "read-a-megatron-script.md",
+    "import-from-torchtitan.md",
+    "import-from-your-own-loop.md",
+    "start-from-a-config-json.md",
+)
 
 _FILE = re.compile(r"^`(\S+)`:\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TYPED = re.compile(r"^```sh\n(.*?)^```$(?:\n```\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
@@ -64,12 +69,6 @@ def plain(line: str) -> str:
 
 def matches(shown: str, printed: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, shown.split("…"))), printed) is not None
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_of_a_task_is_short_and_is_reached_from_the_guide(name: str) -> None:
-    assert len((DOCS / name).read_text().splitlines()) <= 110
-    assert f"]({name})" in (DOCS / "guide.md").read_text()
 
 
 ROOT = Path(__file__).parents[3]

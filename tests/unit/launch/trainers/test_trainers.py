@@ -82,8 +82,8 @@ def test_others_used_what_was_busy_and_not_the_trials_on_the_busiest_node() -> N
     assert foreign.share == 0.5
 
 
-# ---------------------------------------------------------------- The registrations that docs/trainers.md shows
-PAGE = Path(__file__).parents[4] / "docs/trainers.md"
+# ---------------------------------------------------------------- The registrations that a how-to page shows
+PAGE = Path(__file__).parents[4] / "docs/how-to/run-a-sweep-with-your-own-trainer.md"
 
 
 def documented(folder: Path) -> dict[str, RegisteredTrainer]:
