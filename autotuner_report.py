@@ -31,7 +31,7 @@ SPEC = "AUTOTUNER_SPEC"
 """Variable that holds what is to be trained, as JSON."""
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""How torchrun, Open MPI, MPICH and Slurm number their processes."""
+"""Environment variables in which torchrun, Open MPI, MPICH and Slurm number their processes."""
 
 
 def start(rank: int | None = None) -> Reporter:

@@ -29,7 +29,7 @@ _TIMEOUT_S = 60.0
 
 _POLL_S = 0.5
 _RESTART_S = 60.0
-"""How long a service may be away before it is given up on."""
+"""Seconds for which a service may be away before the command gives up."""
 
 _PAGE_SIZE = 500
 

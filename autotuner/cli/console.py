@@ -1,4 +1,4 @@
-"""Where commands print: text and tables for people, JSON for programs."""
+"""The output of commands: text and tables for people, JSON for programs."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SELDOM = "Seldom used"
 # ---------------------------------------------------------------- ids
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TRIAL_ID = re.compile(r"sw-[A-Za-z0-9]+-\d+")
-"""No words of a layout look like it."""
+"""Shape of a trial's id; no words of a layout match it."""
 
 
 def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:

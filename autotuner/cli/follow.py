@@ -124,7 +124,7 @@ class _Watch:
 
 
 def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
-    """What is printed of an event; nothing of most."""
+    """Yield the lines that are printed for an event; most events print none."""
     if event.kind == "sweep.estimated":
         ids = [trial_id for trial_id in event.data["step_time_s"] if trial_id not in watch.told]
         yield from (_end(watch.trials[trial_id], watch) for trial_id in ids if trial_id in watch.trials)
@@ -158,7 +158,7 @@ def _head(trial: Trial, watch: _Watch) -> str:
 
 
 def _end(trial: Trial, watch: _Watch) -> str:
-    """How a trial ended, which is said once."""
+    """Describe how a trial ended, and note that it was printed."""
     watch.told.add(trial.id)
     return f"{_head(trial, watch)} {_result(trial, watch.sweep.objective)}"
 
@@ -168,7 +168,7 @@ def _link_event(data: dict[str, Any]) -> LinkEvent:
 
 
 def _said_of_job(data: dict[str, Any]) -> str:
-    """How a job stood when the event happened; nothing of its end, which the trial tells."""
+    """Describe the state of a job at the event; empty at its end, which the trial's line reports."""
     job = documents.restore(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
     return "" if job.phase is EngineJobPhase.ENDED else engine_job_in_words(job, data["at"])
 

@@ -23,7 +23,7 @@ from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate_if_embedded
 
 _URL = "http://localhost"
-"""What requests say they are sent to; nothing listens there."""
+"""Placeholder address of requests; nothing listens there."""
 
 _A_DAY_S = 86_400.0
 
@@ -81,7 +81,7 @@ class _InProcess(httpx.BaseTransport):
 
 
 _GRACE_S = 3
-"""What open connections get when a service stops; a dashboard's event stream would stay for ever."""
+"""Time that open connections get when a service stops; a dashboard's event stream would stay for ever."""
 
 
 def run_server(api: FastAPI, host: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""What this machine and its software are, as trials record it; torch is not imported to say so.
+"""The facts about this machine and its software that trials record; collecting them does not import torch.
 
 Trials call it on their ranks, nodes of an engine before they start a trainer, the service to notice that its machine is
 no longer what it was: each fact has one name and one way to be read, so that two of them can be compared.
@@ -115,8 +115,8 @@ _BY_PREFIX = {
 }
 
 RECORDED = frozenset(prefix + name for prefix, names in _BY_PREFIX.items() for name in names.split())
-"""Of NCCL, PyTorch with its compiler and allocator, CUDA and its libraries, Transformer Engine, gloo, OpenMP, the
-libraries of cores, the two fabrics under NCCL, and C's allocator."""
+"""Recorded variables of NCCL, PyTorch with its compiler and allocator, CUDA and its libraries, Transformer Engine,
+gloo, OpenMP, the CPU libraries, the two fabrics under NCCL, and C's allocator."""
 
 
 def software_facts() -> dict[str, str]:
@@ -164,7 +164,7 @@ def host_hash() -> str:
 
 
 def is_this_host(told: str) -> bool:
-    """Whether a hash is this machine's, as it is made now or, without a salt, by releases before revision 0010."""
+    """Return True if a hash is this machine's, in today's form or in the unsalted one of before revision 0010."""
     return told in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
 
 
@@ -181,7 +181,7 @@ def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _machine_id() -> bytes:
-    """What systemd or D-Bus gave this machine when it was set up; empty where there is neither, as in many images.
+    """Return the machine id that systemd or D-Bus created; empty if there is none, as in many images.
 
     Source: machine-id(5), which asks programs to tell others no more than a keyed hash made with it.
     """
@@ -213,7 +213,7 @@ def driver_version(folder: Path = Path("/")) -> str:
 
 
 def _image(variables: Mapping[str, str]) -> str:
-    """What the operator or the engine says, else what Podman, Apptainer or NVIDIA's images tell of themselves."""
+    """Return the container image that the operator or the engine names, else the one the container describes."""
     if said := variables.get(IMAGE):
         return said
     if found := re.search(r'^imageid="(\w+)"', _text(Path("/run/.containerenv")), re.MULTILINE):
@@ -253,7 +253,7 @@ def _chosen(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    """What a file of the kernel says, without its end; empty where there is none or it may not be read."""
+    """Return the text of a kernel file without its end; empty if it is missing or unreadable."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

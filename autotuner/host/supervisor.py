@@ -22,7 +22,7 @@ CANNOT_START = 127
 _PDEATHSIG = 1
 _CHILD_SUBREAPER = 36
 _GRACE_S = 3.0
-"""What processes that are left get to leave after SIGTERM; a launcher may end them before."""
+"""Time that remaining processes get to leave after SIGTERM; a launcher may end them earlier."""
 
 _POLL_S = 0.02
 
@@ -67,7 +67,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kernel_oom_kills() -> int:
-    """How many processes the kernel has killed for memory since boot; 0 where it does not count them."""
+    """Return how many processes the kernel has killed for memory since boot; 0 if it does not count them."""
     try:
         with open("/proc/vmstat", encoding="utf-8") as counters:
             lines = [line.split() for line in counters]

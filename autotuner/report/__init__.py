@@ -1,1 +1,1 @@
-"""What a result says to people: values with their units, and how each surface writes them."""
+"""Reports of results for people: values with their units, and how each surface renders them."""

@@ -35,9 +35,9 @@ Look = Literal[
     "gain",
     "loss",
 ]
-"""How a mark looks: measured is ink, simulated is amber, predicted is pencil, the best is green, limits and failures
-are red. A regression is a square, so that who sees no colours finds it. Predicted lines of ways to share gradients are
-``way``, ``lossy`` or the layout's ``own``; what a change takes away or adds is ``gain`` or ``loss``."""
+"""Look of a mark: measured is ink, simulated is amber, predicted is pencil, the best is green, limits and failures are
+red. A regression is a square, so that readers who see no colours find it. Predicted lines of ways to share gradients
+are ``way``, ``lossy`` or the layout's ``own``; a change's loss and gain are ``loss`` and ``gain``."""
 
 
 Unit = Literal[
@@ -81,7 +81,7 @@ class Axis:
     """One axis of a chart."""
 
     title: str
-    """What it counts; its unit is added where ``unit`` is known."""
+    """Name of the quantity; its unit is added if ``unit`` is known."""
     unit: Unit = ""
     low: float
     high: float
@@ -126,7 +126,7 @@ class Dot:
     x: float
     y: float
     said: str = ""
-    """What a pointer and a screen reader are told."""
+    """Text for a pointer and a screen reader."""
     href: str = ""
     key: int | None = None
     """Number of the trial; a brush finds its marks in every chart by it."""
@@ -237,7 +237,7 @@ class Interval:
     low: float
     high: float
     told: str = ""
-    """At the end of the row."""
+    """Text at the end of the row."""
     look: Look = "measured"
     is_quiet: bool = False
     """Its name stands out less."""
@@ -297,7 +297,7 @@ class Stack:
     mark: float | None = None
     """A value that was measured, as a rule across the bar."""
     told: str = ""
-    """At the end of the row."""
+    """Text at the end of the row."""
     is_strong: bool = False
 
     @property
@@ -379,7 +379,7 @@ class Drawing(ABC):
     @property
     @abstractmethod
     def drawn(self) -> Markup:
-        """The picture."""
+        """The picture as markup."""
 
     @property
     @abstractmethod
@@ -437,9 +437,9 @@ class RangeCell:
     axis: RangeAxis
     predicted: Spread | None = None
     reached: Spread | None = None
-    """None where nothing ran."""
+    """The result with its interval; None if nothing ran."""
     is_simulated: bool = False
-    """What was reached is amber, unless it is the best."""
+    """The result was simulated; it is drawn in amber, unless it is the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,7 +458,7 @@ class MemoryCell:
 
 @dataclass(frozen=True, slots=True)
 class GrowthCell:
-    """How the best so far grew: a value after each trial, None for one without a result."""
+    """The growth of the best value so far: one value after each trial, None for a trial without a result."""
 
     values: Sequence[float | None]
 

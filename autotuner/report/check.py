@@ -1,4 +1,4 @@
-"""What a check of a cluster says of what it found, a sentence each, without full stops."""
+"""The findings of a cluster check in words, one sentence each, without full stops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_INSTALLED = ("No module named 'torch'", "No module named 'trials'", "No mod
 
 
 def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
-    """How the job of the trial or of the benchmarks stands."""
+    """Describe the state of the job of the trial or of the benchmarks."""
     about = f": {job.detail}" if job.detail else ""
     match job.phase:
         case EngineJobPhase.QUEUED:
@@ -32,13 +32,13 @@ def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
 
 
 def queue_said(job: EngineJob, waited_s: float) -> str:
-    """Why a check gave up."""
+    """Describe why a check gave up waiting for its job."""
     why = f" ({job.detail})" if job.detail else ""
     return f"no job started within {format_seconds(waited_s)}{why}; job {job.handle} is cancelled"
 
 
 def trial_said(measured: Measurement) -> str:
-    """What the trial found."""
+    """Describe the result of the trial."""
     num_ranks, source = len(measured.peak_bytes), measured.peak_source
     return (
         f"trial: {measured.num_steps} steps of {format_seconds(measured.step_time_s)} on {num_ranks} ranks, "
@@ -47,7 +47,7 @@ def trial_said(measured: Measurement) -> str:
 
 
 def failure_said(what: str, failure: TrialFailure, cluster: Cluster) -> str:
-    """Why the trial or the benchmarks did not end well; what every new cluster lacks is told in plain words."""
+    """Describe why the trial or the benchmarks failed; name the common omission of new clusters in plain words."""
     if any(sign in failure.message or sign in failure.log_tail for sign in _NOT_INSTALLED):
         return (
             f"{what}: a node of {cluster.engine} has no torch, or not our package trials; `python` of the engine's "

@@ -25,17 +25,17 @@ class GateCase:
     report: Report
     """Its headline names the case."""
     group: str
-    """What such gates share, such as the name of their baseline."""
+    """Name that gates of one group share, such as the name of their baseline."""
     outcome: MfuGateOutcome | None
-    """None while it runs."""
+    """Outcome of the gate; None while it runs."""
     is_passed: bool
-    """Whether the change may be merged."""
+    """True if the change may be merged."""
     detail: str
     """The outcome with its numbers, as a sentence without a full stop."""
     badge: str
     """A few words for a badge."""
     elapsed_s: float = 0.0
-    """What it took."""
+    """Duration of the gate in seconds."""
 
 
 def measured_case(gate: GateRun, *, now: float, server: str = "") -> GateCase:

@@ -48,7 +48,7 @@ from autotuner.report.words import counted, moment, number, plain
 from autotuner.search.explain.communication import Route
 
 _NODES_NAMED = 3
-"""Of many nodes, whose last is named too where all are known."""
+"""Number of nodes that are named out of many; the last is named too if all are known."""
 
 
 # ------------------------------------------------------------------ all of them

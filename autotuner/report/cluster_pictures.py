@@ -46,9 +46,9 @@ class _Row:
     """Switches of one tier, or the nodes."""
 
     words: str
-    """What they are and how many there are."""
+    """Name and number of the switches or nodes."""
     rate: str = ""
-    """What a rank has of the lines that leave them; empty where none do."""
+    """Bandwidth that a rank has on the lines that leave the row; empty if none do."""
     links: str = ""
     """The name of these lines."""
     fan: int = 1
@@ -63,15 +63,15 @@ class _Words:
 
     words: str
     x: float
-    """Where they begin, or end."""
+    """Horizontal position where the words begin, or end."""
     y: float
-    """Of their base line."""
+    """Vertical position of the base line."""
     look: str = ""
     is_at_end: bool = False
 
     @property
     def drawn(self) -> Markup:
-        """The words."""
+        """The words as markup."""
         return text(self.x, self.y, self.words, self.look, "end" if self.is_at_end else None)
 
     @property
@@ -80,7 +80,7 @@ class _Words:
         return self.y - 12, self.y + 4
 
     def covers(self, x: float) -> bool:
-        """Whether they stand there."""
+        """Return True if the words cover that horizontal position."""
         width = _LETTER * len(self.words)
         return self.x - width < x if self.is_at_end else x < self.x + width
 
@@ -111,7 +111,7 @@ def _network(cluster: Cluster, limits: Limits, width: int) -> Markup:
 
 # ---------------------------------------------------------------- tiers of switches
 def _rows(cluster: Cluster, network: Network, width: int) -> Iterator[_Row]:
-    """From the highest switches down to the nodes."""
+    """Yield the rows from the highest switches down to the nodes."""
     thinner = accumulate((tier.oversubscription for tier in network.tiers), mul)
     used = [pair for pair in zip(network.tiers, thinner, strict=True) if pair[0].nodes_per_switch < cluster.num_nodes]
     above = network.tiers[len(used)].name if len(used) < len(network.tiers) else "one switch" if not used else "above"
@@ -142,7 +142,7 @@ def _counted(number: int, one: str, many: str) -> str:
 
 
 def _port_rate(cluster: Cluster) -> float:
-    """What a rank has of its node's ports while all of its node send."""
+    """Return the bandwidth of a rank at its node's ports while all ranks of the node send."""
     ports = cluster.network.ports_per_node if cluster.network else None
     share = min(1.0, ports / cluster.accelerators_per_node) if ports else 1.0
     return cluster.inter_node_link.bandwidth_bytes_per_s * share
@@ -185,7 +185,7 @@ def _split(left: float, right: float, count: int, is_node: bool) -> Iterator[tup
 def _lines(
     boxes: list[tuple[float, float]], above: float, below: float, row: _Row, words: Sequence[_Words], *, limits: bool
 ) -> Iterator[Markup]:
-    """From each box up, in pieces where words stand in the way."""
+    """Draw a line up from each box, in pieces where words are in the way."""
     look = "limit-tick" if limits else "event" if row.is_thin else "axis"
     for left, right in boxes:
         middle, start = (left + right) / 2, above
@@ -198,7 +198,10 @@ def _lines(
 
 
 def _rate(row: _Row, limited: Sequence[str], y: float, width: float) -> _Words:
-    """What leaves the row, to its right, or a line higher where there is no room; who is limited by it."""
+    """Return the words on the bandwidth that leaves the row, to its right, or a line higher where there is no room.
+
+    They name the collectives that it limits.
+    """
     said = row.rate if not limited else f"{row.rate}, limits {listed(limited)}"
     look = "bad-text" if limited else ""
     return _Words(words=said, x=width, y=y - (_LABEL - 2 if width < _NARROW else 0), look=look, is_at_end=True)
@@ -244,7 +247,7 @@ class _Joined:
     words: str
     """Above it."""
     groups: Groups
-    """Who is joined."""
+    """The groups that are joined."""
     look: str
     """Class of its lines."""
     limited: Sequence[str] = ()

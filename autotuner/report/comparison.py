@@ -65,7 +65,7 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
     "simulated": ("simulated", "best"),
     "predicted": ("predicted", "best_predicted"),
 }
-"""How a step looks, and the fastest, by what is known of both."""
+"""Looks of a step, and of the fastest step, by the source of both."""
 
 
 def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Report:
@@ -149,7 +149,7 @@ _DEGREES: Mapping[str, str] = {
 """Fields by the letters that columns have, in their order."""
 
 _NUM_SHOWN = 6
-"""What all layouts have; the rest is folded."""
+"""Number of options shown that all layouts have; the rest is folded."""
 
 
 def _differences(found: LayoutComparison, of: Sequence[Contender]) -> Section:

@@ -37,10 +37,10 @@ WIDE, NARROW = 700, 350
 """Pixels on a desk, beside another chart, and on a phone."""
 
 MANY = 60
-"""From so many dots on, those without a name are one path: a thousand links weigh more than a page."""
+"""Number of dots from which those without a name become one path: a thousand links are larger than a page."""
 
 _DENSE = 300
-"""From so many dots of one path on, each is fainter."""
+"""Number of dots in one path from which each is fainter."""
 
 LETTER = 6.4
 """Pixels of a letter at 12 px, about."""
@@ -275,7 +275,7 @@ class _Plot:
 
     @property
     def drawn(self) -> Markup:
-        """The picture."""
+        """The picture as markup."""
         shown = [mark.dots for mark in self.plot.marks if isinstance(mark, Dots | Failures)]
         has_links = any(dot.href for dots in shown for dot in dots)
         return picture(self.width, self.plot.height, self._parts(), self.plot.says, has_links=has_links)
@@ -511,7 +511,7 @@ class _Stacks:
 
     @property
     def drawn(self) -> Markup:
-        """The picture."""
+        """The picture as markup."""
         return picture(self.width, self.height, self._parts(), self.chart.says)
 
     def _parts(self) -> Iterator[Markup]:

@@ -60,13 +60,13 @@ _BESIDE_PANEL = 896
 """Pixels of a picture beside the controls of a page."""
 
 _SURE = 0.9
-"""From this chance to fit on, nothing warns."""
+"""Chance to fit from which no warning is shown."""
 
 _MOST_BARS = 32
 """Ranges of lengths."""
 
 LinkTo = Callable[[Layout, str], Link]
-"""How a page leads to a layout, with the words of the link."""
+"""A function that links a page to a layout, with the given words."""
 
 
 def explanation_report(

@@ -11,7 +11,7 @@ from autotuner.report.words import counted, job_in_words, model_in_words
 from autotuner.search.preview import PredictionTable
 
 _KINDS = (NoteKind.CHANGED, NoteKind.UNKNOWN, NoteKind.ASSUMED, NoteKind.IGNORED)
-"""Of notes, in the order in which they matter."""
+"""Kinds of notes, the most important first."""
 
 
 def export_report(export: Export, *, has_text: bool = True) -> Report:

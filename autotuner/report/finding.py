@@ -36,15 +36,15 @@ _EXAMPLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found; a trial stands beside its sweep."""
+    """The result of a search: trials by number, or sweeps by words."""
 
     number: int | None
-    """Of trials that were asked for."""
+    """Number of the trials that were searched for; None for a search by words."""
     text: str
     """Words of sweeps that were asked for."""
     sweeps: Sequence[SweepOverview]
     num_sweeps: int
-    """How many sweeps match, of which the newest are listed."""
+    """Number of sweeps that match; the newest of them are listed."""
     numbered: Sequence[tuple[Trial, SweepOverview]]
     """Trials of the number that was asked for, of the newest sweeps that match."""
     alike: Sequence[tuple[Trial, SweepOverview]]

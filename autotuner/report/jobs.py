@@ -171,7 +171,7 @@ LAYERS = "What each layer of communication gives"
 
 
 def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = False) -> Report:
-    """What each layer of communication gives to a job, by prediction and among the trials of a sweep."""
+    """Return the gain of each communication layer for a job, by prediction and among the trials of a sweep."""
     sections = [_layers("By prediction", found.predicted, "expected MFU", "layouts")]
     if found.measured is not None:
         sections.append(_layers("Among trials", found.measured, "reached", "trials"))
@@ -212,7 +212,7 @@ def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Sec
 
 
 def _total(report: LayerReport) -> str:
-    """What all of them give together."""
+    """Describe the gain of all layers together."""
     if not any(gain.changes for gain in report.gains):
         return "All together give nothing over strategy alone."
     return f"All together give {percent(report.total_gain)} more than strategy alone."

@@ -46,7 +46,7 @@ KIND_WORDS = {
     BlockKind.SYNC: "gradient sync",
     BlockKind.OPTIMIZER: "optimizer",
 }
-"""What people call each."""
+"""Words for each kind of block."""
 
 _NARROWEST = 0.35
 """Pixels of the thinnest block."""
@@ -67,7 +67,7 @@ class Stretch:
     scale: Scale
 
     def x(self, seconds: float) -> float:
-        """Where a moment lies, or the end nearest to it."""
+        """Return the position of a moment, or of the nearest end."""
         return self.scale(min(max(seconds, self.start_s), self.end_s))
 
 
@@ -124,7 +124,7 @@ def numbers(placed: Sequence[Placed], baseline: float) -> Iterator[Markup]:
 def idle(
     placed: Sequence[Placed], stretches: Sequence[Stretch], right: float, y: float, tall: float, hatch: float
 ) -> Iterator[Markup]:
-    """What lies between the blocks of each stretch, hatched with strokes so many pixels apart."""
+    """Draw the gaps between the blocks of each stretch, hatched with strokes that many pixels apart."""
     gaps = [(a, b - a) for one in stretches for a, b in _gaps(placed, one, right) if b - a > _NARROWEST_GAP]
     if gaps:
         boxes = "".join(f"M{a:.1f} {y:.1f}h{wide:.1f}v{tall:.0f}h-{wide:.1f}z" for a, wide in gaps)
@@ -148,7 +148,7 @@ _WINDOW_NARROWEST = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From one share of an axis to another, 0..1; as an address says it: ``0.25-0.5``."""
+    """A part of an axis, from one share of it to another (0..1); an address writes it as ``0.25-0.5``."""
 
     low: float
     high: float
@@ -173,7 +173,7 @@ class Window:
 
     @property
     def is_whole(self) -> bool:
-        """All of the axis."""
+        """True if the window covers the whole axis."""
         return self.high - self.low > 0.9999
 
     @property
@@ -248,7 +248,7 @@ class Lanes(Drawing):
 
     @property
     def drawn(self) -> Markup:
-        """The picture."""
+        """The picture as markup."""
         main = self.main
         beneath = self.thin if self.thin is not None and len(self.thin.folds) == len(main.folds) else None
         axis = _Axis.of(main, beneath, self.window, self.wide)

@@ -18,9 +18,9 @@ class Degree:
     """A degree of a layout, or its micro-batch size."""
 
     letters: str
-    """As a column is headed: ``tp``."""
+    """Short name of the degree, as a column heading: ``tp``."""
     name: str
-    """In words, for who does not know the letters."""
+    """Name of the degree in words, for readers who do not know the letters."""
     value: int
 
 
@@ -62,7 +62,7 @@ def chips(layout: Layout, shared: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def shared_chips(layouts: Iterable[Layout]) -> tuple[str, ...]:
-    """What all of them say, to be said once above a table; nothing of no layouts, or of one alone."""
+    """Return the chips that all layouts share, to be shown once above a table; empty for fewer than two layouts."""
     said = [chips(layout) for layout in layouts]
     if len(said) < 2:
         return ()

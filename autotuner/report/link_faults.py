@@ -19,7 +19,7 @@ from autotuner.report.words import link_state, sentence
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 10.0, 4.0, 34.0
 _LANE, _GAP = 18.0, 6.0
 _MOST_LANES = 12
-"""Of more links, those that something befalls first are drawn."""
+"""Maximum number of links drawn; the links with the earliest faults come first."""
 
 
 def slow_links(request: SweepRequest, wide: int = 620) -> Section | None:

@@ -28,7 +28,7 @@ _BETWEEN = 14.0
 """Pixels between two steps."""
 
 _MOST_LANES = 12
-"""Of a deeper pipeline, the ranks around the slow hops are drawn, and its ends."""
+"""Maximum number of lanes. Of a deeper pipeline, the ranks around the slow hops and both ends are drawn."""
 
 _TALL_LANES = 6
 """So many are drawn tall."""
@@ -50,7 +50,7 @@ class LinkLanes(Drawing):
 
     @property
     def drawn(self) -> Markup:
-        """The picture."""
+        """The picture as markup."""
         groups = list(_groups(self.found))
         longest_s = max(group.timeline.step_s for group in groups)
         shared = (self.wide - LEFT - _RIGHT) / (self.window.high - self.window.low)
@@ -68,7 +68,7 @@ class LinkLanes(Drawing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """One step."""
+    """One step of the picture."""
 
     name: str
     timeline: StepTimeline
@@ -77,7 +77,7 @@ class _Group:
     """Slow hops, where they are slow in this step."""
     messages: Sequence[Message] = ()
     healthy_s: float | None = None
-    """Where the step with healthy links ends; None in that one."""
+    """End of the step with nominal links; None in the nominal step itself."""
 
 
 def _groups(found: LinkTimelines) -> Iterator[_Group]:
@@ -113,7 +113,7 @@ class _Axis:
     right: float
 
     def stretches(self, timeline: StepTimeline) -> tuple[Stretch, ...]:
-        """What is shown of a step, between its folds."""
+        """Return the parts of a step that are shown between its folds."""
         edges = [0.0, *(edge for fold in timeline.folds for edge in (fold.start_s, fold.end_s)), timeline.step_s]
         return tuple(
             Stretch(start_s=a, end_s=b, scale=between(a, b, self.scale(a), self.scale(b)))
@@ -121,7 +121,7 @@ class _Axis:
         )
 
     def shows(self, x: float) -> bool:
-        """Whether a place lies inside the picture."""
+        """Return True if a position lies inside the picture."""
         return LEFT - 0.5 <= x <= self.right + 0.5
 
 
@@ -196,7 +196,7 @@ def _lane(lane: RankTimeline, axis: _Axis, stretches: Sequence[Stretch], y: floa
 
 
 def _folded(timeline: StepTimeline, axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]:
-    """What is the same again and again, at its true length."""
+    """Draw the repeated parts of a step as bands of their true length."""
     for fold in timeline.folds:
         left, right = max(LEFT, axis.scale(fold.start_s)), min(axis.right, axis.scale(fold.end_s))
         if right - left > 2:
@@ -229,7 +229,7 @@ def _slants(messages: Sequence[Message], axis: _Axis, rows: _Rows, top: float) -
 
 
 def _ends(group: _Group, axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]:
-    """Where the step ends, and where it would with healthy links."""
+    """Mark the end of the step, and its end with nominal links."""
     x = axis.scale(group.timeline.step_s)
     if group.healthy_s is not None and axis.shows(axis.scale(group.healthy_s)):
         healthy = axis.scale(group.healthy_s)

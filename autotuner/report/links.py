@@ -11,20 +11,20 @@ from autotuner.core.units import format_seconds
 
 
 def link_in_words(health: LinkHealth) -> str:
-    """What ails a link: ``link 2_3 60 ms late``."""
+    """Describe the fault of a link: ``link 2_3 60 ms late``."""
     name = f"link {health}" if health.ends is not None else f"every {str(health).replace('_', '-')} link"
     return f"{name} {_state(health)}"
 
 
 def trace_in_words(trace: FaultTrace) -> str:
-    """Which links it befalls, and for how long: ``20 steps in which link 2_3 is 60 ms late for 12``."""
+    """Describe the injected faults and their durations: ``20 steps in which link 2_3 is 60 ms late for 12``."""
     parts = [f"{_state_of(stretch.links)} for {stretch.num_steps}" for stretch in trace.stretches() if stretch.links]
     steps = f"{trace.num_steps} {'step' if trace.num_steps == 1 else 'steps'}"
     return f"{steps} in which {', then '.join(parts)}" if parts else f"{steps} in which no link fails"
 
 
 def under_trace(trace: FaultTrace, healthy_mfu: float) -> str:
-    """What robust MFU is, beside the healthy one: ``under the fault trace of 20 steps (41.0 % healthy)``."""
+    """Explain robust MFU: ``under the fault trace of 20 steps (41.0 % healthy)``."""
     return f"under the fault trace of {trace.num_steps} steps ({100 * healthy_mfu:.1f} % healthy)"
 
 
@@ -55,12 +55,12 @@ _FINDINGS = {
 
 
 def event_in_words(event: LinkEvent) -> tuple[str, str]:
-    """What happened, and its particulars: ``("slow link", "stages 2 and 3, 60 ms late")``."""
+    """Return an event's name and its details: ``("slow link", "stages 2 and 3, 60 ms late")``."""
     return _FINDINGS[event.kind], ", ".join(_particulars(event))
 
 
 def event_sentence(event: LinkEvent) -> str:
-    """What happened and when: ``step 8: the link between stages 2 and 3 is 60 ms late``."""
+    """Describe an event and its step: ``step 8: the link between stages 2 and 3 is 60 ms late``."""
     return f"step {event.step}: {_said(event)}"
 
 

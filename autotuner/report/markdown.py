@@ -35,7 +35,7 @@ _SIGNS = {
     "failed": "❌ ",
     "running": "⏳ ",
 }
-"""What stands before a headline, so that the outcome of many is seen at a glance."""
+"""Signs before a headline, which show the outcomes of many gates at a glance."""
 
 
 def markdown(report: Report) -> str:

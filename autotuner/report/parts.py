@@ -55,7 +55,7 @@ PART_WORDS: Mapping[str, str] = {
     "buffers_bytes": "buffers",
     "allowance_bytes": "allowance",
 }
-"""What a sentence calls each part of ``StepTime`` and ``Memory``, and what a calibration has a factor for."""
+"""Words for each part of ``StepTime`` and ``Memory``, and for each factor of a calibration."""
 
 _WORTHWHILE = 0.01
 """Share of the step from which on a part that moves, or recomputation, is worth saying."""
@@ -231,7 +231,7 @@ _SENT: Mapping[GradientSync, Callable[[Layout], str]] = {
     GradientSync.STRIDING: lambda x: f"one momentum element of {x.sync_sparsity}",
     GradientSync.DILOCO: lambda x: f"parameters, every {x.sync_period} steps,",
 }
-"""What a lossy exchange sends."""
+"""The data that each lossy exchange sends."""
 
 
 def _bubble(limit: Limit, layout: Layout) -> str:

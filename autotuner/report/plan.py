@@ -87,7 +87,7 @@ def _figures(first: Candidate) -> Iterator[Figure]:
 
 
 def _answer(request: PlanRequest, plan: Plan) -> Iterator[Cells]:
-    """How sure the choice is, for which run, and with which layout."""
+    """Yield the lines of the answer: the run, its layout, and the certainty of the choice."""
     first = plan.contenders[0]
     yield f"The run: {workload_in_words(request.goal, request.workload)}."
     yield ("Its layout:", first.layout)
@@ -118,7 +118,7 @@ def workload_in_words(goal: Goal, workload: Workload) -> str:
 
 
 def worth_in_words(dollars: float) -> str:
-    """What an accelerator-hour may cost more: ``up to $0.26``, ``nothing``."""
+    """Return the price that an accelerator-hour may cost more: ``up to $0.26``, ``nothing``."""
     return f"up to ${dollars:.2f}" if dollars >= 0.005 else "nothing"
 
 
@@ -187,7 +187,7 @@ def _dot(one: Candidate, *, is_first: bool, is_named: bool) -> Dot:
 
 
 def _stroke(one: Candidate) -> Iterator[tuple[float, float]]:
-    """Both ends of the 80 % interval."""
+    """Yield both ends of the 80 % interval."""
     time_s, cost = one.predicted.time_s, one.predicted.cost
     factor = time_s.high / time_s.median
     yield time_s.median / factor, cost.median / factor
@@ -263,7 +263,7 @@ _UPGRADE = (
 )
 
 _NOTHING = 0.005
-"""Of hours, dollars and points, less than this is what a sum's order makes of nothing."""
+"""Threshold in hours, dollars and points below which a difference is a rounding error of a sum."""
 
 
 def _upgrades(upgrades: Sequence[Upgrade]) -> Table:

@@ -41,7 +41,7 @@ _PARTS = {
 """Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
 
 _LEAST_SHARE = 0.01
-"""Of a step: a smaller part is not named."""
+"""Share of a step below which a part is not named."""
 
 _MOST_NAMED = 5
 """Options that one line names; ``explain`` has them all."""
@@ -51,7 +51,7 @@ _NOT_EQUIVALENT: Mapping[str, str] = {
     "gradient_sync": "exchanges less than the whole gradients",
     "gradient_clip": "clips gradients before they are whole",
 }
-"""What each option does that may change the mathematics."""
+"""Effect of each option that may make a layout not numerically equivalent."""
 
 _STEP, _MEMORY, _FITS = Column("step"), Column("memory"), Column("fits")
 _PARTS_OF_STEP = Column("time goes to", is_number=False, may_wrap=True)
@@ -59,12 +59,15 @@ _TAKEN = Column("a million tokens take", is_number=False, may_wrap=True)
 
 
 def how_many_fit(found: PredictionTable) -> str:
-    """What stands behind the job in the headline; empty where one layout was asked for."""
+    """Return the end of the headline, on how many layouts fit; empty if one layout was asked for."""
     return "" if found.num_legal is None else f": {found.num_fitting:,} of {found.num_legal:,} legal layouts fit"
 
 
 def predictions_report(request: PredictionRequest, found: PredictionTable) -> Report:
-    """What was predicted of the layout of a request, or of the best of its space; see ``prediction_report``."""
+    """Return the report of a request's predictions: of its layout, or of the best of its space.
+
+    See ``prediction_report``.
+    """
     work = request.workload
     cluster, batch = cluster_in_words(request.cluster), work.global_batch_size
     job = job_in_words(found.model_size, cluster=cluster, global_batch=batch, seq_len=work.seq_len)
@@ -155,7 +158,7 @@ def _notes(found: PredictionTable, objective: Objective | None) -> Lines:
 
 
 def _beyond(found: PredictionTable) -> Iterator[str]:
-    """What no row shows: which options change the mathematics, and options that were not searched."""
+    """Yield notes that no row shows: options that are not numerically equivalent, and unsearched options."""
     marks = []
     if changing := [one.layout for one in found.items if one.changes_mathematics]:
         how = [said for name, said in _NOT_EQUIVALENT.items() if any(_changes(name, layout) for layout in changing)]
@@ -180,7 +183,7 @@ def _changes(name: str, layout: Layout) -> bool:
 
 
 def _today(found: PredictionTable) -> Iterator[str]:
-    """What the best would give in the place of what runs today, or why that cannot run here."""
+    """Yield the gain of the best layouts over the one that runs today, or why that cannot run here."""
     current = found.current
     if current is None:
         return
@@ -212,7 +215,7 @@ def _reason(reason: Reason) -> str:
 
 # ------------------------------------------------------------------ in its place
 def _missing(shortfall: Shortfall) -> Iterator[str]:
-    """How much is missing, which change would help, and which cluster would do; a line each."""
+    """Yield lines on the missing memory, on the changes that would help, and on the smallest cluster that fits."""
     nearest = shortfall.nearest.label
     yield f"nothing fits: the nearest layout lacks {format_bytes(shortfall.missing_bytes)} ({nearest})"
     yield from map(_remedy, shortfall.remedies)

@@ -44,7 +44,7 @@ class RankGrid(Drawing):
 
     groups: RankGroups
     address: Callable[[int], str]
-    """Where another rank lights its own groups."""
+    """A function that returns the address of the same page for another rank."""
 
     @property
     def look(self) -> str:
@@ -53,7 +53,7 @@ class RankGrid(Drawing):
 
     @property
     def drawn(self) -> Markup:
-        """The picture."""
+        """The picture as markup."""
         groups, nodes = self.groups, shown_nodes(self.groups)
         grid = _Grid.of(groups, nodes)
         parts = [*_stages(grid, groups)]
@@ -78,7 +78,7 @@ def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """Where nodes and their ranks lie."""
+    """The grid of nodes and of the ranks within them."""
 
     columns: int
     """Nodes beside each other; pipeline ranks, where each has whole nodes."""

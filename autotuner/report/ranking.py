@@ -81,14 +81,14 @@ _SORTS = ("mfu", "predicted_mfu", "tokens_per_s", "peak_bytes", "price_per_milli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a page asks of a ranking."""
+    """The choices of a reader of a ranking page."""
 
     query: TableQuery = field(default_factory=TableQuery)
     are_columns_chosen: bool = False
     is_untried: bool = False
     """It asks for layouts that no trial tried."""
     page: int | None = None
-    """From 1; a number past the last page is the last page. None: all rows."""
+    """Number of the page, from 1; a number past the last page means the last page. None: all rows."""
     address: Link = field(default_factory=lambda: Link("", "sweeps"))
     """The page, with all that it was asked for."""
 
@@ -106,7 +106,7 @@ class Ranking:
     table: Table
     notes: Lines
     glyphs: Sequence[tuple[Glyph, str]]
-    """What each kind of mark means."""
+    """Each kind of mark with its meaning."""
     shared: Sequence[str]
     """Choices that all rows shown have, to be said once."""
     first: int
@@ -269,7 +269,7 @@ class _Rows:
 
     @property
     def limit(self) -> str:
-        """What a rank may use, where pictures show it; else empty."""
+        """Memory limit of a rank, if pictures show it; else empty."""
         return number(self._limit_bytes, "bytes") if len(self._drawn) > 1 else ""
 
     @property

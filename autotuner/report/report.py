@@ -17,7 +17,7 @@ from autotuner.report.charts import CellPicture, Chart, Glyph, RangeAxis, Unit
 from autotuner.report.scale import Scale
 
 Source = Literal["measured", "simulated", "estimated", "predicted"]
-"""Where a number comes from."""
+"""Origin of a number."""
 
 
 # ------------------------------------------------------------------ cells
@@ -26,7 +26,7 @@ class Quantity:
     """A number with its unit, its interval and where it comes from."""
 
     value: float | None
-    """In the base unit: seconds, bytes, 0..1. None: not known, written as a dash."""
+    """Value in the base unit: seconds, bytes, 0..1. None: not known, written as a dash."""
     unit: Unit
     low: float | None = None
     high: float | None = None
@@ -97,11 +97,11 @@ class Link:
     key: str = ""
     """Id of the link itself, by which a page finds the focus again after it is drawn anew."""
     query: Mapping[str, str | int] = field(default_factory=dict)
-    """What the page is asked for: ``{"state": "dead"}``."""
+    """Query parameters of the page: ``{"state": "dead"}``."""
     part: str = ""
     """Key of the section that it leads to; empty: the page."""
     says: str = ""
-    """What a pointer is told."""
+    """Text for a pointer."""
     swaps: str = ""
     """Piece of the page that a script replaces where it is followed; empty: it leads to a page."""
 
@@ -155,13 +155,13 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
-    """What a click on a page does; terminals have a command for it."""
+    """A button of a page; terminals have a command for its action."""
 
     words: str
     path: str
-    """Where it posts to: ``tokens/k3v7q2mxn5/revoke``."""
+    """Path that the button posts to: ``tokens/k3v7q2mxn5/revoke``."""
     says: str
-    """What a screen reader says, to whom the row is not in sight."""
+    """Text for screen readers, whose users do not see the row."""
 
 
 Cell: TypeAlias = (
@@ -217,11 +217,11 @@ class Column:
     is_drawn: bool = False
     """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
     sort: Link | None = None
-    """The same page sorted by it; None: it sorts nothing."""
+    """Link to the same page sorted by this column; None: the column cannot be sorted."""
     order: Literal["", "ascending", "descending"] = ""
-    """In which its table is sorted by it."""
+    """Order of the table by this column at present."""
     axis: RangeAxis | None = None
-    """What its pictures share; its marks stand in the head."""
+    """Axis that the column's pictures share; its marks stand in the head."""
     is_action: bool = False
     """Its cells are buttons; a terminal leaves it out."""
     look: Literal["", "main", "rank", "trial", "degree", "choices"] = ""
@@ -236,9 +236,9 @@ class Table:
     rows: Sequence[Sequence[Cells]]
     caption: str = ""
     if_empty: str = ""
-    """What is said in the place of a table without rows."""
+    """Text shown in place of a table without rows."""
     name: str = ""
-    """What it holds, for screen readers; empty: what its section is called."""
+    """Name of the table's content for screen readers; empty: the title of its section."""
     is_compact: bool = False
     """Its rows are low, and remain rows on a phone. A row whose first cell is ``Strong`` is the sum of the others."""
     look: Literal["", "ranking", "untried"] = ""
@@ -247,7 +247,7 @@ class Table:
     best_row: int | None = None
     """The row that stands out."""
     source: Source | None = None
-    """What its caption says that its numbers are, so that they do not say so again."""
+    """Source of the numbers that the caption names, so that the cells do not repeat it."""
 
     @property
     def told(self) -> Sequence[tuple[int, Column]]:
@@ -278,7 +278,7 @@ class Code:
     name: str = ""
     """Name of the file, or what else it is; empty: it needs none."""
     id: str = ""
-    """Of a text that is read rather than copied, such as a log."""
+    """Id of a text that is read rather than copied, such as a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +308,7 @@ class Calendar:
     """A word for each day, such as the verdicts of nightly runs; a page draws it as weeks, a terminal leaves it out."""
 
     days: Sequence[tuple[float, str, Link | None]]
-    """When, in epoch seconds; what word; where it leads."""
+    """Days in epoch seconds, each with its word and its link."""
     words: Sequence[str]
     """Every word that there can be, for the key."""
 
@@ -329,7 +329,7 @@ class Choices:
     """Links to the same page with another filter."""
 
     name: str
-    """What is chosen."""
+    """Name of the choice."""
     links: Sequence[tuple[Link, bool]]
     """Each with whether the page is that one."""
 
@@ -360,23 +360,23 @@ class Pager:
 
 
 Picture = Calendar | Matrix | Chart | Choices | Pager
-"""What terminals and Markdown leave out; numbers of pictures stand beside them as text, too."""
+"""Blocks that terminals and Markdown leave out; the numbers of pictures stand beside them as text, too."""
 
 Block: TypeAlias = "Sequence[Figure] | Table | Lines | Code | Notice | Folded | Picture"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What belongs together, under a title or without one."""
+    """Blocks that belong together, with or without a title."""
 
     title: str = ""
     blocks: Sequence[Block]
     note: str = ""
-    """What a reader must know to read the blocks; it stands below the title."""
+    """Information that a reader needs to understand the blocks; it stands below the title."""
     id: str = ""
     """Id of its heading on a page; empty: made of the title."""
     glyphs: Sequence[tuple[Glyph, str]] = ()
-    """What each kind of mark in its pictures means."""
+    """Each kind of mark in the section's pictures with its meaning."""
     is_silent: bool = False
     """Its title is for screen readers alone."""
     is_half: bool = False
@@ -390,7 +390,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one result says: the answer in one line, then what supports it."""
+    """The description of one result: the answer in one line, then its support."""
 
     headline: str
     state: State | None = None

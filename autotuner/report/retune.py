@@ -43,13 +43,13 @@ _TRIGGERS = {
     Trigger.ENVIRONMENT: "software changed",
     Trigger.LINKS: "links changed",
 }
-"""Why a run began."""
+"""Reasons why a run began."""
 
 _MOST_POINTS = 90
 """Runs that the trend shows: a quarter of nights."""
 
 _NIGHTS_S = 13 * 7 * 86_400.0
-"""Before the newest run, in seconds: what the calendar shows."""
+"""Period that the calendar shows before the newest run, in seconds."""
 
 _MOST_LABELS = 6
 _FEWEST_PLACES = 6

@@ -19,12 +19,12 @@ _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How the numbers of a column are written."""
+    """The unit and the number of digits for the numbers of a column."""
 
     factor: float
-    """What one of the unit is, in the base unit."""
+    """Value of one unit in the base unit."""
     unit: str
-    """As the head of the column has it: ``ms``."""
+    """Name of the unit in the head of the column: ``ms``."""
     decimals: int
     """Digits behind the point."""
 

@@ -39,7 +39,7 @@ _NONE = (
 )
 
 _MOST_POINTS = 160
-"""Of a curve: more than a picture has room for."""
+"""Maximum number of points of a curve; a picture has no room for more."""
 
 _WIDE, _HIGH = 632, 270
 """Pixels of a picture; two stand side by side."""

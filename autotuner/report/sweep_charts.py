@@ -72,11 +72,11 @@ class TrialPoint:
     reached: Spread | None
     """Measured, simulated or estimated MFU; None without a result."""
     is_simulated: bool
-    """Nothing ran: what it reached is drawn in amber."""
+    """True if nothing ran; the result is then drawn in amber."""
     peak_bytes: float | None
-    """What the fullest rank had; None where nobody measured it."""
+    """Peak bytes of the fullest rank; None if nobody measured it."""
     failure: str
-    """Why it has no result; empty where it has one, or was ended on purpose."""
+    """Reason why the trial has no result; empty if it has one, or was ended on purpose."""
     is_out_of_memory: bool
     expected_gain: float | None
     """Share by which it was expected to beat the best so far when it was chosen; None where it was not recorded."""

@@ -39,18 +39,18 @@ class ListPage:
 
     sweeps: Sequence[SweepOverview]
     total: int
-    """How many match, on all pages."""
+    """Number of sweeps that match, on all pages."""
     first: int
     """Number of the first of these."""
     sorts: Mapping[str, tuple[Link, Literal["", "ascending", "descending"]]]
-    """By column, the list in its order, and the order in which it is by that column now."""
+    """For each column, the link to the list in its order, and its present order."""
     without: Sequence[Link]
     """The list without each filter, and all sweeps; none where nothing filters."""
     pager: Pager
 
     @property
     def has_owners(self) -> bool:
-        """Whether somebody was asked who they are: else a column of owners says nothing."""
+        """True if a sweep has an owner or the list is sorted by owner; else the column of owners is empty."""
         return any(sweep.created_by for sweep in self.sweeps) or bool(self.sorts["owner"][1])
 
 

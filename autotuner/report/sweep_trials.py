@@ -49,7 +49,7 @@ FAILURE_WORDS: Mapping[FailureKind, str] = {
     FailureKind.INTERRUPTED: "the service died around it",
     FailureKind.INFRASTRUCTURE: "its nodes were lost, or its machine had no room",
 }
-"""What people call each kind of death."""
+"""Words for each kind of failure."""
 
 
 # ---------------------------------------------------------------- under way

@@ -225,7 +225,7 @@ class LayoutRow:
     """A layout with what there is to know of it."""
 
     keys: tuple[str, ...]
-    """What it is called: rank, trial."""
+    """Names of the row's object: rank, trial."""
     layout: str
     """Its words."""
     remarks: tuple[str, ...] = ()
@@ -247,7 +247,7 @@ class LayoutTable:
     rows: Sequence[LayoutRow]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Rich's hook."""
+        """Render the table for Rich: in columns if it fits, else with its cells stacked."""
         table = self._in_columns()
         unbounded = options.update(width=_UNBOUNDED_COLUMNS)
         fits = Measurement.get(console, unbounded, table).maximum <= options.max_width
@@ -291,7 +291,7 @@ class LayoutTable:
 
 
 def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    """Of each column but the last, which takes what is left."""
+    """Return the width of each column but the last, which takes the rest."""
     columns = list(zip(*lines, strict=True))[:-1]
     return [max(cell_len(line) for cell in column for line in cell.splitlines() or [""]) for column in columns]
 

@@ -71,7 +71,7 @@ def wiring_said(wiring: Wiring | None) -> Iterator[str]:
 
 
 def cluster_said(cluster: Cluster) -> Iterator[str]:
-    """What groups of neighbouring ranks have of the links of a cluster, without full stops."""
+    """Describe the links that groups of neighbouring ranks of a cluster share, without full stops."""
     yield from _inside(cluster)
     yield from _between(cluster)
 

@@ -1,4 +1,4 @@
-"""What a trial says: how it did, where its time and memory go, its neighbours, its steps, losses and jobs."""
+"""The report of a trial: its result, the parts of its time and memory, its neighbours, steps, losses and jobs."""
 
 from __future__ import annotations
 
@@ -77,9 +77,10 @@ class TrialResult:
     trial: Trial
     sweep: Sweep
     times: Sequence[RankedTime]
-    """What the ranking of its sweep rests on, best first."""
+    """Times by which the sweep is ranked, the best first."""
     parts: TrialParts | None
-    """None where a rule that is younger than the trial forbids its layout; so is the explanation."""
+    """Parts of the trial; None if a rule that is younger than the trial forbids its layout. The explanation is then
+    None too."""
     explanation: Explanation | None
     failure: FailureGroup | None
     """Trials of its sweep that died of the same cause; None if it did not die."""
@@ -88,7 +89,7 @@ class TrialResult:
 
     @property
     def source(self) -> Source:
-        """What figures of its runs are called."""
+        """Source of the figures of its runs."""
         return self.sweep.request.runs_on.source
 
     @property

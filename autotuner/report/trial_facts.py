@@ -14,7 +14,7 @@ from autotuner.report.links import event_sentence
 from autotuner.report.words import gate_in_words, percent
 
 EMULATED = "emulated, not ranked"
-"""What stands beside a trial whose number format its hardware lacks."""
+"""Note beside a trial whose hardware lacks the number format."""
 
 
 def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
@@ -33,7 +33,7 @@ def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
 
 
 def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple[str, str]]:
-    """What is known, by its name, of a whole job that trains so many tokens per second."""
+    """Yield the known facts, by name, of a whole job that trains that many tokens per second."""
     if footprint.power is not None:
         yield "power", power_in_words(footprint.power)
     if (kwh := footprint.kwh_per_million_tokens(tokens_per_s)) is not None:
@@ -72,7 +72,7 @@ PHASE_WORDS: Mapping[str, str] = {
     "optimizer_s": "optimizer",
     "other_s": "anything else",
 }
-"""What people call each part of a ``Breakdown``."""
+"""Words for each part of a ``Breakdown``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +85,14 @@ class PhaseShare:
 
 
 def certainty(measured: Measurement) -> str:
-    """How well the step time is known: ``± 3 ms``, or how far its quartiles lie apart where the steps are too few."""
+    """Return the precision of the step time: ``± 3 ms``, or the distance of its quartiles after few steps."""
     if measured.step_time_interval_s is not None:
         return f"± {format_seconds(measured.step_time_interval_s)}"
     return f"quartiles {format_seconds(measured.step_time_spread_s)} apart"
 
 
 def has_own_peak(mfu: float, precision_utilization: float | None) -> bool:
-    """Whether a layout's precision has another peak than the one behind MFU, so that its utilization says more."""
+    """Return True if the layout's precision has another peak than the one behind MFU."""
     if precision_utilization is None or not math.isfinite(precision_utilization):
         return False
     return not math.isclose(precision_utilization, mfu, rel_tol=0.01)
@@ -165,7 +165,7 @@ def _memory(measured: Measurement) -> str:
 
 
 def unranked_in_words(trial: Trial) -> str:
-    """Why a trial that was measured has no rank; empty where it has one, or was not measured."""
+    """Return why a measured trial has no rank; empty if it has one, or was not measured."""
     if trial.ran_measurement is None or trial.is_valid:
         return ""
     if trial.layout.is_emulated:

@@ -1,4 +1,4 @@
-"""Where a trial's time and memory go, what its steps took, and its losses: sections with their pictures."""
+"""The parts of a trial's time and memory, its steps and its losses: sections with their pictures."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _MOST_STEPS = 400
 """Steps drawn; of more, every n-th is: a picture has no more columns of pixels than that."""
 
 MEMORY_PARTS = tuple(one.name.removesuffix("_bytes") for one in fields(Memory) if one.name.endswith("_bytes"))
-"""What memory is made of, as classes of the style sheet."""
+"""Names of the parts of memory, as classes of the style sheet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What ran as a trial, and what figures of it are called."""
+    """A trial that ran, with the source of its figures."""
 
     trial: Trial
     source: Source

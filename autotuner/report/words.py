@@ -208,7 +208,7 @@ _WRITTEN: Mapping[Unit, Callable[[float], str]] = {
     "points": lambda value: f"{value:+.3g}".replace("-", "−") if value else "0",
     "bytes": format_bytes,
 }
-"""What writes a number of a unit."""
+"""Functions that write a number, by unit."""
 
 
 def has_wide_interval(cells: Iterable[Cells]) -> bool:

@@ -58,14 +58,14 @@ class _Failed(AutotunerError):
 
 
 class _Findings:
-    """What a check has found by now. What is said while the store is away is stored with what comes next."""
+    """The findings of a check so far. A finding that comes while the store is away is stored with the next one."""
 
     def __init__(self, hold: Hold) -> None:
         self.hold = hold
         self.known: CheckFindings = hold.run.progress
 
     def say(self, text: str) -> None:
-        """Add a line."""
+        """Add a line to the findings."""
         self._store(self.known.said(text, self.hold.now()))
 
     def add(self, **found: Any) -> None:

@@ -26,7 +26,7 @@ class SystemClock:
     """The time of this machine."""
 
     def now(self) -> float:
-        """Epoch seconds."""
+        """Return the time in epoch seconds."""
         return time.time()
 
     def monotonic(self) -> float:

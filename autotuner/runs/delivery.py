@@ -14,10 +14,11 @@ from autotuner.runs.kind import Do, Kind, Later, Step, Work
 from autotuner.runs.lease import Hold, StopRequested
 
 POST_S = 10.0
-"""For connection, handshake, request and answer together; receivers are told to answer first and to work later."""
+"""Time limit for connection, handshake, request and answer together; receivers should answer first and work later."""
 
 DELAYS_S = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0, 43200.0)
-"""After each attempt that failed: soon for a restart, then over a night for what somebody has to mend (20.6 hours)."""
+"""Delays after each failed attempt: short ones for a restart, then long ones for a fault that somebody repairs (20.6
+hours in all)."""
 
 Post = Callable[[Webhook, Announcement, Hold], WebhookAnswer | None]
 """Posts an announcement to a webhook; None if the hold was asked to stop before there was an answer."""

@@ -73,11 +73,14 @@ def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseli
 
 
 def _reused(store: Store, asked: GateRunRequest) -> MfuGateResult | None:
-    """What the newest earlier gate of the same content says of this one; None where it does not decide it."""
+    """Return the result of the newest earlier gate of the same content for this one; None if it does not decide it."""
     earlier = store.mfu_gates.find_reusable(asked.content)
     return None if earlier is None else reused_result(asked, earlier)
 
 
 def _may_reuse(request: MfuGateRequest) -> bool:
-    """Whether equal contents mean equal software: a trainer's own code is known by what the caller says of it alone."""
+    """Return True if equal contents mean equal software.
+
+    A trainer's own code is known only by the ``software`` that the caller gives.
+    """
     return request.reuses and (request.sweep.trainer is None or bool(request.software))

@@ -69,7 +69,7 @@ class OneAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a worker does with one run that it has claimed."""
+    """The work on one run that a worker has claimed."""
 
     machine: Machine
     perform: Callable[[Any], Any]

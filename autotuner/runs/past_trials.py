@@ -23,7 +23,7 @@ _MOST = 512
 
 
 _MOST_TRIALS = 1000
-"""Of one kind of accelerator, the newest; a prediction learns from a tenth of them."""
+"""Maximum number of past trials of one kind of accelerator, the newest; a prediction learns from a tenth of them."""
 
 _OVERLAP_S = 60.0
 """Trials that ended so long before the newest known one are read again: clocks of workers differ, and the transaction
@@ -32,13 +32,13 @@ of a trial that ended a little earlier may have come a little later."""
 
 @dataclass(slots=True)
 class _Known:
-    """What the trials teach that had ended by then."""
+    """Knowledge from all trials that had ended at one moment."""
 
     newest_at: float | None
     learnt: dict[str, Learnt] = field(default_factory=dict)
-    """By accelerator, as far as it was asked for."""
+    """What was learnt by accelerator, as far as a caller asked for it."""
     older: dict[str, Learnt] = field(default_factory=dict)
-    """What was known before the newest trial ended, of accelerators that were not asked for since."""
+    """Knowledge from before the newest trial ended, of accelerators that no caller has asked for since."""
     calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
 
 
@@ -78,7 +78,7 @@ class Recollection:
         return replace(sweep, request=replace(sweep.request, job=self._sweep_jobs[sweep.id]))
 
     def _informed(self, sweep: Sweep) -> Sweep:
-        """What is known now, where no trial has ended since the sweep was asked for; else what was known then."""
+        """Return the sweep with what past trials had taught when it was requested."""
         request, newest_at = sweep.request, self._history.newest_at()
         is_old = newest_at is None or newest_at >= sweep.created_at
         if is_old or not request.uses_history or request.runs_on.engine == SIMULATED:
@@ -86,7 +86,7 @@ class Recollection:
         return replace(sweep, request=replace(request, job=self.calibrated(request.job, _trainer_of(sweep))))
 
     def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
-        """What the trials teach of each platform, of accelerators of one name or of all, by name and newest first."""
+        """Return the transfer calibrations of each platform, newest first, for one accelerator or all."""
         names = self._history.accelerators() if accelerator is None else [accelerator]
         with self._mutex:
             known = self._up_to_date()
@@ -107,7 +107,7 @@ class Recollection:
         return known.learnt[accelerator]
 
     def _trials(self, accelerator: str, older: Learnt | None, until: float) -> Sequence[PastTrial]:
-        """All of them, of which those are not read again that were known before."""
+        """Return all past trials of an accelerator; read only those that were not known before."""
         if older is None or not older.past:
             return self._history.measured(accelerator, before=until, limit=_MOST_TRIALS)
         after = older.past[0].finished_at - _OVERLAP_S
@@ -126,7 +126,7 @@ def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
 
 
 def informed_with_trials(sweep: Sweep, history: HistoryStore) -> tuple[Sweep, tuple[PastTrial, ...]]:
-    """The same, and the trials that its search is to know."""
+    """Return the informed sweep, and the past trials that its search uses."""
     learnt = _learnt_before(sweep, history)
     return _informed_by(sweep, learnt), learnt.relevant(sweep.request.trial_job, _trainer_of(sweep))
 

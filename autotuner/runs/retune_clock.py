@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from autotuner.store.sql import Store
 
 _LEAST_CHANGE = 0.25
-"""Of the bandwidth between nodes. An assumption: checks of a network that nothing befell differ by less."""
+"""Relative change of the bandwidth between nodes that counts. An assumption: checks of an unchanged network differ by
+less."""
 
 
 def links_changed(then: Cluster, now: Cluster) -> bool:
-    """Whether single links ail otherwise, or the network between nodes became faster or slower as a whole."""
+    """Return True if single links degraded or recovered, or if the network between nodes changed its speed."""
     ailments = [links_in_brief(one.link_health, between_nodes=one.num_nodes > 1) for one in (then, now)]
     before, after = (one.inter_node_link.bandwidth_bytes_per_s for one in (then, now))
     is_other = now.num_nodes > 1 and abs(after - before) > _LEAST_CHANGE * max(before, after)
@@ -33,7 +34,7 @@ def links_changed(then: Cluster, now: Cluster) -> bool:
 
 
 _SOFTWARE_EVERY_S = 60.0
-"""How often this machine's software is looked at."""
+"""Seconds between two looks at this machine's software."""
 
 _log = structlog.get_logger(__name__)
 
@@ -91,7 +92,7 @@ class RetuneScheduler:
                     _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
 
     def _is_new(self, retune: Retune, software: Mapping[str, str]) -> bool:
-        """Whether the last run that measured ran on other software, and nobody has looked into that yet."""
+        """Return True if the last run that measured had other software, and nobody has looked into that yet."""
         last = last_measured(self._store, retune.name)
         if last is None or self._answered.get(retune.name) == software:
             return False
@@ -111,7 +112,7 @@ class RetuneScheduler:
                     _say(self._retuning.begin_out_of_turn(retune, Trigger.LINKS))
 
     def _has_new_links(self, retune: Retune) -> bool:
-        """Whether the cluster's links are not as they were in the last run that measured, or tried to for new links."""
+        """Return True if the cluster's links differ from those of the last run that measured or tried to."""
         newest, _ = self._store.retunes.runs(retune.name)
         tried = next((run for run in newest if run.request.trigger is Trigger.LINKS), None)
         measured = last_measured(self._store, retune.name)
@@ -128,7 +129,7 @@ class RetuneScheduler:
 
 @contextmanager
 def _kept_apart(name: str) -> Iterator[None]:
-    """What goes wrong with one retune keeps no other from its run."""
+    """Log an error of one retune, so that the other retunes still run."""
     try:
         yield
     except StoreUnavailable:
@@ -138,7 +139,7 @@ def _kept_apart(name: str) -> Iterator[None]:
 
 
 def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
-    """What is installed now that a trial found otherwise, of what both know; nothing of other machines."""
+    """Return the software that changed on this machine since a trial; empty for a trial of another machine."""
     if then.get("host") != now.get("host"):
         return ()
     both = then.keys() & now.keys()

@@ -36,7 +36,7 @@ def challenged_sweep(
     cluster: Cluster | None = None,
     is_new_phase: bool = False,
 ) -> SweepRequest:
-    """What the run of that due time measures.
+    """Return the sweep that the run of that due time measures.
 
     Each run has a seed of its own, or all would look at the same corners of the space. It predicts, and proposes, by
     the links as they are now, and keeps them with what it finds.
@@ -76,7 +76,7 @@ _NUM_RECENT = 50
 
 
 def the_cron(request: RetuneRequest) -> Cron:
-    """When the retune is due.
+    """Return the times at which the retune is due.
 
     Raises:
         InvalidInput: The expression or the time zone is not legal.
@@ -85,7 +85,7 @@ def the_cron(request: RetuneRequest) -> Cron:
 
 
 def runs_here(request: RetuneRequest) -> bool:
-    """Whether the service's own software is what its trials run on: our own decoder, on no engine's nodes."""
+    """Return True if the trials run on the service's own software: our own decoder, and no engine's nodes."""
     return request.template.trainer is None and request.template.runs_on.engine == LOCAL
 
 
@@ -125,7 +125,7 @@ class Retuning:
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
     def pause(self, name: str) -> Retune:
-        """No run begins by itself any more; one that goes on ends as it would."""
+        """Stop the retune from starting runs by itself; a run in progress continues."""
         return self._store.retunes.set_paused(name, True, next_due_at=None)
 
     def resume(self, name: str) -> Retune:
@@ -247,7 +247,10 @@ class Retuning:
         return best_known(template, self._store.history.of_job(job_key(template), before=self._clock.now()))
 
     def _maker(self, retune: Retune, quota: Quota | None) -> Caller:
-        """Whose sweeps its runs are; where nobody asks, held to the quota of the newest valid token of that name."""
+        """Return the caller that owns the retune's runs.
+
+        Without a given quota, the newest valid token of the owner's name sets it.
+        """
         name = retune.created_by
         if quota is None and name:
             now = self._clock.now()

@@ -49,7 +49,7 @@ def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
 
 
 class _StudyMachine:
-    """Asks the plan."""
+    """The state machine of a study, which asks its plan for the next step."""
 
     def __init__(self, plan: StudyPlan, request: OptimizerStudyRequest) -> None:
         self._plan = plan

@@ -172,14 +172,14 @@ class SweepMachine:
 
     @property
     def _raised(self) -> str:
-        """What a gain raises."""
+        """Words for the value that a gain raises."""
         objective = self._request.objective
         return "hypervolume of the front" if objective.front else f"best {objective.noun}"
 
     @property
     @locked
     def prospects(self) -> Prospects:
-        """What the search expects of going on; the sampler remembers it as long as nothing more is known."""
+        """Return the expected improvement of further trials; the sampler remembers it until something new is known."""
         proposal = self._study.propose()
         gain = 0.0 if proposal is None else proposal.expected_gain
         return Prospects(
@@ -189,7 +189,7 @@ class SweepMachine:
         )
 
     def _wanted(self, now: float) -> Repeat | instructions.Finish | None:
-        """What to begin now that nobody interrupted; None: a trial of the layout to try next."""
+        """Return the next step of a sweep that nobody interrupted; None: a trial of the layout to try next."""
         if self._phases is None:
             return self._rerun(now) or self._earlier_end() or self._reason_to_stop(now)
         trials, spending = [trial for _, trial in sorted(self._trials.items())], self._spending(now)
@@ -215,7 +215,7 @@ class SweepMachine:
         return next_rerun(self.demand.reruns, self._trials)
 
     def _earlier_end(self) -> instructions.Finish | None:
-        """How the search ended, of a sweep that was reopened only to run trials again."""
+        """Return how the search ended, for a sweep that was reopened only to run trials again."""
         ended, is_measured = self.demand.ended, any(trial.ran_measurement for trial in self._trials.values())
         if ended is None or ended.state is not RunState.FAILED or not is_measured:
             if ended is None:
@@ -225,7 +225,7 @@ class SweepMachine:
         return instructions.Finish(state=RunState.COMPLETE, reason=ended.reason, detail=detail)
 
     def _step_from_incumbent(self) -> Proposal | None:
-        """What to try of the layouts around the incumbent: every other trial is one of them, while they promise enough.
+        """Return the next neighbour of the incumbent to try: every other trial is one, while they promise enough.
 
         Between them the sampler is free, since what the model favours may lie far from what is in use.
         """
@@ -242,7 +242,7 @@ class SweepMachine:
         )
 
     def _leaders(self) -> Sequence[Trial]:
-        """What must not be first, or take the place of the incumbent, without a loss gate."""
+        """Return the trials that must pass a convergence gate before they lead or replace the incumbent."""
         objective = self._request.objective
         leading = objective.leading(self._trials.values())
         first = on_front(objective, leading) if objective.front else leading[:1]
@@ -263,7 +263,7 @@ class SweepMachine:
 
     @locked
     def tells_noise(self, number: int) -> bool:
-        """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured.
+        """Return True if this trial should measure the noise between equal runs: the first that may be measured.
 
         Of a challenged sweep none is: its repeats tell.
         """
@@ -291,7 +291,7 @@ class SweepMachine:
 
     @locked
     def reported(self, number: int, step: StepReport) -> Stopped | None:
-        """Whether the running trial should end after this step because it already loses."""
+        """Return why the running trial should end after this step, because it already loses; None if it may go on."""
         layout = self._study.layout(number)
         if not step.is_measured or layout.is_emulated or self._is_compared(number):
             return None
@@ -300,7 +300,7 @@ class SweepMachine:
         return Stopped(reason="pruned", detail=self._losing(layout, step))
 
     def _is_compared(self, number: int) -> bool:
-        """Whether the trial runs to be compared, however slow it is."""
+        """Return True if the trial runs to be compared, however slow it is."""
         trial, challenge = self._trials.get(number), self._request.challenge
         is_repeat = trial is not None and trial.repeats is not None
         if is_repeat or is_rerun(number, self._study.layout(number), self.demand.reruns, self._trials):
@@ -309,7 +309,7 @@ class SweepMachine:
 
     @locked
     def overspent(self, now: float) -> Stopped | None:
-        """Whether the time or the accelerator-hours ran out while something runs."""
+        """Return why a running trial must end: time or accelerator-hours ran out; None while there is budget."""
         over = self._spent(now)
         return None if over is None else Stopped(reason="budget", detail=over[1])
 
@@ -321,14 +321,14 @@ class SweepMachine:
 
     @locked
     def learnt_of_memory(self, trial: Trial) -> str:
-        """What the search believes of memory now that a trial ran out of it; empty of a trial that ended otherwise."""
+        """Describe the search's belief about memory after a trial ran out of it; empty if the trial ended otherwise."""
         if trial.failure is None or trial.failure.kind is not FailureKind.OOM:
             return ""
         return memory_in_words(self._study.memory())
 
     @locked
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
-        """What is estimated at full size of every trial that was measured, by its id; nothing where all run whole.
+        """Return the full-size estimates of all measured trials by id; empty if all trials run at full size.
 
         ``ended`` are trials that ended just now.
         """
@@ -351,7 +351,7 @@ class SweepMachine:
     @property
     @locked
     def lacks_estimates(self) -> bool:
-        """Whether a proxy trial was measured and nothing was stored of what that tells at full size."""
+        """Return True if a proxy trial was measured and its full-size estimate is not stored."""
         return any(trial.ran_measurement and trial.reached is None for trial in self._trials.values())
 
     @locked
@@ -378,7 +378,7 @@ class SweepMachine:
 
     @locked
     def gate_jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
-        """What engines were given for the trial's running loss gate."""
+        """Return the engine jobs of the trial's running convergence gate."""
         return self._gates.jobs(trial)
 
     @locked
@@ -396,7 +396,7 @@ class SweepMachine:
 
     @property
     def study(self) -> optuna.Study:
-        """For plots and tests; its trials are copies of ours."""
+        """The Optuna study for plots and tests; its trials are copies of ours."""
         return self._study.study
 
     # ------------------------------------------------------------------ reasons to stop
@@ -418,7 +418,7 @@ class SweepMachine:
         return StopReason.TRIAL_BUDGET, f"{num_ended} of {num_trials} trials ran"
 
     def _nothing_to_gain(self, num_ended: int) -> tuple[StopReason, str] | None:
-        """What the sampler, which remembers its proposal until the next trial is asked for, says about going on."""
+        """Return why the search should stop; None if another trial promises enough."""
         small, min_gain = self._candidates.small, self._request.budget.min_gain
         left_out = small.left_out if small else ""
         tried = f"{num_ended} of {len(self._candidates)} legal layouts were tried{left_out}"
@@ -432,7 +432,7 @@ class SweepMachine:
         return StopReason.NOTHING_TO_GAIN, f"{tried}; {gain}; the least that was asked for is {100 * min_gain:.2g} %"
 
     def _does_not_fit(self, num_ended: int) -> str:
-        """Why nothing more is proposed, with what is missing where nothing at all was tried."""
+        """Describe why nothing more is proposed, with the missing memory if nothing at all was tried."""
         missing_bytes = self._candidates.least_bytes - self._job.cluster.accelerator.memory_bytes
         if num_ended or missing_bytes <= 0:
             return "no other is likely to fit in memory"
@@ -464,5 +464,5 @@ class SweepMachine:
 
 
 def _was_tried(trial: Trial) -> bool:
-    """Whether it counts as a trial that ran: it ended by itself, and is no repeat of another."""
+    """Return True if the trial counts as one that ran: it ended by itself, and is no repeat of another."""
     return trial.state.finished and trial.state is not TrialState.CANCELLED and trial.repeats is None

@@ -163,7 +163,7 @@ class TrialPerformer:
         return ended
 
     def _with_footprint(self, trial: Trial, outcome: Outcome) -> Outcome:
-        """What a whole trial measured, with what its layout takes beside time; a small one's is estimated."""
+        """Add the layout's resource cost to the measurement of a full-size trial; a proxy trial's is estimated."""
         if trial.scaled is not None or not isinstance(outcome, Measurement):
             return outcome
         job = self._request.trial_job
@@ -216,7 +216,7 @@ class TrialPerformer:
         return GateResult(outcome=outcome, detail=detail, reference=order.reference, tolerance=tolerance)
 
     def _launched(self, spec: TrialSpec, watcher: _Watcher) -> Outcome:
-        """How the trial ended; a launcher that broke fails this trial, and the sweep goes on."""
+        """Run the trial and return how it ended; a launcher that broke fails this trial, and the sweep goes on."""
         try:
             return self._launcher.run(spec, watcher)
         except Exception as error:
@@ -227,7 +227,10 @@ class TrialPerformer:
             return TrialFailure(kind=FailureKind.CRASH, message=message)
 
     def _spec(self, trial: Trial) -> TrialSpec:
-        """What to run; the first trial that is measured runs twice, so that the sweep knows its noise floor."""
+        """Return the specification of a trial.
+
+        The first measured trial runs twice, so that the sweep knows its noise floor.
+        """
         request, job = self._request, self._request.job_of(trial.scaled)
         accelerator = job.cluster.accelerator
         settings = replace(request.trial, timeout_s=request.trial_timeout_s)

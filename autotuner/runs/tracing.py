@@ -14,7 +14,7 @@ from opentelemetry import trace
 Answer = TypeVar("Answer")
 
 _provider: trace.TracerProvider | None = None
-"""Of this process, while it traces."""
+"""Tracer provider of this process, while it traces."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def carried(work: Callable[[], Answer]) -> Callable[[], Answer]:
 
 # ---------------------------------------------------------------------- where spans go
 def tracer_provider() -> trace.TracerProvider | None:
-    """Who takes this process's spans; None: nobody."""
+    """Return the provider that takes this process's spans; None if it does not trace."""
     return _provider
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a prediction needs no database
     from autotuner.store.runs import RunStore
 
 _POLL_S = 0.2
-"""How long a wish may wait while actions run that do not ask."""
+"""Maximum delay of a request to stop while actions run that do not ask for it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -164,7 +164,7 @@ def new_owner() -> str:
 
 
 class Presence:
-    """What people see of one worker."""
+    """The heartbeat of one worker, as people see it."""
 
     def __init__(self, store: Health, clock: Clock, *, name: str) -> None:
         self._store = store

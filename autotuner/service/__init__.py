@@ -1,1 +1,1 @@
-"""What only a running service has: settings, logins, posting, and processes beside it."""
+"""The parts that only a running service has: settings, logins, posting, and compute subprocesses."""

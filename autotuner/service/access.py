@@ -53,7 +53,7 @@ def new_secret() -> str:
 
 
 def token_text(token_id: str, secret: str) -> str:
-    """What is given to whom the token is for."""
+    """Return the text of a token, which its owner receives."""
     return f"at_{token_id}_{secret}"
 
 
@@ -69,7 +69,7 @@ def without_tokens(text: str) -> str:
 
 
 def fingerprint(secret: str) -> str:
-    """What a random secret can be looked up by without being kept; nothing leads back to 256 random bits."""
+    """Return the hash by which a random secret is found without being stored; 256 bits cannot be recovered."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -83,11 +83,11 @@ class Digests:
         self._at_once = threading.Semaphore(_AT_ONCE)
 
     def of(self, secret: str) -> str:
-        """What is kept of the secret."""
+        """Return the digest of a secret that is stored."""
         return self._hasher.hash(secret)
 
     def is_of(self, secret: str, digest: str) -> bool:
-        """Whether the digest is that of the secret; takes some hundredths of a second on purpose."""
+        """Return True if the digest is that of the secret; this takes some hundredths of a second on purpose."""
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
 
         with self._at_once:
@@ -102,14 +102,17 @@ _MOST = 1024
 
 
 class Verified:
-    """Which text of a token has which digest, by the fingerprint of the text; whether it counts is asked each time."""
+    """A cache of verified tokens: their digests by the fingerprint of their text.
+
+    Their validity is checked each time.
+    """
 
     def __init__(self) -> None:
         self._digests: OrderedDict[str, str] = OrderedDict()
         self._changing = threading.Lock()
 
     def has(self, text: str, digest: str) -> bool:
-        """Whether the digest was found to be that of the token."""
+        """Return True if that digest was verified for the token."""
         key = fingerprint(text)
         with self._changing:
             known = self._digests.get(key)
@@ -131,7 +134,7 @@ FIRST_ADMIN = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Who may call, by what they show."""
+    """The tokens by which callers authenticate."""
 
     store: AccessStore
     clock: Clock
@@ -169,7 +172,7 @@ class Tokens:
         return token, token_text(token.id, secret)
 
     def all(self) -> Sequence[Token]:
-        """By name, then newest first; those that do not count any more too."""
+        """Return all tokens by name, then newest first, including those that are no longer valid."""
         return self.store.list_tokens()
 
     def revoke(self, token_id: str) -> Token:
@@ -203,7 +206,7 @@ class Tokens:
         return self.store.get_token(token_id)
 
     def has_admin(self) -> bool:
-        """Whether a token counts that may do everything."""
+        """Return True if a valid token with the admin scope exists."""
         now = self.clock.now()
         return any(token.scope is Scope.ADMIN and token.is_valid(now) for token in self.all())
 
@@ -251,7 +254,7 @@ def check_lets_an_admin_in(tokens: Tokens) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether every address that the name has is this machine's own; the empty name is all addresses."""
+    """Return True if every address of the host name belongs to this machine; the empty name means all addresses."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -268,16 +271,16 @@ class Proxy:
     """A proxy whose word counts."""
 
     header: str
-    """By which it names who calls."""
+    """Header in which the proxy names the caller."""
     networks: tuple[Network, ...]
     """Addresses that it connects from; what others say in that header is ignored."""
     scope: Scope = Scope.RUN
-    """What a caller may do that it names."""
+    """Scope of callers that the proxy names."""
     admins: frozenset[str] = frozenset()
     """Names of those who may do everything."""
 
     def caller(self, peer: str, names: Sequence[str]) -> Caller | None:
-        """Who calls as the proxy says; None where it did not forward this, or named nobody.
+        """Return the caller that the proxy names; None if the proxy did not forward this request, or named nobody.
 
         Raises:
             NotLetIn: It names several, so that one of them came from the caller; or a name that nobody can have.
@@ -339,10 +342,10 @@ _TOUCH_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a request shows of who sends it."""
+    """The credentials that a request carries."""
 
     address: str
-    """Where it comes from, through proxies that are believed."""
+    """Address of the client, as trusted proxies report it."""
     peer: str = ""
     """Address of who is connected."""
     authorization: str | None = None
@@ -367,7 +370,7 @@ class Login:
         self._guesses = Guesses()
 
     def caller(self, shown: Shown) -> Caller:
-        """Who sends the request: by its token, else as a proxy says, else by its session.
+        """Return the sender of the request: by its token, else by the proxy, else by its session.
 
         Raises:
             NotLetIn: It shows nothing that counts.

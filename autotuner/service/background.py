@@ -35,7 +35,7 @@ _THINNING_POLL_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """What runs sweeps and checks, looks after retunes and MFU gates, and posts what is announced."""
+    """The background work of the service: runs, retunes, performance regression gates and webhooks."""
 
     settings: Settings
     open_store: Callable[[], Store]
@@ -43,7 +43,7 @@ class Background:
     launcher: Launcher
     clock: Clock
     engine_launchers: Mapping[str, EngineLauncher]
-    """Of the registered engines, by name."""
+    """Launchers of the registered engines, by name."""
     webhooks: Callable[[], Webhooks]
     """Posts what is announced."""
     _shutdown: threading.Event = field(default_factory=threading.Event, init=False)

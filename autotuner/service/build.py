@@ -68,10 +68,10 @@ from autotuner.store.options import Page
 from autotuner.store.sql import Store, open_store
 
 Startable: TypeAlias = SweepCreate | SweepRequest | OptimizerStudyCreate | GateCreate | ClusterCheck | PlanRequest
-"""What becomes a run that people may read and stop."""
+"""Requests that start a run which callers may read and stop."""
 
 _UNHELD = dict.fromkeys(("gate", "retune"), "cancelled while no worker held it")
-"""How a run ends that is cancelled while nobody is busy with it, by kind."""
+"""Reason that a run gets, by kind, when it is cancelled while no worker holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +82,9 @@ class App(Autotuner):
     launcher: Launcher
     clock: Clock
     trainers: Mapping[str, RegisteredTrainer] = field(default_factory=dict)
-    """What an operator registered to run as a trial, by name."""
+    """Trainers that an operator registered to run as a trial, by name."""
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
-    """What an operator registered to run trials elsewhere, by name."""
+    """Engines that an operator registered to run trials elsewhere, by name."""
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
     """Theirs, by the same names; ``launcher`` is made of these."""
     poster: Poster = field(default_factory=Poster)
@@ -159,7 +159,7 @@ class App(Autotuner):
 
     @property
     def sweep_tables(self) -> SweepTables:
-        """The same as tables, beside what was predicted and not tried."""
+        """The tables of sweeps, with the layouts that were predicted and not tried."""
         return self._once("sweep tables", lambda: SweepTables(self.asides))
 
     # ------------------------------------------------------------------ predictions
@@ -185,7 +185,9 @@ class App(Autotuner):
         )
 
     def preview(self, request: SweepRequest, *, with_remedies: bool = True) -> SweepPreview:
-        """What the sweep would search; where nothing fits, what would help takes longest, and may be left out.
+        """Return the space that the sweep would search.
+
+        If nothing fits, remedies take longest to compute, and may be left out.
 
         Raises:
             InvalidInput: It holds no layout that a trial can run, or a number is beyond use.
@@ -318,7 +320,7 @@ class App(Autotuner):
             raise refusal
 
     def refusal(self, request: SweepRequest) -> InvalidInput | None:
-        """Why this service's own worker cannot run the sweep's trials; None where it can, or there is none."""
+        """Return why this service's own worker cannot run the sweep's trials; None if it can, or has none."""
         if not self.settings.num_workers:
             return None
         said = self.launcher.refuses(request.runs_on, request.trainer)
@@ -351,12 +353,12 @@ class App(Autotuner):
 
     @property
     def tokens(self) -> Tokens:
-        """Who may call, by what they show."""
+        """The tokens by which callers authenticate."""
         return Tokens(store=self.store.access, clock=self.clock)
 
     @property
     def webhooks(self) -> Webhooks:
-        """Where outcomes are announced."""
+        """The webhooks to which outcomes are announced."""
         return Webhooks(
             store=self.store.announcements,
             poster=self.poster,
@@ -383,7 +385,7 @@ class App(Autotuner):
 
     @property
     def background(self) -> Background:
-        """What works beside the answers: it runs sweeps, and looks after what follows them."""
+        """The work beside the answers: it executes runs, and looks after what follows them."""
         return self._once(
             "background",
             lambda: Background(

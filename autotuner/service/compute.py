@@ -156,17 +156,18 @@ _MAX_WAITING = 16
 """More are told to come back: each of these holds a thread of the service, which has 40."""
 
 _LATE_S = 20.0
-"""What importing, forking and sending may take beside the computation."""
+"""Time that importing, forking and sending may take beside the computation."""
 
 _PRELOADED = ["__main__", "autotuner.service.preload"]
-"""Without the first, each aside would import the program that the service was started with."""
+"""Modules imported before the fork. Without the first, each compute subprocess would import the service's main
+program."""
 
 Outcome = Literal["answered", "raised", "out_of_memory", "broken"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one computation may take."""
+    """Limits of one computation."""
 
     seconds: float
     memory_bytes: int
@@ -194,7 +195,7 @@ class AsidePool:
 
     @property
     def standing(self) -> AsidesStanding:
-        """How they stand now."""
+        """Return the numbers of running, waiting and ended computations."""
         running, waiting = self._turns.callers()
         return AsidesStanding(num_running=len(running), num_waiting=len(waiting), num_ended=self._ended)
 

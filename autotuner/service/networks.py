@@ -24,18 +24,18 @@ def read_networks(text: str, setting: str) -> tuple[Network, ...]:
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    """Whether one of the networks holds it; an IPv4-mapped IPv6 address counts as what it is."""
+    """Return True if one of the networks contains the address; an IPv4-mapped IPv6 address counts as IPv4."""
     one = read_address(address)
     return one is not None and is_held(unmapped(one), networks)
 
 
 def is_held(address: Address, networks: Sequence[Network]) -> bool:
-    """Whether one of the networks holds an address as it is."""
+    """Return True if one of the networks contains the address, without unmapping it."""
     return any(address in network for network in networks if network.version == address.version)
 
 
 def household(address: str) -> str:
-    """What one customer of a provider has: of IPv4 an address, of IPv6 the first 64 bits; other text as it is."""
+    """Return what one customer of a provider has: an IPv4 address, or the first 64 bits of an IPv6 one."""
     if (one := read_address(address)) is None:
         return address
     plain = unmapped(one)

@@ -1,4 +1,4 @@
-"""What a service tells of itself: a line per event on standard error, JSON unless a person is watching, and spans."""
+"""The service's logs and traces: one line per event on standard error, JSON unless a person is watching, and spans."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ _SPECIAL = tuple(
 """Counted as public by their number, or by this Python, and none of the public internet."""
 
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""What IANA gives out of IPv6, RFC 4291 section 2.4."""
+"""Range of IPv6 that IANA assigns, RFC 4291 section 2.4."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 """IPv4 addresses as a network without IPv4 names them, RFC 6052."""
 
 
 def refusal(address: str, allowed: Sequence[Network]) -> str | None:
-    """Why nothing is posted to that address, as a sentence; None where it may be."""
+    """Return why nothing is posted to that address, as a sentence; None if it is allowed."""
     one = ip_address(address)
     if is_public(one) or is_allowed(one, allowed):
         return None
@@ -54,12 +54,12 @@ def refusal(address: str, allowed: Sequence[Network]) -> str | None:
 
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
-    """Whether the operator named a network that holds it."""
+    """Return True if the operator named a network that contains the address."""
     return is_held(_plain(address), allowed)
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is an address of one host of the public internet."""
+    """Return True if the address is that of one host on the public internet."""
     plain = _plain(address)
     if is_held(plain, _SPECIAL):
         return False
@@ -96,20 +96,20 @@ _MAX_PORT = 2**16 - 1
 
 
 class Refused(Exception):
-    """Nothing is posted there; the message says why, as a sentence."""
+    """Raised when a destination is refused; the message says why, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a body is posted."""
+    """A destination that a body is posted to."""
 
     url: httpx.URL
-    """As it was given."""
+    """URL as the caller gave it."""
     addresses: tuple[str, ...]
-    """Of its host, each of which may be posted to; connections are made to these, and the name is not looked up
-    again."""
+    """Addresses of the URL's host, all of which are allowed; connections are made to these, and the name is not looked
+    up again."""
     is_public: bool
-    """All of them are of the public internet."""
+    """True if all addresses belong to the public internet."""
 
 
 def check_url(url: str, allowed: Sequence[Network]) -> None:
@@ -161,7 +161,7 @@ def port(url: httpx.URL) -> int:
 
 
 def system_resolver(host: str, port: int) -> Sequence[str]:
-    """What this machine knows of the host."""
+    """Return the addresses that this machine's resolver gives for the host."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 
@@ -200,7 +200,7 @@ _MOST_BYTES = 2048
 """Read of an answer; the rest is never asked for."""
 
 _LOOK_S = 0.1
-"""How often a post looks whether it is still wanted."""
+"""Seconds between two checks if a post is still wanted."""
 
 _SHOWN = 200
 """Characters kept of what a public receiver said."""
@@ -271,7 +271,7 @@ class Poster:
             return WebhookAnswer(status=None, detail=f"no answer: {_one_line(str(error)) or type(error).__name__}")
 
     async def _post_to_any(self, there: Destination, body: bytes, headers: Mapping[str, str]) -> WebhookAnswer:
-        """By the first address that takes a connection."""
+        """Post the body to the first address that accepts a connection."""
         assert self._tls is not None
         async with httpx.AsyncClient(
             verify=self._tls,
@@ -296,7 +296,7 @@ async def _cancel_on(stop: Flag, scope: anyio.CancelScope) -> None:
 async def _post(
     client: httpx.AsyncClient, there: Destination, address: str, body: bytes, headers: Mapping[str, str]
 ) -> WebhookAnswer:
-    """To that address, by the name of the URL: in the header ``Host``, and for the certificate."""
+    """Post to that address, with the host name of the URL in the header ``Host`` and for the certificate."""
     request = client.build_request(
         "POST",
         there.url.copy_with(host=address),
@@ -328,7 +328,7 @@ async def _first_bytes(response: httpx.Response) -> bytes:
 
 
 def _answer(response: httpx.Response, said: bytes) -> WebhookAnswer:
-    """What a receiver inside the operator's networks says stays there; its status is enough."""
+    """Return the status and a line of the answer; of a receiver inside the operator's networks, ``said`` is empty."""
     text = _one_line(said.decode("utf-8", "replace"))
     status = f"HTTP {response.status_code} {_phrase(response.status_code)}".rstrip()
     wait = response.headers.get("Retry-After", "")

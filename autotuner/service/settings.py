@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_database_url(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """With the URL that the file holds, whatever else names one.
+        """Read the database URL from the file, which wins over every other source.
 
         Raises:
             StoreUnavailable: It cannot be read.
@@ -213,7 +213,7 @@ class Settings(BaseSettings):
 
     @property
     def ages(self) -> Ages:
-        """After how many days what is removed."""
+        """Retention periods in days; None keeps records for ever."""
         return Ages(
             steps=self.keep_steps_days or None,
             announcements=self.keep_announcements_days or None,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MOST_TEXT = 3000
 _MOST_FIELDS = 10
 _MOST_FIELD = 2000
-"""What Slack takes of a section's text, of its fields, and of each.
+"""Maximum length that Slack accepts for a section's text, for its fields, and for each field.
 
 Source: docs.slack.dev/reference/block-kit/blocks/section-block.
 """
@@ -54,7 +54,7 @@ def payload(announcement: Announcement, form: PayloadFormat, public_url: str | N
 
 
 def link(announcement: Announcement, public_url: str | None) -> str | None:
-    """Where a browser finds it."""
+    """Return the address under which a browser finds the announced result; None without a public URL."""
     return f"{public_url.rstrip('/')}{announcement.path}" if public_url else None
 
 
@@ -137,7 +137,7 @@ def _cut(text: str, most: int) -> str:
 _PREFIX = "whsec_"
 _NUM_BYTES = 32
 _FEWEST_BYTES, _MOST_BYTES = 24, 64
-"""Of a key, as the specification has it.
+"""Allowed length of a key in bytes.
 
 Source: Standard Webhooks 1.0.0, "Signature scheme", github.com/standard-webhooks/standard-webhooks.
 """
@@ -188,7 +188,7 @@ def _key(secret: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """Where announcements may go, and whether they arrive."""
+    """The webhooks that announcements go to, with the state of their deliveries."""
 
     store: AnnouncementStore
     poster: Poster
@@ -196,7 +196,7 @@ class Webhooks:
     allowed: tuple[Network, ...] = ()
     """Networks that may be posted to beside the public internet."""
     public_url: str | None = None
-    """Where people reach the service, for links."""
+    """Public address of the service, for links."""
 
     def add(self, asked: WebhookCreate, created_by: str = "") -> Webhook:
         """Store a new one, with a secret if it has none; whatever is announced from now on goes there.

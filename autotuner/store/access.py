@@ -38,7 +38,7 @@ _FINISHED = tuple(state for state in RunState if state.is_finished)
 
 
 class AccessStore(Part):
-    """Who may call, what callers take, and what they did."""
+    """Tokens, sessions, quotas, and the audit log of callers' actions."""
 
     # ------------------------------------------------------------------ tokens
     def add_token(self, token: Token, digest: str) -> None:

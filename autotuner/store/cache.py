@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # a prediction needs no database
     from autotuner.store.sql import Store
 
 _MOST_TRIALS = 20_000
-"""Of all sweeps together; each takes some ten kilobytes. The last sweep that was asked for stays, however large."""
+"""Maximum number of trials of all sweeps together; each takes some ten kilobytes. The last sweep that was read stays,
+however large."""
 
 _MOST_READ_ALONE = 40
 """Trials that are read one by one; where more changed, reading all takes no longer."""
@@ -33,7 +34,7 @@ _OF_ONE_TRIAL = frozenset(
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """Where the trials of one sweep are kept: one thread fills it while others wait."""
+    """The cached trials of one sweep: one thread fills them while others wait."""
 
     mutex: threading.Lock = field(default_factory=threading.Lock)
     kept: SweepTrials | None = None

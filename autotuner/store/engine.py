@@ -43,10 +43,10 @@ _LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer
 _LOCK_POLL_S = 0.01
 
 _REST_S = 1.0
-"""How long nobody asks after a question that was not answered."""
+"""Seconds for which no thread asks after a query without an answer."""
 
 _QUESTION_S = 30.0
-"""How long one may ask alone, longer than any answer is waited for."""
+"""Seconds for which one thread may ask alone; longer than any timeout of a query."""
 
 
 def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
@@ -198,7 +198,7 @@ def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Ma
 
 # ---------------------------------------------------------------------- a database that is away
 class Reach:
-    """Whether a database answers, as all threads of a process saw it.
+    """The reachability of a database, as all threads of a process saw it.
 
     While it does, nobody is held up. Once it did not, one thread asks and the others are refused at once: each would
     wait as long, and the threads that answer requests are few.

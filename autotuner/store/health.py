@@ -27,24 +27,24 @@ _OUTCOMES = {
     MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
     MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
 }
-"""Of gates that measured; others could not run."""
+"""Kinds of trouble, by the outcome of gates that measured; other gates could not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What stands in the database at one moment."""
+    """Counts and times in the database at one moment."""
 
     num_sweeps: Mapping[RunState, int]
-    """By state; states without any are left out."""
+    """Number of sweeps by state; states without any are left out."""
     num_open_trials: Mapping[TrialState, int]
     """Those of unfinished sweeps, by state."""
     num_ended_trials: Mapping[TrialState, int]
     """Those that ended within the last hour, by state."""
     oldest_queued_at: float | None
-    """When the sweep that waits longest was asked for; None where none waits."""
+    """Creation time of the sweep that waits longest; None if none waits."""
     num_pending_deliveries: int
     oldest_pending_at: float | None
-    """When the delivery that is pending longest was asked for; None where none is."""
+    """Creation time of the delivery that is pending longest; None if none is pending."""
 
 
 class Health(Part):

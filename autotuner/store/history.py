@@ -1,4 +1,4 @@
-"""What the trials of all sweeps measured, on SQLite and PostgreSQL."""
+"""The measurements of the trials of all sweeps, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

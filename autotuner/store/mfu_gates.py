@@ -157,4 +157,4 @@ GATE_ROWS = Rows(
     on_end=_end,
     has_jobs=lambda *_: True,  # once its sweep has ended a gate is decided, whoever cancels it
 )
-"""What the store of runs must know of gates."""
+"""Description of performance regression gates for the store of runs."""

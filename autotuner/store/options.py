@@ -1,4 +1,4 @@
-"""What callers of the store choose: pages, filters, orders, and ages of what is kept. It needs no SQLAlchemy."""
+"""The options of readers of the store: pages, filters, orders, and retention periods. They need no SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFilter:
-    """Which trials to list; None lets all pass."""
+    """A filter of trials; None lets all pass."""
 
     state: TrialState | None = None
     """Only trials in this state."""
@@ -39,7 +39,7 @@ class TrialFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFilter:
-    """Which sweeps to list; what is left empty lets all pass."""
+    """A filter of sweeps; empty fields let all pass."""
 
     text: Annotated[str, MaxLen(200), Flag("q")] = ""
     """Words of the sweep's name, id, model, cluster, engine or owner."""
@@ -50,7 +50,7 @@ class SweepFilter:
 
 
 class SweepColumn(StrEnum):
-    """What sweeps are ordered by."""
+    """A column by which sweeps are ordered."""
 
     CREATED = "created"
     NAME = "name"
@@ -77,7 +77,7 @@ NEWEST_FIRST = SweepOrder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
-    """After how many days what is removed; None: never."""
+    """Retention periods in days; None keeps records for ever."""
 
     steps: float | None
     """Steps and events inside trials of a sweep, from its end on."""

@@ -57,7 +57,7 @@ OVERVIEWS: AnySelect = select(
     BEST.c.tokens_per_s.label("best_tokens_per_s"),
     (BEST.c.step_time_interval_s / BEST.c.step_time_s).label("best_relative_error"),
 ).select_from(sweeps.join(runs, runs.c.id == sweeps.c.id).outerjoin(BEST, BEST.c.trial_id == _first_ranked()))
-"""What a sweep's own row, that of its run and the ranking say."""
+"""Query of overviews, from a sweep's own row, the row of its run and its ranking."""
 
 
 def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:

@@ -22,7 +22,7 @@ _BATCH = 1000  # rows per transaction, so that nobody waits long for one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
-    """How much was removed."""
+    """Numbers of removed records."""
 
     num_sweeps: int = 0
     num_steps: int = 0
@@ -37,7 +37,7 @@ class Thinned:
 
 
 class Retention(Part):
-    """What is removed because of its age; every method but ``run`` is one transaction."""
+    """The removal of old records; every method but ``run`` is one transaction."""
 
     def run(self, ages: Ages, *, now: float) -> Thinned:
         """Remove everything that is older, and return how much that was."""

@@ -261,4 +261,4 @@ RETUNE_ROWS = Rows(
     on_end=_end,
     has_jobs=lambda *_: True,  # once its sweep has ended a run is decided
 )
-"""What the store of runs must know of runs of retunes."""
+"""Description of runs of retunes for the store of runs."""

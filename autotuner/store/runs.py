@@ -54,7 +54,7 @@ NEWEST = (runs.c.created_at.desc(), runs.c.id.desc())
 
 
 def _nothing(*_: object) -> None:
-    """Do nothing."""
+    """Accept any arguments and do nothing."""
 
 
 def _no_pause(run: Run) -> None:
@@ -68,7 +68,7 @@ def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[R]):
-    """What the store must know of a kind of run: the types of its documents, and its rows in other tables.
+    """A description of one kind of run for the store: the types of its documents, and its rows in other tables.
 
     Every function is called inside the transaction that changes the run, whose row is locked.
     """
@@ -77,11 +77,11 @@ class Rows(Generic[R]):
     is_listed: bool = True
     """False: callers neither read such a run nor stop it."""
     scope: Scope = Scope.RUN
-    """What a caller needs to stop such a run, beside having asked for it."""
+    """Scope that a caller needs to stop such a run, unless the caller created it."""
     noun: str = ""
-    """What people call such a run. Empty: as the kind."""
+    """Noun for such a run in messages. Empty: the name of the kind."""
     goes_on_by: str = "start another one"
-    """How people have a finished run go on."""
+    """Advice in messages on how to continue after a finished run."""
     on_claim: Callable[[Connection, Run, float], None] = _nothing
     """Undoes what a worker that is gone had begun. Gets the run as it was before. It may raise ``InvalidInput``."""
     on_state: Callable[[Connection, str, RunState, float], None] = _nothing
@@ -106,7 +106,7 @@ ROWS: Mapping[str, Rows[Any]] = {
 
 
 class Where(TypedDict, total=False):
-    """Which runs to list; what is left out or None lets all pass."""
+    """A filter of runs; missing or None fields let all pass."""
 
     subject: str | None
     """Only runs of this subject."""
@@ -429,16 +429,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What is known of a run without reading its documents."""
+    """The facts of a run that are known without its documents."""
 
     kind: str
     noun: str
-    """What people call such a run."""
+    """Noun for such a run in messages."""
     subject: str
     created_by: str
     state: RunState
     scope: Scope
-    """What a caller needs to stop it, beside having asked for it."""
+    """Scope that a caller needs to stop it, unless the caller created it."""
 
 
 def _name(kind: type[Run] | str) -> str:
@@ -488,7 +488,7 @@ def hold(connection: Connection, lease: Lease) -> None:
 
 
 def insert_run(connection: Connection, new: NewRun, now: float) -> None:
-    """Queue a run."""
+    """Insert a queued run."""
     documents = {name: _text(getattr(new, name)) for name in ("request", "progress", "demand")}
     due_at = now if new.due_at is None else new.due_at
     begins = {"state": RunState.QUEUED, "created_at": now, "due_at": due_at, "idle_s": 0.0, "detail": ""}

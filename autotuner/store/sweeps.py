@@ -49,7 +49,7 @@ _EVENTS = {RunState.PAUSED: "sweep.paused", RunState.QUEUED: "sweep.queued"}
 
 
 class SweepStore(Part):
-    """Sweeps.
+    """The store of sweeps.
 
     A write to a sweep locks the row of its run first (SQLite: the database), so writes to one sweep happen one after
     another and its events get their sequence in the order in which they become visible.
@@ -310,4 +310,4 @@ SWEEP_ROWS = Rows(
         run, "pausing it would part runs that are to be compared in one sitting"
     ),
 )
-"""What the store of runs must know of sweeps."""
+"""Description of sweeps for the store of runs."""

@@ -1,4 +1,4 @@
-"""How a trial changes. No storage in here."""
+"""The allowed changes of a trial. This module has no storage."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _COLUMNS = [trials.c[field.name] for field in fields(Trial) if field.name in tri
 _CHANGING = (
     *("state", "attempts", "started_at", "finished_at", "stopped", "jobs", "waiting", "runs", "failure", "gate"),
 )
-"""What changes of a trial; number, layout, prediction and what stands for it do not."""
+"""Columns of a trial that change; number, layout, prediction and the columns derived from them do not."""
 
 _TRIAL_COLUMNS = (*_COLUMNS, measurements.c.document.label("measurement"), measurements.c.estimate)
 """Columns as ``Trial`` takes them."""

@@ -34,7 +34,7 @@ _DESCRIBED = {
     Port: "An entry of `ports` of a wiring",
     Tariff: "`tariff` of a cluster",
 }
-"""What people write down, by the headings of their tables."""
+"""Types that users write as JSON, with the headings of their tables."""
 
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 

@@ -79,7 +79,7 @@ class Limit:
     rule: Rule
     job: Job
     example: Layout | None
-    """None: none was found."""
+    """An example layout; None if none was found."""
 
     @property
     def row(self) -> str:
