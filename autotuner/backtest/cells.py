@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 _MAX_COUNT = 10**9  # tokens of a step, and elements of a vocabulary, are fewer; more is a slip of the hand
 
 _BLANK = ("", "-", "n/a", "na", "nan", "none", "null", "?", "unknown", "not stated")
-"""What tables write where they have nothing to say."""
+"""Texts of an empty cell."""
 
 
 class UnusableRow(Exception):
@@ -138,7 +138,8 @@ _SHARD_LEVELS = {
     "ddp": ShardLevel.NONE,
     "replicated": ShardLevel.NONE,
 }
-"""By a word within the cell, letters and digits alone; the first that occurs counts (``FSDP-SHARD_GRAD_OP``)."""
+"""Shard levels by a word within the cell, letters and digits alone; the first that occurs counts (``FSDP-
+SHARD_GRAD_OP``)."""
 
 _NUM_SHARDS = re.compile(r"[fh]sdp(?:[12]\D+|(?![12]$)\D*)(\d+)$")
 """``FSDP128``, ``FSDP2-64``, ``HSDP (8)``; a lone 1 or 2 after the word is a version."""
@@ -215,7 +216,7 @@ class Recomputation(NamedTuple):
     every: int = 1
     """One layer in so many does."""
     policies: tuple[RecomputePolicy, ...] = ()
-    """What a selective one drops; empty: what the software usually does."""
+    """Policies by which selective recomputation chooses activations; empty: those that are usual for the software."""
     num_layers: int | None = None
     """So many layers of each stage do; None: all, or those that ``every`` says."""
 
@@ -294,11 +295,9 @@ def recompute(text: str) -> Recomputation:
 
 # ---------------------------------------------------------------- kernels
 _TRANSFORMER_ENGINE = (AttentionKernel.CUDNN, AttentionKernel.FLASH)
-"""What Transformer Engine takes by itself: cuDNN's kernels on Hopper and later, before it FlashAttention-2, whose law
-cuDNN's kernels have there.
-
-transformer_engine/pytorch/attention/dot_product_attention/utils.py, get_attention_backend, v2.8 (2025-10).
-"""
+"""Kernels that Transformer Engine selects by default: cuDNN's on Hopper and later, FlashAttention-2 before, whose cost
+law cuDNN's kernels share there. Source: transformer_engine/pytorch/attention/dot_product_attention/utils.py,
+get_attention_backend, v2.8 (2025-10)."""
 
 _KERNELS: tuple[tuple[str, AttentionKernel], ...] = (
     (r"flash[_ -]*(?:attention|attn)?[_ -]*v?1|\bfa[_ -]?v?1", AttentionKernel.FLASH_1),
@@ -312,7 +311,8 @@ _KERNELS: tuple[tuple[str, AttentionKernel], ...] = (
     (r"xformers|efficient", AttentionKernel.EFFICIENT),
     (r"tilelang|triton|pallas|splash|sdpa|pytorch|\bck\b|aiter", AttentionKernel.FLASH),
 )
-"""By a pattern; the first that occurs counts. FlashAttention-4 is told as 3; TileLang's, Triton's and ROCm's as 2."""
+"""Kernels by a pattern; the first that occurs counts. FlashAttention-4 counts as 3; TileLang's, Triton's and ROCm's
+kernels as 2."""
 
 _FALLBACKS = (
     *(AttentionKernel.FLASH_3, AttentionKernel.CUDNN, AttentionKernel.FLASH),

@@ -24,15 +24,15 @@ class Recipe:
     """The recomputation that software chooses for certain models by its own recipes."""
 
     models: tuple[str, ...]
-    """By their names in the catalog."""
+    """Models by their names in the catalog."""
     recompute: str
-    """In the table's words."""
+    """Recomputation in the table's words."""
     devices: tuple[str, ...] = ()
     """Beginnings of the accelerators' names in the catalog; empty: all."""
     precision: str = ""
     """A pattern of the table's word; empty: any."""
     sharding: str = ""
-    """Likewise, of the shard level."""
+    """Shard level in the table's words."""
 
     def is_for(self, model: str, device: str, row: Row) -> bool:
         """Return True if a run of this model, on this device, follows the recipe."""
@@ -55,43 +55,44 @@ class Source:
     stack: str = "typical"
     """Software, by its name in the catalog."""
     sharding: str = "zero1"
-    """What a blank shard level is, in the table's words."""
+    """Meaning of a blank shard level, in the table's words."""
     attention: str = "flash"
-    """What a blank kernel is, in the table's words."""
+    """Meaning of a blank kernel, in the table's words."""
     flash: str = "flash"
-    """Which FlashAttention the bare word means."""
+    """FlashAttention version that the bare word means."""
     recompute: str = "none"
-    """What blank recomputation is, in the table's words, where no recipe says another."""
+    """Meaning of blank recomputation, in the table's words, unless a recipe says otherwise."""
     recipes: tuple[Recipe, ...] = ()
-    """What it is of certain models; the first that fits counts."""
+    """Recipes of certain models; the first that fits counts."""
     fp8_recipe: str = "tensorwise"
-    """What shares a scale in fp8 that the table does not describe, by our label."""
+    """Scaling recipe of fp8 that the table does not describe, by our label."""
     context_exchange: str = "ring"
-    """How ranks that split the sequence meet in attention, by our label."""
+    """Exchange of attention between ranks that split the sequence, by our label."""
     sequence_parallel: bool = True
-    """Whether a blank cell means that it is on."""
+    """Meaning of a blank cell for sequence parallelism."""
     compiled: bool = False
-    """Whether a blank cell means that layers are compiled."""
+    """Meaning of a blank cell for compiled layers."""
     names_fused_norm: bool = False
     """The kernel column says where norms are fused, so that elsewhere they are not; else all are."""
     capacity_factor: float | None = None
-    """To which experts are filled up where the row does not say; None: they take what comes."""
+    """Capacity factor to which experts are padded if the row has none; None: no padding."""
     vocab: int | None = None
     """Size of the vocabulary; None: that of the model's family."""
     micro_batches: dict[str, int] = field(default_factory=dict)
-    """What a blank micro-batch is, by a word of the model's name; 1 of models that are not there."""
+    """Meaning of a blank micro-batch size, by a word of the model's name; 1 for all other models."""
     inter_node_link: str | None = None
-    """What one accelerator gets of the network, by its name in the catalog; None: the usual one."""
+    """Network link of one accelerator, by its name in the catalog; None: the usual link."""
     oversubscription: float = 2.0
     """Factor by which the cluster's network is thinner than that; the default is the median of those that were fitted
     to published tables."""
     congestion: float | None = None
     """Exponent of the number of nodes by which it slows down; None: the link's own."""
     accelerators_per_node: int | None = None
-    """Where the number of accelerators is no multiple of it, the largest divisor of both."""
+    """Accelerators per node; if the number of accelerators is no multiple of it, the largest divisor of both
+    applies."""
     tflops: Literal["hardware", "model", "causal"] = "model"
-    """What a row with nothing but TFLOP/s counted: the model's FLOP with all of the attention (``model``), with its
-    causal half (``causal``), or also what is recomputed (``hardware``)."""
+    """Convention behind a row that has only TFLOP/s: the model's FLOP with full attention (``model``), with causal
+    attention counted half (``causal``), or with recomputation (``hardware``)."""
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
         """Return the recomputation of a run that leaves it blank, in the table's words."""
@@ -144,7 +145,7 @@ def _month(row: Row) -> str:
 
 
 _UNDATED_FP16 = "2022-06"
-"""Who trained in fp16 on an A100 did so before bf16 was usual: OPT, BLOOM's successors and Llama are in bf16."""
+"""Date assumed for undated fp16 training on an A100: bf16 was not usual before."""
 
 
 @cache
@@ -217,7 +218,7 @@ _DEVICES = (
     (r"pro ?6000", "rtx-pro-6000"),
     (r"a10(g|$| )", "a10"),
 )
-"""What a table's name of a GPU holds, letters small and all between words a blank; the first that is found counts."""
+"""Patterns in a table's name of a GPU, in small letters and with blanks between words; the first match counts."""
 
 
 def _accelerator(called: str) -> str:

@@ -18,10 +18,10 @@ _GATED_FAMILIES = (
 """Families whose feed-forward blocks have three matrices, by a word of the name."""
 
 _COUNT_TOLERANCE = 0.2
-"""How far a stated parameter count may lie from that of the shapes: tables round, and some leave embeddings out."""
+"""Tolerance between a stated parameter count and that of the shapes: tables round, and some leave embeddings out."""
 
 _USUAL_TOLERANCE = 0.12
-"""How far it may lie for the kind of block that width or family suggest: learned positions are up to a tenth of it."""
+"""Tolerance for the kind of block that width or family suggest: learned positions are up to a tenth of the count."""
 
 
 def model_of(row: Row, vocab: int | None) -> TransformerSpec:

@@ -27,7 +27,7 @@ from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, pa
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 
 Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
-"""How a trial of Optuna ended."""
+"""The end of a trial of Optuna."""
 
 
 Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
@@ -115,7 +115,7 @@ def chance(replay: Replay, seed: int) -> Iterator[int]:
 
 
 PROPOSERS: Mapping[str, Proposer] = MappingProxyType({"ours": ours, "tpe": tpe, "random": chance})
-"""By their names in reports."""
+"""Proposers by their names in reports."""
 
 
 _NEAR_BEST = 1.02
@@ -139,7 +139,7 @@ class Replay:
     known: Integers
     """Layouts whose outcome a search is told beforehand; they are neither proposed nor judged."""
     layout_of_row: Integers
-    """For each row of the sheet, its layout here."""
+    """Index of the layout for each row of the sheet."""
     past: tuple[PastTrial, ...] = ()
     """Trials of other sheets that our sampler is told beforehand."""
 

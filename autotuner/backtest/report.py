@@ -84,7 +84,7 @@ def corrected(replay: Replay) -> Calibrated:
 
 
 GIVEN = "given to the calibration"
-"""Why a row is left out that the model was shown."""
+"""Reason why a row that the model was shown is left out."""
 
 _NONE = np.empty(0)
 
@@ -143,10 +143,10 @@ class Search:
     best_refused: bool
     """The best layout is predicted not to fit."""
     trials: Mapping[str, Integers]
-    """By proposer: trials, also those that ran out of memory, up to and with the first within 2 % of the sheet's best
-    step time; the number of layouts for a search that gives up before."""
+    """Number of trials by proposer, including out-of-memory ones, until the first within 2 % of the sheet's best step
+    time; the number of layouts for a search that gives up before."""
     num_run: Mapping[str, Integers]
-    """By proposer: trials that the search ran, all of them counted that it ran before it gave up."""
+    """Number of trials by proposer that the search ran before it gave up."""
     num_lost: Mapping[str, Integers]
     """Those of them that ran out of memory."""
 
@@ -367,7 +367,7 @@ MIN_MEASURED = 8
 """Measured rows below which an order of layouts says little."""
 
 NUM_DRAWS = 5
-"""How often the runs shown are drawn."""
+"""Number of random draws of the shown runs."""
 
 
 def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:

@@ -75,9 +75,9 @@ class Iteration:
     """A row that can be judged."""
 
     pipeline: Pipeline
-    """What ran where."""
+    """Pipeline that was measured."""
     method: Method
-    """How."""
+    """Method that was measured."""
     delay_s: tuple[tuple[int, float], ...]
     """Delay by slow link; link i joins the stages i and i + 1."""
     hidden: int | None
@@ -196,10 +196,11 @@ def read_iteration_table(path: Path) -> IterationTable | None:
 
 
 BYTES_PER_WIDTH = 1024 * 2
-"""Of what a rank sends: 1,024 tokens of a micro-batch in fp16, as in all runs of arXiv 2504.19232."""
+"""Bytes that a rank sends per unit of width: 1,024 tokens of a micro-batch in fp16, as in all runs of arXiv
+2504.19232."""
 
 _DELEGATE_BYTES_PER_S = 2e9
-"""From host to host, of one delegate."""
+"""Bandwidth of one delegate from host to host."""
 
 _COPY_BYTES_PER_S = 150e9
 """Between accelerators and pinned memory of their host, of all ranks of a stage together.
@@ -349,11 +350,11 @@ class SlowLinkReport:
     all: Score
     """Every judged row."""
     methods: tuple[Score, ...]
-    """By method; pairs are those in which it takes part."""
+    """Scores by method, over the pairs that include it."""
     models: tuple[Score, ...]
-    """By testbed and model."""
+    """Scores by testbed and model."""
     parts: tuple[Score, ...]
-    """By both."""
+    """Scores by testbed, model and method."""
     rows: tuple[Judged, ...]
     """Every judged row."""
     pass_s: Mapping[Pipeline, float]

@@ -66,7 +66,7 @@ class Run:
     job: Job
     layout: Layout
     step_time_s: float | None
-    """None if the run ran out of memory."""
+    """Step time; None if the run ran out of memory."""
 
 
 def read_row(row: Row) -> Run:
@@ -204,7 +204,7 @@ def read_table(path: Path) -> Table:
 
 _Key = tuple[str, ...]
 _KEY_COLUMNS = ("source", "model", "num_gpus", "gpu", "seq_len", "global_batch")
-"""What rows of one sheet have in common, with what follows from it: their job."""
+"""Columns that identify the job of the rows of one sheet."""
 
 
 def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str, int]]) -> Iterator[Sheet]:

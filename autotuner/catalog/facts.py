@@ -29,7 +29,7 @@ class Fact:
 
 
 _HEAD = re.compile(r"""^\[+ *(?:"([^"\n]+)"|([\w-]+))""", re.MULTILINE)
-"""How a table begins, with the first part of its name."""
+"""Pattern of the head of a table, with the first part of its name."""
 
 T = TypeVar("T")
 

@@ -33,7 +33,7 @@ _WRITTEN_WHOLE = (
 """Fields whose values the table may write without a decimal point."""
 
 _MAX_DIGITS = 7
-"""Of a number of accelerators: millions of them. More is a typing error."""
+"""Maximum number of digits of a number of accelerators: millions of them. More is a typing error."""
 
 
 # ---------------------------------------------------------------- accelerators
@@ -73,7 +73,7 @@ class SourcedAccelerator:
 
     accelerator: Accelerator
     facts: dict[str, Fact]
-    """By field: the value, the source it was read in, and when."""
+    """Facts by field: the value, its source, and the date on which the source was read."""
 
 
 def sourced_accelerator(name: str) -> SourcedAccelerator:
@@ -148,11 +148,11 @@ class Region:
     """The place of a cluster, as far as its energy goes."""
 
     name: str
-    """As tariffs name it."""
+    """Name of the region, as tariffs use it."""
     co2_kg_per_kwh: float
-    """Of the energy's mix."""
+    """Carbon intensity of the region's energy mix."""
     power_usage_effectiveness: float
-    """Of buildings there."""
+    """Power usage effectiveness of the region's buildings."""
     source: str
     """The publication of these numbers, and the assumptions in them."""
     date: str

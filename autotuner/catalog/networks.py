@@ -28,7 +28,7 @@ class NetworkPreset:
     date: str
     """ISO date on which it was written or read."""
     torus_dimensions: int = 0
-    """Of a torus, whose lengths the number of nodes decides; 0 where there are switches."""
+    """Number of dimensions of a torus, whose lengths follow from the number of nodes; 0 for a network of switches."""
     nvlink_domain: int | None = None
     """Accelerators that NVLink joins in a cluster with this network; None: it does not say."""
 

@@ -49,7 +49,7 @@ class StackProfile:
     """A stack's origin."""
 
     name: str
-    """As the catalog knows it."""
+    """Name in the catalog."""
     framework: str
     """The software's own name."""
     versions: str = ""

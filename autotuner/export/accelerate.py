@@ -258,10 +258,11 @@ RULES: tuple[Rule, ...] = (
 _VERSION = "1.15.0"
 _FILE_NAME = "accelerate.yaml"
 _PARALLELISM = "parallelism_config.parallelism_config_"
-"""What stands before the names of ``ParallelismConfig``."""
+"""Prefix of the names of ``ParallelismConfig``."""
 
 _MICRO, _STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
-"""What the scripts call it that are launched so (examples/pytorch of transformers, run_clm_no_trainer.py)."""
+"""Names of the micro-batch size and the accumulation steps in the scripts that accelerate launches (examples/pytorch of
+transformers, run_clm_no_trainer.py)."""
 
 _RESHARD = "fsdp_config.fsdp_reshard_after_forward"
 
@@ -277,7 +278,7 @@ def _in_its_section(key: Key) -> Key:
 _COMPILED = words(
     "dynamo_config.dynamo_backend", "compiled", {"INDUCTOR": True, "NO": False}, when=lambda layout: layout.compiled
 )
-"""What counts whoever runs it."""
+"""Key that applies whichever backend runs the script."""
 
 _KEYS: tuple[Key, ...] = (
     words(
@@ -307,7 +308,7 @@ _KEYS: tuple[Key, ...] = (
     _COMPILED,
     *(_in_its_section(key) for key in SIZES),
 )
-"""In the order in which they are read."""
+"""Keys in reading order."""
 
 _MEGATRON_KEYS: tuple[Key, ...] = (
     number("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel_degree"),
@@ -331,11 +332,11 @@ _MEGATRON_KEYS: tuple[Key, ...] = (
         {True: ShardLevel.OPTIMIZER, False: ShardLevel.NONE},
     ),
 )
-"""What it says for Megatron-LM, which is read and not written: Megatron's own flags say more."""
+"""Keys for Megatron-LM, which are read and not written: Megatron's own flags say more."""
 
 _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "fp32_gradient_reduce", "loss_parallel"})
-"""What the script decides: the model that it loads, with its plan for tensor ranks and the format of its weights, which
-is that of the gradients; and the optimizer."""
+"""Options that the script decides: the model that it loads, its plan for tensor ranks, the format of its weights (also
+that of the gradients), and the optimizer."""
 
 _LIMITS: Mapping[str, Limit] = {
     "accelerate-sizes-no-bucket": keeps(

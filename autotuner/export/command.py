@@ -31,8 +31,8 @@ class Flags:
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """By ``canonical`` name. The words behind a flag are a tuple, of a switch an empty one; of equal flags the last
-    counts, as for argparse."""
+    """Values by ``canonical`` name. The words behind a flag are a tuple, which is empty for a switch; of equal flags
+    the last counts, as in argparse."""
     asked: set[str] = field(default_factory=set, compare=False, repr=False)
     """Names that a reader asked for; every other flag is one that it does not use."""
 
@@ -177,9 +177,10 @@ class Launched:
     arguments: Flags = field(default_factory=Flags)
     """Flags behind it."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the script set, plain texts."""
+    """Variables that the script set to plain texts."""
     notes: tuple[Note, ...] = ()
-    """What could not be followed, what of the launcher says nothing of a layout, and what became of variables."""
+    """Notes on what could not be followed, on options of the launcher that are no part of a layout, and on
+    variables."""
 
     @property
     def num_ranks(self) -> int | None:
@@ -209,7 +210,7 @@ _COUNTED = {name for pair in _RANKS for names in pair for name in names} | {"num
 _OF_PYTHON = {"m", "module", "u"}
 
 _ACCELERATE = frozenset(("accelerate", "accelerate.commands.launch"))
-"""Whose flags say a layout, and have a reader of their own."""
+"""Launchers whose flags describe a layout and have a reader of their own."""
 
 _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "PYTHONPATH", "TMPDIR", "RANDOM")
 """Variables that every shell has: nobody expects a script to set them."""
@@ -373,7 +374,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "logs, evaluation and process groups are no part of a layout",
     ),
 )
-"""Why a flag is ignored, by its name."""
+"""Reasons why a flag is ignored, by its name."""
 
 
 def unread(

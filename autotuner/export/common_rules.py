@@ -62,7 +62,7 @@ def exchanges_and_batches(trainer: str, stack: str = "") -> tuple[Rule, ...]:
 
 
 LAUNCHED = frozenset({"stage_rotation"})
-"""What a launch decides, and no configuration."""
+"""Options that a launch decides, and no configuration."""
 
 
 def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, ...]:

@@ -141,7 +141,7 @@ KEYS: tuple[Key, ...] = (
         read=lambda path, raw, x: _reduces_in_fp32(raw, x) if x.context_parallel_degree > 1 else x.fp32_gradient_reduce,
     ),
 )
-"""In reading order: precision and level stand before the keys whose meaning they decide."""
+"""Keys in reading order: precision and level stand before the keys whose meaning they decide."""
 
 CHANGED: Mapping[str, str] = {
     "zero_optimization.offload_optimizer": "optimizer states wait in the host's memory, which a layout does not say: "
@@ -388,11 +388,11 @@ class Script:
     """The settings of a command that starts DeepSpeed."""
 
     config: Mapping[str, object] = field(default_factory=dict)
-    """By path of ``ds_config.json``."""
+    """Values by path of ``ds_config.json``."""
     config_file: str = ""
     """The configuration that it names, which is not opened."""
     recomputes: bool | None = None
-    """None: it does not say."""
+    """True or False as the script sets it; None if it does not."""
     seq_len: int | None = None
     model_name: str = ""
     compiles: bool | None = None

@@ -43,7 +43,7 @@ FORMATS: Mapping[ExportFormat, Target] = {
         ARGUMENTS,
     )
 }
-"""In the order in which a text is offered to them."""
+"""Targets in the order in which a text is offered to them."""
 
 
 def target_of(name: str) -> Target:
@@ -169,7 +169,7 @@ _UNKNOWN = {
     "NCCL_PXN_DISABLE": "must be 0 or 1",
     "NCCL_IB_QPS_PER_CONNECTION": "must be a whole number from 1 to 999",
 }
-"""What is said where a value stands for no field."""
+"""Messages for a value that stands for no field."""
 
 _MOST_DIGITS = 3
 

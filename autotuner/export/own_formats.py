@@ -125,7 +125,7 @@ ARGUMENTS = Target(
 
 # ---------------------------------------------------------------- scripts that start our own trial
 _PORT = 29500
-"""Where torchrun's ranks meet (``torch.distributed.run``, ``PORT`` of static rendezvous in torch 2.13)."""
+"""Port where torchrun's ranks meet (``torch.distributed.run``, ``PORT`` of static rendezvous in torch 2.13)."""
 
 _TORCHRUN_SCRIPT = """\
 #!/usr/bin/env bash
@@ -272,7 +272,7 @@ def _target(format_: ExportFormat, write: Callable[[Job, Layout], Export]) -> Ta
 
 
 _PARTS = ("-m trials --spec", "<<'SPEC'")
-"""What every such script holds."""
+"""Texts that every such script contains."""
 
 TORCHRUN = _target(ExportFormat.TORCHRUN, _write_torchrun)
 SBATCH = _target(ExportFormat.SBATCH, _write_sbatch)

@@ -122,7 +122,7 @@ class _Frame:
     left: list[dict[str, Elements]] = field(default_factory=list)
     """Variables of each way that left it early, after a condition that only a run decides."""
     locals: dict[str, Elements | None] = field(default_factory=dict)
-    """Of a function: values before ``local``."""
+    """Values that variables had before ``local``, while a function is read."""
 
 
 @contextmanager

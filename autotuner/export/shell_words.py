@@ -142,7 +142,8 @@ _DEEPEST = 20
 
 _MOST_CHARACTERS = 200_000
 _MOST_ELEMENTS = 10_000
-"""What a word or an array may expand to: a script that doubles a variable in every line would fill the memory."""
+"""Maximum size to which a word or an array may expand: a script that doubles a variable in every line would fill the
+memory."""
 
 _MAYBE = re.compile("\1[^\1]*\1")
 _REPEATED = re.compile(r"(\x01[^\x01]*\x01)(?:\s*\x01[^\x01]*\x01)+")
@@ -252,7 +253,7 @@ class Scope:
     values: dict[str, Elements] = field(default_factory=dict)
     """Elements of a variable; a plain one has one."""
     arguments: list[str] | None = None
-    """Of the function that is read, with marks; None: those of the script, which nobody knows."""
+    """Arguments of the function that is read, with marks; None: those of the script, which are unknown."""
     assigned: dict[str, None] = field(default_factory=dict)
     """Names that a statement of the script sets, loops aside."""
     exported: set[str] = field(default_factory=set)

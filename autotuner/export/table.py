@@ -40,7 +40,7 @@ class Key:
     is_switch: bool = False
     """It is on or off."""
     default: object = None
-    """What the trainer takes where nothing is said, of a trainer whose defaults are told."""
+    """Default value of the trainer, if it is known."""
 
 
 def number(
@@ -136,11 +136,11 @@ class Reading(Notes):
     """Settings that are read one by one, with notes of what became of them; those that are not there have a default."""
 
     settings: Flags
-    """By the trainer's names."""
+    """Settings by the trainer's names."""
     num_ranks: int | None = None
-    """As the text says; None: it does not."""
+    """Number of ranks in the text; None if the text has none."""
     asked_ranks: int | None = None
-    """As the caller says; it counts before the text."""
+    """Number of ranks that the caller gives; it wins over the text."""
     version: str = ""
     """Release whose defaults hold."""
 

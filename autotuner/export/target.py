@@ -46,17 +46,18 @@ class Export:
     version: str
     """Release of the trainer whose words they are."""
     arguments: tuple[str, ...] = ()
-    """For its command line, after whatever else stands there."""
+    """Arguments that are added at the end of the trainer's command line."""
     files: tuple[ExportedFile, ...] = ()
-    """What it reads; a launch may have both."""
+    """Files that the trainer reads; a launch may have both files and arguments."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that it must, or must not, have for this layout."""
     unsupported: tuple[Reason, ...] = ()
-    """What the trainer cannot express; what would run in its place is in the message."""
+    """Options that the trainer cannot express; each message says what would run instead."""
     left_to_trainer: tuple[str, ...] = ()
-    """What the layout does not say and was left as the trainer has it; sentences without full stops."""
+    """Settings that the layout does not determine and that keep the trainer's defaults; sentences without full
+    stops."""
     usage: str = ""
-    """How to use it, as one line."""
+    """One line on how to use the launch."""
 
     @property
     @derived
@@ -104,7 +105,7 @@ class Note:
 
     kind: NoteKind
     setting: str
-    """As it was written, or the trainer's name of what was not."""
+    """Setting as it was written, or the trainer's name of a setting that was not written."""
     detail: str
     """A sentence without a full stop."""
 
@@ -142,16 +143,16 @@ class Imported:
     version: str = ""
     """Release whose words these seem to be; empty where nothing tells."""
     num_ranks: int | None = None
-    """As the configuration or the caller says; None: nothing does, and data-parallel degrees are the least that the
-    rest needs."""
+    """Number of ranks by the configuration or the caller; None: neither gives it, and the data-parallel degrees are the
+    smallest that fit the other degrees."""
     model: TransformerSpec | None = None
-    """Where the configuration has its shapes."""
+    """The model, if the configuration has its shapes."""
     model_name: str = ""
-    """Where it names a model that the trainer knows."""
+    """Name of the model, if the configuration names one that the trainer knows."""
     seq_len: int | None = None
     global_batch_size: int | None = None
     notes: tuple[Note, ...] = ()
-    """What was assumed, since it was not said; changed to the nearest that a layout can say; or ignored."""
+    """Notes on settings that were missing and assumed, changed to the nearest that a layout can express, or ignored."""
 
     @property
     @derived
@@ -179,7 +180,7 @@ class FormatLimit:
     rule: str
     """Name of the rule; an export lists those that its layout breaks, with what would run instead."""
     field: str
-    """What the rule is about: a field of a layout, or the path of one of the job (``model.experts``)."""
+    """Subject of the rule: a field of a layout, or a path of the job (``model.experts``)."""
 
 
 @value
@@ -190,9 +191,9 @@ class Format:
     version: str
     """Release of the trainer whose words are written."""
     is_read: bool
-    """Whether a configuration in them can be imported."""
+    """True if a configuration of these formats can be imported."""
     rules: tuple[FormatLimit, ...]
-    """What cannot be said in them."""
+    """Options that these formats cannot express."""
     decided_elsewhere: tuple[str, ...]
     """Fields of a layout that the trainer's user decides in code: neither written nor refused."""
 
@@ -224,7 +225,7 @@ class Target:
     """A configuration; the second argument is the number of ranks, where the caller knows it. Raises ``InvalidInput``
     where a setting makes no sense. None: it is not read back."""
     recognises: Callable[[str], bool] = lambda text: False
-    """Whether a text looks like a configuration of this trainer."""
+    """Function that returns True if a text looks like a configuration of this trainer."""
 
     @property
     def described(self) -> Format:

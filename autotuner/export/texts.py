@@ -32,8 +32,8 @@ _LONGEST = 1_000_000
 """Characters of a configuration; none is a tenth as long."""
 
 _LONGEST_YAML, _DEEPEST_YAML = 50_000, 8
-"""What is read of YAML, whose parser takes seconds for a megabyte and for brackets in brackets; accelerate's own files
-have 2,000 characters and no brackets."""
+"""Maximum length and depth of YAML that is read. Its parser takes seconds for a megabyte and for nested brackets;
+accelerate's own files have 2,000 characters and no brackets."""
 
 
 def json_document(text: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Made:
     """The result of a call: its name, its arguments, and what was set on it."""
 
     name: str = ""
-    """Of the function or class, with the dots before it; empty for what was only set into."""
+    """Dotted name of the function or class; empty for an object whose attributes are only set."""
     arguments: tuple[object, ...] = ()
     fields: dict[str, object] = field(default_factory=dict)
 

@@ -42,7 +42,8 @@ _MICRO, _STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 _DEFAULT_MICRO_BATCH = 8
 
 _PREFIX = "PARALLELISM_CONFIG_"
-"""What stands before the names of ``ParallelismConfig`` where accelerate reads them (1.15.0, parallelism_config.py)."""
+"""Prefix of the names of ``ParallelismConfig`` in the environment that accelerate reads (1.15.0,
+parallelism_config.py)."""
 
 
 def _recomputes_by_fsdp(x: Layout) -> bool:
@@ -85,10 +86,11 @@ _FSDP_KEYS: tuple[Key, ...] = (
         "activation_checkpointing", "recompute", {True: Recompute.FULL, False: Recompute.NONE}, when=_recomputes_by_fsdp
     ),
 )
-"""What ``fsdp_config`` says."""
+"""Keys of ``fsdp_config``."""
 
 _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"})
-"""What the script decides where it loads its model: attention, norms, and the format of weights and gradients."""
+"""Options that the script decides when it loads its model: attention, norms, and the format of weights and
+gradients."""
 
 _LIMITS: Mapping[str, Limit] = {
     "transformers-splits-no-tensors": keeps(
@@ -206,13 +208,13 @@ class _Arguments:
     """Arguments of the Trainer, by what reads them."""
 
     values: Mapping[str, object]
-    """By name of the argument."""
+    """Values by name of the argument."""
     deepspeed: Mapping[str, object] | None
     """Its configuration by path; None: DeepSpeed does not run it."""
     fsdp: Mapping[str, object] | None
     """Its configuration; None: FSDP does not run it."""
     sizes: Mapping[str, object]
-    """By names of ``ParallelismConfig``."""
+    """Values by name in ``ParallelismConfig``."""
     notes: Notes = field(default_factory=Notes)
 
 

@@ -15,10 +15,10 @@ from autotuner.core.model import TransformerSpec
 T = TypeVar("T")
 
 _LARGEST = 2**40
-"""No shape of a model is larger."""
+"""Maximum of every dimension of a model."""
 
 _MOST_LAYERS = 100_000
-"""No list of layers is longer."""
+"""Maximum length of a list of layers."""
 
 _FALLS_BACK = "a kernel that does not support {} falls back to one that keeps its scores in memory"
 ALIBI = "positions are biases of the scores (ALiBi), priced as a rotation: " + _FALLS_BACK.format("them")

@@ -36,7 +36,7 @@ class _Element:
 
     tag: str
     number: int
-    """Of its line, from 1."""
+    """Line number, from 1."""
     attributes: Mapping[str, str]
     inside: tuple[_Element, ...] = field(default=(), repr=False)
     """The elements around it, the outermost first."""

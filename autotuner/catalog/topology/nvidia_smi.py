@@ -38,7 +38,7 @@ class _Row:
     """A line of the matrix."""
 
     number: int
-    """Of the line in the text, from 1."""
+    """Line number in the text, from 1."""
     cells: tuple[str, ...]
     """The connection of its device with each device, in the order of the head."""
     numa_nodes: str

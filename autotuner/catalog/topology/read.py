@@ -14,7 +14,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Network, Wiring
 
 MAX_CHARACTERS = 2_000_000
-"""Of one file; a topology.conf of 10,000 nodes that are named one by one has a tenth of that."""
+"""Maximum size of one file; a topology.conf of 10,000 nodes that are named one by one has a tenth of that."""
 
 _PARTS = {"network": Network, "wiring": Wiring}
 

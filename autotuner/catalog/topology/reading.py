@@ -26,10 +26,10 @@ class TopologyRequest:
     files: Annotated[
         tuple[Annotated[str, Field(max_length=MAX_CHARACTERS)], ...], Field(min_length=1, max_length=_MOST_FILES)
     ]
-    """What `nvidia-smi topo -m` prints, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or JSON; each of
-    another part."""
+    """Texts of files: the output of `nvidia-smi topo -m`, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or
+    JSON; each describes another part."""
     cluster: Named[Cluster] | None = None
-    """What they describe; its name, or all of it; null: they are read alone."""
+    """Cluster that the files describe: its name, or all of it; null: the files are read alone."""
 
 
 @value
@@ -39,17 +39,17 @@ class TopologyReading:
     read: tuple[str, ...]
     """The kinds of the files, in words."""
     network: Network | None
-    """What joins nodes; null where no file says it."""
+    """Network between the nodes; null if no file describes it."""
     wiring: Wiring | None
-    """What joins the accelerators of a node; null where no file says it."""
+    """Wiring of the accelerators of a node; null if no file describes it."""
     num_accelerators: int | None
-    """Of a node; null where no file says it."""
+    """Number of accelerators of a node; null if no file gives it."""
     num_nodes: int
     """Nodes that the files name; 0 where they name none."""
     nodes: tuple[str, ...]
     """The first of these, in the order in which those below one switch follow each other."""
     notes: tuple[str, ...]
-    """What was assumed, evened out or left out."""
+    """Notes on what was assumed, averaged or left out."""
     cluster: Cluster | None
     """The given cluster with all of it; null where none was given."""
 

@@ -68,7 +68,7 @@ def _numbers(inside: str, where: str) -> Iterator[str]:
 
 # ---------------------------------------------------------------- switches, and the tiers that they make
 _TIER_NAMES = ("leaf", "spine", "core")
-"""From the switches that nodes are plugged into upwards; a higher one is called by its number."""
+"""Names of the tiers, from the switches of the nodes upwards; a higher tier is named by its number."""
 
 _UNTOLD = "how much a switch passes up is not told: taken as all that it gets"
 
@@ -79,7 +79,7 @@ class _Switch:
 
     name: str
     number: int
-    """Of the line that says it, from 1."""
+    """Line number, from 1."""
     nodes: tuple[str, ...] = ()
     """Plugged into it."""
     children: tuple[str, ...] = ()

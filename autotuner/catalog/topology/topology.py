@@ -42,7 +42,7 @@ class Topology:
     wiring: Wiring | None = None
     """The connections between the accelerators of a node; None: the file does not say."""
     num_accelerators: int | None = None
-    """Of a node; None: the file does not say."""
+    """Number of accelerators of a node; None if the file does not give it."""
     nodes: tuple[str, ...] = ()
     """Names of the nodes in the order in which those below one switch follow each other; empty: not told."""
     mesh_peers: int = 0

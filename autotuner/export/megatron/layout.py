@@ -143,7 +143,8 @@ _STRATEGIES = {
 _FSDP = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 _DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
-"""Of Megatron-FSDP, by version; ``no_shard`` before (training/arguments.py, 0.16.1 and 0.19.0)."""
+"""Default sharding strategy of Megatron-FSDP by version; ``no_shard`` before (training/arguments.py, 0.16.1 and
+0.19.0)."""
 
 _TORCH_FSDP: Written = {
     "use_torch_fsdp2": True,

@@ -20,7 +20,7 @@ from autotuner.export.table import Reading, Written
 
 _MOST_STAGES = 4096
 _MOST_LAYERS = 10_000
-"""What a layout's letters may stand for: ``t*999999999`` would fill the memory."""
+"""Maximum number of layers that a layout's letters may stand for: ``t*999999999`` would fill the memory."""
 
 _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 

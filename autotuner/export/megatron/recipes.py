@@ -44,7 +44,7 @@ class Assigned:
     """The assignments of a text."""
 
     values: Mapping[str, tuple[str, ...]]
-    """By the path that is assigned to (``cfg.model.num_layers``), as words; a list has several."""
+    """Values as words, by the path that is assigned to (``cfg.model.num_layers``); a list has several words."""
     function: str = ""
     """The function whose assignments these are; empty: there is none."""
     others: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ CORE_FIELDS = {
 """Fields of megatron-core's dataclasses with other names than in Megatron-LM's namespace."""
 
 _NUMERICS = ("bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe", "grad_reduce_in_fp32")
-"""What the registered precision says."""
+"""Names that the registered precision sets."""
 
 _STRATEGY = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
@@ -158,7 +158,7 @@ class _Dialect:
     format: ExportFormat
     version: str
     sections: Mapping[str | None, str]
-    """By field; ``None`` for all others."""
+    """Section of each field; the section under ``None`` holds all others."""
     precision: str
     """The field of the registered precision."""
     known: tuple[str, ...]
@@ -167,7 +167,7 @@ class _Dialect:
     others: Mapping[str, str] = field(default_factory=dict)
     """Fields with another name than in megatron-core."""
     rules: tuple[Rule, ...] = ()
-    """What it cannot say and megatron-core could."""
+    """Rules on options that this format cannot express, though megatron-core could."""
 
     def path(self, name: str) -> str:
         """``section.field`` of a name of the namespace."""
@@ -313,7 +313,7 @@ _FROM_CORE = {core: name for name, core in CORE_FIELDS.items()} | {
 """Names of the namespace for those of recipes."""
 
 _RECIPE_DEFAULTS = {"use_distributed_optimizer": ("true",), "overlap_grad_reduce": ("true",), "bf16": ("true",)}
-"""What recipes have on unless it is said."""
+"""Defaults of recipes."""
 
 
 def _settings(assigned: Assigned) -> dict[str, tuple[str, ...]]:

@@ -145,4 +145,5 @@ MEGATRON_RULES: tuple[Rule, ...] = (
     *sends_and_places("Megatron", has_orders=True),
     *named(_LIMITS),
 )
-"""What ``TransformerConfig`` refuses and what has no name; Megatron-Bridge and NeMo hand their fields to it."""
+"""Rules on options that ``TransformerConfig`` refuses or does not name; Megatron-Bridge and NeMo pass their fields to
+it."""

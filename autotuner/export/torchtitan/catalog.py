@@ -39,7 +39,7 @@ _OTHER_SCHEDULES = {
     "PipelineScheduleSingle": PipelineSchedule.ONE_F_ONE_B,
     "PipelineScheduleMulti": PipelineSchedule.INTERLEAVED_1F1B,
 }
-"""With the nearest that a layout has."""
+"""Schedules of torchtitan with the nearest that a layout has."""
 
 _KERNELS = {
     "fused": OptimizerKernel.FUSED,
@@ -178,7 +178,7 @@ def base_of(family: str, flavor: str) -> str | None:
 
 
 DEBUG_MODEL = ("llama3", "debugmodel")
-"""What torchtitan 0.2.2 trains where no model is named (``config/job_config.py``)."""
+"""Model that torchtitan 0.2.2 trains if the configuration names none (``config/job_config.py``)."""
 
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "llama3": {

@@ -32,7 +32,7 @@ _SHARED_WITH_TRIALS = (
     "trial-keeps-parameters-between-backwards",
     "trial-fills-zero-bubble-rounds",
 )
-"""What the trial job cannot run since PyTorch itself cannot."""
+"""Rules of the trial job that exist because PyTorch itself cannot run these layouts."""
 
 
 def shards(x: Layout) -> bool:
@@ -210,7 +210,8 @@ _LIMITS_0_2: Mapping[str, Limit] = {
 RULES_0_2: tuple[Rule, ...] = (*_COMMON, *named(_LIMITS_0_2))
 
 _KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
-"""What ``attn_backend`` of its model registries says: flex, and varlen, FlashAttention for sequences of all lengths."""
+"""Kernels behind ``attn_backend`` of its model registries: flex, and varlen, which is FlashAttention for sequences of
+all lengths."""
 
 _LIMITS_0_3: Mapping[str, Limit] = {
     "torchtitan-rounds-experts-to-8-bits": refuse(
@@ -291,4 +292,4 @@ DEFAULT_SPACE_0_3 = {
     "attention_kernel": _KERNELS_0_3,
     "fp8_recipe": (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8),  # the first beside bf16
 }
-"""What a sweep of such a trainer tries by default; rules leave of it what its other choices ask for."""
+"""Default values in a sweep of such a trainer; rules remove those that the other choices forbid."""

@@ -220,10 +220,10 @@ def overrides(flags: Flags) -> Mapping[str, object]:
 
 
 _MAX_PARTS = 32
-"""Of a dotted key; torchtitan's have four, and what a long one costs grows with its square."""
+"""Maximum number of parts of a dotted key; torchtitan's have four, and the cost of a long one grows with its square."""
 
 _PIECES, _DOT = re.compile(r"[=,{}\[\]\n]"), re.compile(r"[^.\s]\s*\.")
-"""What ends a key, and a dot behind a part of one."""
+"""Pattern of the end of a key, and of a part of a key with its dot."""
 
 
 def _parts(text: str) -> tuple[str, str]:
