@@ -1,4 +1,4 @@
-"""What a comparison is asked about: trials, sweeps by their best trial, layouts in words, and a trainer's own flags."""
+"""The words that a comparison is asked about: trials, sweeps, layouts in words, and a trainer's own flags."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What was asked about, and what of it nobody understood."""
+    """The contenders of a comparison, and the words that cannot be compared."""
 
     asked: tuple[Contender, ...]
     problems: tuple[tuple[str, AutotunerError], ...]
-    """What was asked and why it cannot be compared."""
+    """Words that cannot be compared, each with the reason."""
 
 
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
@@ -63,7 +63,7 @@ class _Reader:
         self._sweeps: dict[str, Sweep] = {}
 
     def read(self, word: str, before: Sequence[Contender]) -> Contender:
-        """What a word names.
+        """Return the contender that a word names.
 
         Raises:
             InvalidInput: It names nothing that can be compared.

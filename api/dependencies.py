@@ -1,4 +1,4 @@
-"""What routes ask for: the application, a page, a filter, an id.
+"""The parameters of routes: the application, a page, a filter, an id.
 
 A route that only reads asks the application's store; what takes more than one port, or decides, is a method of ``App``.
 What waits for nothing is a coroutine: functions take a thread each, which others wait for, a probe of the service too.
@@ -56,7 +56,7 @@ async def _caller(request: Request) -> Caller:
 
 
 CallerOf = Annotated[Caller, Depends(_caller)]
-"""Who the request comes from; everybody is ``NOBODY_ASKED`` where the service has no login."""
+"""The sender of the request; everybody is ``NOBODY_ASKED`` if the service has no login."""
 
 
 async def _page(

@@ -52,11 +52,11 @@ class Problem:
     status: int
     """The HTTP status."""
     detail: str
-    """What was wrong this time."""
+    """Description of this error."""
     instance: str
     """Path of the request."""
     field: str | None = None
-    """Of the first of ``errors``, as are value, rule and nearest."""
+    """Field of the first of ``errors``; value, rule and nearest are of that error, too."""
     value: object = None
     rule: str | None = None
     nearest: object = None
@@ -128,7 +128,7 @@ def answer_error(request: Request, error: Exception) -> Response:
 
 
 def _said_of_database(request: Request, detail: str) -> str:
-    """What its driver says names hosts and users: that is for the log, and for who may do everything."""
+    """Return the driver's error for an admin, else a general text, because the error names hosts and users."""
     structlog.get_logger("api").error("store unavailable", detail=detail)
     caller = caller_in(request.scope)
     if caller is not None and caller.scope.covers(Scope.ADMIN):

@@ -1,4 +1,4 @@
-"""What happens to sweeps: live, asked of the store once however many read along, and as feeds."""
+"""The events of sweeps: live, with one query of the store for all readers, and as feeds."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Tail:
     is_over: bool = False
     """The sweep is finished, and its last event is kept; or it can no longer be followed."""
     error: Exception | None = None
-    """Why it cannot."""
+    """Error that stopped the reader from following the sweep."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Wakes the readers; each change has one of its own."""
 
@@ -208,11 +208,11 @@ class Feed:
 
     announcements: Sequence[Announcement]
     home: str
-    """Where a browser finds the service."""
+    """Address of the service for a browser."""
     url: str
-    """Where this page is."""
+    """Address of this page."""
     next_url: str | None
-    """Where the older ones are; None on the last page."""
+    """Address of the page of older announcements; None on the last page."""
     now: float
     """Epoch seconds, for a feed in which nothing was announced yet."""
 
@@ -266,7 +266,7 @@ class Feed:
 
 
 def _printable(text: str) -> str:
-    """Without what XML cannot hold."""
+    """Return the text without characters that XML does not allow."""
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

@@ -66,7 +66,7 @@ _ROUTES = (
         service.health_router,
     ),
 )
-"""In the order in which the OpenAPI document lists them."""
+"""Routers in the order in which the OpenAPI document lists them."""
 
 _DESCRIPTION = """\
 Finds the parallel layout that trains a transformer fastest: predicted, tried for real, ranked by MFU.
@@ -140,7 +140,7 @@ def _add_edge(api: FastAPI, settings: Settings, metrics: Metrics) -> None:
 
 @cache
 def _routes() -> tuple[BaseRoute, ...]:
-    """What all services of this process serve; FastAPI needs longer to make a service's own than most requests take."""
+    """Return the routes that all services of this process share; building them takes longer than most requests."""
     router = APIRouter(generate_unique_id_function=operation_id)
     for one in _ROUTES:
         router.include_router(one, prefix=_PREFIX, dependencies=CHECKS)

@@ -67,7 +67,7 @@ _REQUESTS_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 
 
 
 class Requests:
-    """How many requests were answered and how long they took.
+    """The metrics of answered requests: their number and their duration.
 
     Args:
         registry: Where it is kept.
@@ -117,7 +117,7 @@ class StoredMetrics(Collector):
         self._clock = clock
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing: the registry would otherwise ask the database when the service is made."""
+        """Return nothing: the registry would otherwise query the database when the service is created."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

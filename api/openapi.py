@@ -32,7 +32,7 @@ from autotuner.core.value import derived_of
 # Code generators make a class of each component; of objects that lie inside others many make nothing.
 
 _IN_SHORT = " in short"
-"""How titles of such objects end."""
+"""Suffix of the titles of such objects."""
 
 _MAX_BYTES = 2**63 - 1
 
@@ -94,7 +94,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def operation_id(route: APIRoute) -> str:
-    """What generated clients call the operation: ``create_sweep``."""
+    """Return the name of the operation in generated clients: ``create_sweep``."""
     return route.name
 
 

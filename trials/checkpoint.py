@@ -33,10 +33,10 @@ from trials.step.optimizer import ShardedOptimizer
 
 MASTERS = "masters"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""What AdamW keeps of each element, as torch calls it; sign descent keeps nothing."""
+"""AdamW's states of each element, by torch's names; sign descent keeps none."""
 
 _WRAPPERS = ("module.", "_checkpoint_wrapped_module.")
-"""What DDP and recomputation add to names."""
+"""Prefixes that DDP and recomputation add to names."""
 
 
 class WholeState:
@@ -132,11 +132,11 @@ class Transfer:
     num_steps: int
     """Optimizer steps that the training had done."""
     own_bytes: int
-    """What this rank holds of it, copies that others hold too counted in."""
+    """Bytes of the checkpoint that this rank holds, including copies that others hold too."""
     seconds: float
     """Until every rank was done."""
     kinds: tuple[str, ...]
-    """What of each parameter it holds."""
+    """Values of each parameter that the checkpoint holds."""
 
 
 class Checkpoints:

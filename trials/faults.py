@@ -31,7 +31,7 @@ class Links:
     """The states of a cluster's links that are emulated."""
 
     cluster: Cluster
-    """With nothing but what is assumed of its links: what was measured there is slow by itself."""
+    """Cluster whose links have only assumed faults: links that were measured to be slow are slow by themselves."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:

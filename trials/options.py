@@ -97,7 +97,8 @@ def _without_warnings(*names: str) -> Iterator[None]:
 # Activation offload: what the backward pass needs waits in the host's memory.
 
 _SMALLEST_BYTES = 2**20
-"""What is smaller stays: 1 MiB takes 40 us at the 25 GB/s of PCIe 4.0 x16, no less than launching its two copies."""
+"""Size below which a tensor stays: 1 MiB takes 40 us at the 25 GB/s of PCIe 4.0 x16, no less than launching its two
+copies."""
 
 
 def offloaded(layer: nn.Module, layout: Layout, device: torch.device) -> nn.Module:
@@ -247,8 +248,9 @@ _MARKS = (
     torch.ops.profiler._record_function_enter_new.default,
     torch.ops.profiler._record_function_exit._RecordFunction,
 )
-"""What FSDP tells the profiler. torch counts it among the operations that a recomputation has to repeat in number, and
-experts that are sharded in a layer say less the second time, when their parameters are there already."""
+"""Operations by which FSDP reports to the profiler. torch counts them among the operations that a recomputation has to
+repeat in number, and experts that are sharded in a layer report less the second time, when their parameters are already
+there."""
 
 _SAVED = frozenset({*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVES} - {None})
 

@@ -25,8 +25,8 @@ from autotuner.core.trial import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_ME
 from autotuner.core.trial_spec import TrialSpec
 
 _LONGEST_SILENCE_S = 120.0
-"""No collective of a short trial waits this long for a peer that is alive and does not compile; NCCL's first one takes
-tens of seconds at most."""
+"""Seconds that no collective of a short trial waits for a peer that is alive and does not compile; NCCL's first one
+takes tens of seconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class RankInfo:
     """Rank among the processes of this host, of which there are ``local_world_size``."""
     local_world_size: int = 1
     ranks_per_node: int | None = None
-    """Of the nodes that this host plays, where it plays several; None: it is one."""
+    """Ranks per node of the nodes that this host emulates, if it emulates several; None: it is one node."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RankInfo:

@@ -32,12 +32,12 @@ class Question(Generic[R, A]):
 
     title: str
     lead: str
-    """What it asks, beside the title."""
+    """Text below the title that explains the form."""
     topic: str
     """Title of the inputs that have no topic of their own."""
     button: str
     request: type[R]
-    """What the form asks; it has an input for each field."""
+    """Request type of the form, which has an input for each field."""
     ask: Callable[[App, R], A]
     """Returns the answer, or what is known of one that is still computed."""
     report: Callable[[R, A], Report]
@@ -47,7 +47,7 @@ class Question(Generic[R, A]):
     progress: Callable[[A], tuple[int, int] | None] = lambda answer: None
     """Pieces of work that are done and known, of an answer that is still computed."""
     nothing_asked: str = ""
-    """What a page says that nobody asked anything yet; empty: it answers what usually stands in the inputs."""
+    """Text of a page whose form nobody has sent yet; empty: the page answers the defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ class Asked:
     """A form as it was sent: its texts, the errors in them, and the answer."""
 
     texts: Mapping[str, str]
-    """By the name of the input."""
+    """Texts by the name of the input."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """By the name of the input; under the empty name what is about no input."""
+    """Errors by the name of the input; errors about no input are under the empty name."""
     report: Report | None = None
     progress: tuple[int, int] | None = None
     """Pieces of work that are done and known; None where nothing is computed."""
@@ -165,7 +165,7 @@ def _inside(field: str, about: Input | None, name: str) -> str:
 
 
 _PARTS_OF_CLUSTERS = ("accelerator", "link", "profile")
-"""What names in a cluster lead to."""
+"""Descriptions that a cluster refers to by name."""
 
 
 def _near(error: InvalidInput, about: Input | None) -> object:

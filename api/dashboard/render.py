@@ -23,12 +23,13 @@ from autotuner.report.report import Report
 _SHEETS = Path(__file__).parent / "css"
 
 _ORDER = ("tokens", "base", "charts", "answer", "trial", "explore", "home", "new", "sweep", "narrow")
-"""What comes later says more: elements before components, components before pages, narrow screens last."""
+"""Order of the style sheets, in which later sheets win: elements before components, components before pages, narrow
+screens last."""
 
 
 @cache
 def style_sheet() -> str:
-    """All of them, in order."""
+    """Return all style sheets as one, in order."""
     return "\n".join((_SHEETS / f"{name}.css").read_text() for name in _ORDER)
 
 
@@ -98,7 +99,7 @@ def service_of(request: Request) -> str:
 
 
 def _around(request: Request) -> dict[str, Any]:
-    """What every page shows: where the service is, who looks, and what their forms carry."""
+    """Return the values that every page shows: the path of the service, the caller, and the token of their forms."""
     caller = caller_in(request.scope)
     return {
         "html": Html(request.scope.get("root_path", ""), csrf_in(request.scope) or ""),
@@ -118,5 +119,5 @@ def _place(request: Request) -> str:
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a browser asked for something outside the REST service."""
+    """Return True if a browser asked for something outside the REST service."""
     return not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", "")

@@ -36,7 +36,7 @@ from autotuner.service.build import App
 INPUTS = inputs_of(SweepCreate, has_all=True)
 
 BY_NAME, DESCRIBED, CATALOG, STORED = "name", "described", "catalog", "stored"
-"""Where a model or a cluster comes from, beside ``local``."""
+"""Sources of a model or a cluster, beside ``local``."""
 
 STEPS = "fault_steps"
 """The input of how long a fault trace lasts, where its lines do not say it by themselves."""
@@ -48,7 +48,7 @@ _Values = Mapping[str, tuple[str, ...]]
 
 # ---------------------------------------------------------------- axes of the space
 SUITS, EVERY, CHOSEN = "suits", "all", "chosen"
-"""How an axis is set: nothing is said, every value is named, or those that were chosen."""
+"""States of an axis: it is left out, every value is named, or only chosen values are."""
 
 _LETTERS = {
     "tensor_parallel_degree": "tp",
@@ -67,7 +67,7 @@ class Axis:
     values: Mapping[str, str]
     """Words by value as a form sends it, of a switch or a choice; empty for a number."""
     is_usual: bool
-    """Whether people choose it often."""
+    """True for options that people choose often."""
 
     @property
     def path(self) -> str:
@@ -143,7 +143,7 @@ class Form:
     """The texts of the form."""
 
     values: _Values
-    """By name of the element; checkboxes of one name have several."""
+    """Values by name of the element; checkboxes of one name have several."""
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Self:

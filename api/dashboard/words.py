@@ -33,12 +33,12 @@ _UNKNOWN = "–"
 
 
 def percent(share: float | None) -> str:
-    """``41.3 %``."""
+    """Return a share in percent: ``41.3 %``."""
     return f"{100 * share:.1f} %" if _known(share) else _UNKNOWN
 
 
 def compared_by(objective: Objective) -> str:
-    """What layouts are compared by, where it is not MFU alone: ``MFU ×2, tokens per joule ×1``."""
+    """Describe how layouts are compared, if not by MFU alone: ``MFU ×2, tokens per joule ×1``."""
     weighed = [f"{one.metric.noun} ×{one.weight:g}" for one in objective.profile]
     ranked = ", ".join(weighed) or objective.metric.noun
     front = f"; front of {listed([metric.noun for metric in objective.front])}" if objective.front else ""

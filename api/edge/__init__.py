@@ -1,1 +1,1 @@
-"""What stands around every request before it reaches a route, each a class of its own."""
+"""The layers around every request before it reaches a route, each a class of its own."""

@@ -43,18 +43,18 @@ from autotuner.service.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """Where callers are told apart."""
+    """The authentication of callers."""
 
     login: Login
     header: str | None = None
-    """By which a proxy names callers; None without one."""
+    """Header in which a proxy names callers; None without a proxy."""
     believed: tuple[Network, ...] = ()
     """Networks of proxies."""
     is_public_https: bool = False
-    """Whether people reach the service by https, as its operator says."""
+    """True if people reach the service by https, as its operator says."""
 
     def shown_by(self, scope: Connection) -> Shown:
-        """What a request shows of who sends it."""
+        """Return the credentials that a request carries."""
         headers = Headers(scope=scope)
         return Shown(
             address=client_address(scope, self.believed),
@@ -65,7 +65,7 @@ class Entrance:
         )
 
     def is_https(self, scope: Connection) -> bool:
-        """Whether the request came by https, also through a proxy that ended it; a cookie is then kept to that."""
+        """Return True if the request came by https, also through a proxy that ended it; cookies are then secure."""
         forwarded = (
             Headers(scope=scope).get("x-forwarded-proto") if is_within(peer_address(scope), self.believed) else None
         )
@@ -78,7 +78,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def csrf_token(secret: str) -> str:
-    """What forms carry that a cookie with that secret lets in; who reads a page cannot tell the cookie from it."""
+    """Return the token of the forms of a session; a reader of a page cannot derive the cookie from it."""
     return hmac.new(secret.encode("utf-8", "surrogateescape"), b"csrf", hashlib.sha256).hexdigest()
 
 
@@ -116,7 +116,7 @@ _OPEN = (*PROBES, "/login")
 """Paths that everybody may call: probes, and where one gets in."""
 
 _OPEN_BELOW = "/static/"
-"""What pages look like is no secret, and the one for logging in needs it."""
+"""Paths that are open to everybody: style sheets are no secret, and the login page needs them."""
 
 
 class Callers:
@@ -153,7 +153,7 @@ class Callers:
 
 
 def is_open(path: str) -> bool:
-    """Whether everybody may call it."""
+    """Return True if everybody may call that path."""
     return path in _OPEN or path.startswith(_OPEN_BELOW)
 
 
@@ -179,7 +179,7 @@ PROXY_NETWORKS = "AUTOTUNER_PROXY_NETWORKS"
 
 
 def entrance_of(app: App) -> Entrance | None:
-    """Where callers are told apart; None where nobody is asked."""
+    """Return the authentication of the service; None if it has no login."""
     settings = app.settings
     if settings.login == "none":
         return None
@@ -233,7 +233,7 @@ def needs(scope: Scope) -> dict[str, Any]:
 
 
 def security_of(scope: Scope) -> list[dict[str, list[str]]]:
-    """What an operation of OpenAPI says that a caller must show: a token or a session, each with that scope."""
+    """Return the security requirement of an OpenAPI operation: a token or a session, each with that scope."""
     return [{"token": [scope.value]}, {"session": [scope.value]}]
 
 

@@ -1,4 +1,4 @@
-"""Who a request comes from, found out once, before it is let in, and from which address."""
+"""The caller of a request, found once, before the request is let in, and the address it came from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotuner.service.networks import Network, is_within, read_address
 # Who a request comes from, in its state: found out once, before it is let in.
 
 SESSION_COOKIE = "autotuner_session"
-"""What a browser that was let in sends."""
+"""Cookie of a browser that has logged in."""
 
 LOOKING = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing."""
@@ -25,7 +25,7 @@ _CALLER, _CSRF = "caller", "csrf"
 
 
 def caller_in(scope: Scope) -> Caller | None:
-    """Who the request comes from; None before that was found out, and at a path that is open to everybody."""
+    """Return the caller of the request; None before it is known, and at a path that is open to everybody."""
     caller: Caller | None = scope.get("state", {}).get(_CALLER)
     return caller
 
@@ -36,7 +36,7 @@ def set_caller(scope: Scope, caller: Caller) -> None:
 
 
 def csrf_in(scope: Scope) -> str | None:
-    """What forms of the answer have to carry; None where the request came without a session."""
+    """Return the token that the answer's forms must carry; None if the request came without a session."""
     token: str | None = scope.get("state", {}).get(_CSRF)
     return token
 

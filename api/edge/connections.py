@@ -21,23 +21,23 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How long and how much of a connection."""
+    """Limits of a connection in time and size."""
 
     head_s: float = 10.0
-    """From the first byte of a request, or from the opening of a connection, until its head is whole."""
+    """Time from the first byte of a request, or from the opening of a connection, until its head is complete."""
     head_bytes: int = 32_768
-    """Of a request's target and header fields."""
+    """Maximum size of a request's target and header fields."""
     linger_s: float = 2.0
-    """What the rest of a body that nobody wants may take, so that the client reads the answer to it."""
+    """Time for reading the rest of an unwanted body, so that the client reads the answer to it."""
     unread_s: float = 30.0
     """A client that reads nothing of an answer for so long is cut off."""
     connections: int = 800
-    """At once; of one address, half of them. A new one takes the place of the one of its address whose head is waited
-    for longest."""
+    """Maximum number of open connections; one address may have half of them. A new connection replaces the one of its
+    address that has waited longest for its head."""
 
 
 def server_config(api: ASGIApp, bounds: Bounds | None = None, **more: Any) -> uvicorn.Config:
-    """How every server of ours is set up; ``more`` goes to uvicorn.
+    """Return the configuration of every server of ours; ``more`` goes to uvicorn.
 
     Forwarded addresses are believed by the application, which knows whose, and not by the server.
     """
@@ -190,7 +190,7 @@ class _Timer:
 
     @property
     def is_running(self) -> bool:
-        """Whether a call is awaited."""
+        """True while a call is scheduled."""
         return self._handle is not None
 
     def start(self, delay_s: float, then: Callable[[], None]) -> None:
@@ -199,7 +199,7 @@ class _Timer:
             self._handle = self._loop.call_later(delay_s, then)
 
     def stop(self) -> None:
-        """Call nothing."""
+        """Cancel the scheduled call."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

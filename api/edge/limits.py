@@ -130,7 +130,7 @@ class Deadlines:
 
 
 class _Told:
-    """What a route tells its client, until it is too late for that.
+    """The messages of a route to its client, until its time is over.
 
     Attributes:
         is_late: Whether the client was told otherwise.
@@ -164,7 +164,7 @@ MAX_DEPTH = 32
 """The deepest description of ours has 7 levels; a ``config.json`` of a model family rarely more."""
 
 MAX_MEMBERS = 10_000
-"""Of a list or an object."""
+"""Maximum number of members of a list or an object."""
 
 MAX_FIELD_NAME = 200
 """Characters of the name of a field."""
@@ -284,7 +284,8 @@ class _Body:
 # How many streams of events are open: each holds a connection for as long as a sweep runs.
 
 _WAIT_S = 10
-"""What a reader who came too late is asked to wait: streams end when their sweeps do, or their pages are closed."""
+"""Seconds after which a reader who came too late should try again: streams end with their sweeps, or when pages
+close."""
 
 
 class OpenStreams:
@@ -371,7 +372,7 @@ class Hosts:
 
 
 def _is_of_another_site(headers: Headers) -> bool:
-    """Whether a browser says so; a program says nothing."""
+    """Return True if a browser says that the request comes from another site; other programs say nothing."""
     origins = headers.getlist("origin")
     same = all(_place(origin) == headers["host"].lower() for origin in origins)
     return not same or headers.get("sec-fetch-site", "same-origin") in ("cross-site", "same-site")
@@ -386,7 +387,7 @@ def _place(origin: str) -> str | None:
 
 
 def _name(host: str) -> str | None:
-    """Without its port; None for what is no host."""
+    """Return the host without its port; None if the text is no host."""
     try:
         parts = urlsplit(f"//{host}")
         return None if parts.path or parts.username is not None else (parts.hostname or "").rstrip(".") or None

@@ -132,7 +132,7 @@ _MOST = 600
 
 
 class Refusals:
-    """Which refusals are news: the first of its kind within a minute, and not too many of them.
+    """The refusals of the last minute: only the first of each kind is recorded, up to a limit.
 
     Args:
         clock: Seconds that only grow.
@@ -145,7 +145,7 @@ class Refusals:
         self._lock = threading.Lock()
 
     def is_news(self, entry: AuditEntry) -> bool:
-        """Whether it is to be recorded; asking makes it known."""
+        """Return True if the refusal should be recorded, and remember it."""
         kind = (entry.caller, entry.address, entry.action, entry.subject, entry.status)
         with self._lock:
             if self._clock() - self._began >= _MINUTE_S:
@@ -213,7 +213,7 @@ class AuditLog:
 
 
 def _has_changed(scope: Scope, route: object | None, status: int) -> bool:
-    """Whether the request was let do what changes something; one of our own failures may have."""
+    """Return True if the request may have changed something; our own failures count, since they may have."""
     if scope["method"] in LOOKING or route is None or needed(route, scope["method"]) is Allowed.READ:
         return False
     return status < 400 or status >= 500

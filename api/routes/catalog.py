@@ -1,4 +1,4 @@
-"""What predictions know: hardware, models, training software, networks, and what callers and operators added."""
+"""The catalog behind predictions: hardware, models, training software, networks, and later additions."""
 
 from __future__ import annotations
 

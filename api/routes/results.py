@@ -1,4 +1,4 @@
-"""What came of a sweep, its trials as a table, and trials across sweeps."""
+"""The results of a sweep, its trials as a table, and trials across sweeps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
 
 @results_router.get("/layers", responses=problems(404, 422))
 def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
-    """What each layer of communication gives to a sweep's job: predicted, and measured by its trials.
+    """Return the gain of each communication layer for a sweep's job: predicted, and measured by its trials.
 
     Strategy alone, with task scheduling, with collectives, flow scheduling and network: each layer's best is found with
     the options of all before it, and of later ones at their defaults.
@@ -123,7 +123,7 @@ _MOST_ROWS = 10_000
 _LONGEST = 2000
 
 RowsOf = Literal["ranked", "untried"]
-"""Which rows a table has: trials with a rank, or the best layouts by prediction that no trial tried."""
+"""Rows of a table: trials with a rank, or the best layouts by prediction that no trial tried."""
 
 
 async def _query(

@@ -45,7 +45,7 @@ def create_sweep(
     body: Document[SweepCreate],
     idempotency_key: IdempotencyKey = None,
 ) -> Document[SweepStanding]:
-    """Queue a sweep.
+    """Queue a new sweep.
 
     With an `Idempotency-Key` a repeated request creates nothing: it answers 200 with the sweep as it stands now.
     The same key with another body is refused with 409. Keys of different callers are different keys.

@@ -18,8 +18,8 @@ from autotuner.core.link import LinkEnds, LinkPoint, link_rounds
 from trials.rank import RankInfo, barrier
 
 _PASSES = 3
-"""How often each pair is measured, at times apart; the best counts, since whatever disturbs a link for a while only
-adds to what it takes, and what ails it does so every time."""
+"""Number of times that each pair is measured, at separate times. The best counts: a passing disturbance only adds time,
+and a degraded link is slow every time."""
 
 _OPENING = 10
 """Budgets of small messages that long ones have: over a late link TCP opens its window from one to the next."""
@@ -40,9 +40,9 @@ class PairSizes:
     most: int = 200
     """Small messages there and back."""
     budget_s: float = 0.3
-    """When small messages end, and, ten times over, long ones."""
+    """Seconds after which small messages end; long ones end after ten times as many."""
     long_bytes: int = 2**22
-    """Of a long message."""
+    """Size of a long message."""
     most_long: int = 8
     """Long messages each way."""
 

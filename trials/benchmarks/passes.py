@@ -54,11 +54,11 @@ class _Size:
 
 
 _TINY = _Size(hidden_size=64, num_sequences=1, seq_len=16, passes=4, more=1)
-"""What it multiplies takes less than calling it."""
+"""A size whose multiplications take less time than their launches."""
 
 _SMALL = _Size(hidden_size=256, num_sequences=4, seq_len=128, passes=1, more=2)
-"""What lies between its products is what is left when these and the host are taken away; sequences are short, so that
-attention is little."""
+"""A size whose memory-bound work is what remains after its products and the host are subtracted; sequences are short,
+so that attention is negligible."""
 
 
 def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> Iterator[PassPoint]:

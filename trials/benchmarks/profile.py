@@ -54,7 +54,7 @@ _BUDGET_S = 0.05
 """Time for one point: enough for dozens of calls of what takes a millisecond."""
 _QUICK_BUDGET_S = 0.005
 _NUM_BATCHES = 3
-"""Of passes, four in each, of every kind of layer."""
+"""Number of batches of every kind of layer, with four passes in each."""
 
 
 def measure(request: ProfileRequest) -> Measurements:

@@ -23,7 +23,7 @@ from autotuner.core.choices import AttentionKernel
 _aten = torch.ops.aten
 
 Rest: TypeAlias = tuple[Any, ...]
-"""What a kernel's backward wants of its forward: seeds of a dropout that nothing here has."""
+"""Values that a kernel's backward needs from its forward: seeds of a dropout that no layer here has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class BlockKernel:
     """One block forward and backward."""
 
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor, Rest]]
-    """From q_BHQE, k_BKSE, v_BKSE and whether the block is causal (then Q is S) to output_BHQE, log_sum_exp_BHQ and the
-    rest."""
+    """Function from q_BHQE, k_BKSE, v_BKSE and a flag for a causal block (then Q is S) to output_BHQE, log_sum_exp_BHQ
+    and the rest."""
     backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    """From the gradient of the output, q, k, v, output, log-sum-exp, rest and whether the block is causal to the
+    """Function from the output's gradient, q, k, v, output, log-sum-exp, rest and a flag for a causal block to the
     gradients of q, k and v."""
 
 

@@ -62,7 +62,7 @@ class ContextPart:
 
 
 WHOLE = ContextPart()
-"""All of every sequence."""
+"""The part that holds the whole of every sequence."""
 
 
 # Attention to gathered keys and values (arXiv 2407.21783, section 3.3.2): one collective, and nothing overlaps it.

@@ -26,8 +26,8 @@ from autotuner.training import clipping
 from autotuner.training.communicator import FuturePending
 
 _NUMBER_READ = 1
-"""What a program reads from a tensor without values. The vote of the pipeline's stages calls 1 a yes, it is a finite
-loss, and dividing by it is harmless."""
+"""Number that a program reads from a tensor without values. The vote of the pipeline's stages takes 1 as a yes, it is a
+finite loss, and dividing by it is harmless."""
 
 
 @contextmanager

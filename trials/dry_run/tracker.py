@@ -45,7 +45,7 @@ _COLLECTIVES = {
     "send": "send",
     "recv_": "receive",
 }
-"""What torch's libraries of collectives call them, and what we do."""
+"""Collectives by their names in torch's libraries, with our names."""
 
 _LIBRARIES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 

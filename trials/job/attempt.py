@@ -35,7 +35,7 @@ from trials.rank import RankInfo, Reporter, barrier, device_of, join_process_gro
 # Whether a trial can run where it was started; asked before anything is built.
 
 _UNEQUAL = (LinkHealth(ends=(0, 1), delay_s=1.0),)
-"""What makes it matter which stage lies beside which link."""
+"""A slow link, which makes the assignment of stages to links matter."""
 
 
 def admit(spec: TrialSpec, rank_info: RankInfo) -> None:

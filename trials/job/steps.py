@@ -111,11 +111,11 @@ class _Steps:
     watch: MemoryWatch
     pace: Pace
     faults: LinkFaults | None = None
-    """What makes links slow; None where none ever is."""
+    """Injected faults of the links; None if no link is ever slow."""
     steered: SteeredPipeline | None = None
     """The pipeline that is watched, and planned around slow links; None where none is."""
     found: tuple[LinkEvent, ...] = ()
-    """In the last step."""
+    """Link events in the last step."""
     reports: list[StepReport] = field(default_factory=list)
     """One per step that was timed, warm-up included."""
     phases: list[PhaseTimes] = field(default_factory=list)

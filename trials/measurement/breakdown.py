@@ -73,7 +73,7 @@ def _take(free: list[tuple[int, int]], span: Span) -> int:
 # The moments that divide a recorded step: when it began, ran backward, had its gradients, and ended.
 
 BACKWARD = "autograd::engine::evaluate_function: "
-"""What autograd's engine calls a node of the graph that it runs; recomputation happens inside."""
+"""Prefix of autograd's name for a node of the graph that it runs; recomputation happens inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ _PARTS: tuple[tuple[str, Communication], ...] = (
     ("reduce", "all_reduce_s"),
     ("barrier", "all_reduce_s"),
 )
-"""What a name without its underscores contains, the longer words first."""
+"""Parts of a collective's name without its underscores, the longer words first."""
 
 
 def communication_part(name: str) -> Communication | None:

@@ -21,10 +21,8 @@ LOWEST = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "power_limit_m
 """Facts of which the lowest of all ranks is the trial's: the others wait for that one."""
 
 _HELD_BY = {0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat, by hardware", 0x80: "power brake"}
-"""What holds the clocks down, by bit; idleness, limits of power and settings of clients come and go with a step.
-
-Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``.
-"""
+"""Reasons that hold the clocks down, by bit; idleness, power limits and settings of clients come and go with a step.
+Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``."""
 
 
 class Gpu:

@@ -21,7 +21,7 @@ from trials.measurement.environment import CpuTime
 # Marks moments of a step without making the device wait.
 
 MARK = "trial: "
-"""What a moment's name begins with in a profile."""
+"""Prefix of a moment's name in a profile."""
 
 
 class Stopwatch:
@@ -75,7 +75,7 @@ class RankRecord:
     payload_bytes: tuple[int, ...] = ()
     """Contributed to the exchange between replicas, per measured step; empty where they sum gradients."""
     reduced_bytes: int = 0
-    """Of gradients in the measured steps, as far as hooks hear of it."""
+    """Bytes of gradients that were reduced in the measured steps, as far as hooks see them."""
     overlapped_bytes: int = 0
     """Those of them whose reduction started before the last gradient of their step was computed."""
 

@@ -34,7 +34,7 @@ class RecordedStep:
     began_ns: int
     """That moment on the clock of this rank's host."""
     passes: tuple[Block, ...]
-    """What it computed, in order of time."""
+    """Passes that the rank computed, in order of time."""
     complete_s: float
     """Its gradients were complete."""
     updated_s: float
@@ -42,7 +42,7 @@ class RecordedStep:
     done_s: float
     """It knew that every rank was done."""
     averaging_s: tuple[float, ...] = ()
-    """From when to when replicas averaged parameters, as a part of the update; empty: they did not."""
+    """Start and end of the averaging of parameters by replicas, a part of the update; empty if there was none."""
 
 
 class ActionLog:
@@ -98,10 +98,10 @@ _MOST_RANKS = 16
 """Ranks of one timeline."""
 
 _ALL_RANKS = 8
-"""Of a job of so many all are shown, of a larger one a rank of every pipeline rank."""
+"""Largest number of ranks that are all shown; of a larger job, one rank of every pipeline rank is shown."""
 
 _DIGITS = 6
-"""Of seconds: microseconds."""
+"""Number of decimals of seconds: microseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

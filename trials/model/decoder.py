@@ -64,7 +64,7 @@ class _ComposedLayerNorm(nn.LayerNorm):
 
 
 TokenPositions = Callable[[int, torch.device | None], Tensor]
-"""From the tokens that this rank sees of each sequence, and a device, to their positions in it."""
+"""Function from the tokens that this rank sees of each sequence, and a device, to their positions in the sequence."""
 
 _ROTARY_BASE = 500_000.0  # Llama 3's rope_theta (arXiv 2407.21783, section 3.2)
 
@@ -257,7 +257,7 @@ def _first_value(name: str, shape: torch.Size, seed: int, device: torch.device) 
 # Cross-entropy of the next token.
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""From logits_BSV and labels_BS to the sum over all tokens that have a label, in fp32."""
+"""Function from logits_BSV and labels_BS to the sum of the loss over all tokens with a label, in fp32."""
 
 
 def cross_entropy(logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:

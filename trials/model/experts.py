@@ -97,10 +97,11 @@ def activated(gate: Tensor | None, up: Tensor) -> Tensor:
 
 
 Compute = Callable[[Tensor, Tensor], Tensor]
-"""From rows in the order of some experts and the number of each one's rows to what the experts make of them."""
+"""Function from rows in the order of some experts, and each expert's number of rows, to the experts' outputs."""
 
 ExpertExchange = Callable[[Tensor, Tensor, Compute], Tensor]
-"""From x_AD in the order of the experts and counts_N to out_AD, with the help of what computes this rank's experts."""
+"""Function from x_AD in the order of the experts and counts_N to out_AD; it receives the function that computes this
+rank's experts."""
 
 
 def _no_exchange(x_AD: Tensor, counts_N: Tensor, compute: Compute) -> Tensor:
@@ -120,7 +121,7 @@ class LocalExperts:
     exchange: ExpertExchange = _no_exchange
     """Sends tokens to the ranks of their experts."""
     local_part: Callable[[Tensor], Tensor] = _itself
-    """From a parameter to the values of it that this rank holds."""
+    """Function from a parameter to the values of it that this rank holds."""
 
     def indices(self, num_experts: int) -> range:
         """The experts held: neighbours."""

@@ -19,7 +19,7 @@ _RETRY_S = 0.5
 _GO = b"go"
 
 _ANSWER_S = 10.0
-"""What a node that has connected gets to say its number."""
+"""Time that a node has after it connects to send its number."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -48,7 +48,7 @@ from autotuner.host.cpu_time import machine_cpu_s, process_cpu_s
 from autotuner.host.facts import hardware_facts, settings_of_libraries, system_facts
 
 _TAIL_BYTES = 1 << 14
-"""Of a rank's log: its last words, its stack, and torch's C++ backtrace between them."""
+"""Number of bytes of the end of a rank's log: its last words, its stack, and torch's C++ backtrace between them."""
 
 
 _CHUNK_BYTES = 1 << 16
@@ -180,14 +180,14 @@ _NEEDED_BY_ANY = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
 _POLL_S = 0.1
 
 _LOOK_S, _LOOKS = 0.2, 50
-"""How busy the node is, is looked at so often at first, and then after every fiftieth of the time that has passed: each
-look reads all of ``/proc``, and each is a line."""
+"""Interval of the first looks at how busy the node is, and their number; later looks come after every fiftieth of the
+time that has passed. Each look reads all of ``/proc``, and each is a line."""
 
 _STACKS_S = 0.5
-"""What ranks get to write their stacks when the time is up."""
+"""Time that ranks get to write their stacks when the time limit is reached."""
 
 _GRACE_S = 3.0
-"""What all gets to leave after SIGTERM; the supervisor needs as long to end what will not."""
+"""Time that processes get to leave after SIGTERM; the supervisor needs as long again to kill the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

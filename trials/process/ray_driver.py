@@ -40,14 +40,14 @@ _WAIT_S = 0.1
 _PATIENCE_S = 10.0
 
 _STOP_S = 8.0
-"""What nodes may take to end all that they started; their supervisors need less than half of it."""
+"""Time that nodes get to end all that they started; their supervisors need less than half of it."""
 
 _BEREFT_S = 5.0
-"""What nodes get to end by themselves once one has failed: their ranks may wait for ranks that are gone."""
+"""Time that nodes get to end by themselves once one has failed: their ranks may wait for ranks that are gone."""
 
 _OUTLAST_S = 8.0
-"""How long a node's processes may outlast its daemon: a worker of Ray looks for it once a second, the supervisor below
-it has a grace of three, and a machine may be busy."""
+"""Maximum time for which a node's processes outlast its daemon: a worker of Ray looks for it once a second, the
+supervisor below it has a grace of three, and a machine may be busy."""
 
 _LOOKING = "Ray looks for {num_nodes} nodes with {bundle} each"
 

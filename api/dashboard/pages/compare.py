@@ -32,7 +32,7 @@ _Flags = Annotated[str, Form(max_length=_MOST_CHARACTERS)]
 
 @router.get("/compare")
 def compare_page(request: Request, app: AppOf, of: _Of = []) -> Response:  # noqa: B006  # nobody changes it
-    """What differs, which is faster and through what; with less than two, what there is to compare."""
+    """Show how the contenders differ, which is faster and why; with fewer than two, offer contenders to choose from."""
     return _page(request, app, of)
 
 
@@ -43,7 +43,7 @@ def compare_with_flags(
     of: Annotated[list[str], Form(max_length=8)] = [],  # noqa: B006  # nobody changes it
     flags: _Flags = "",
 ) -> Response:
-    """The same beside the layout that a trainer's own flags make, which are too long for an address."""
+    """Show the comparison beside the layout of a trainer's own flags, which are too long for an address."""
     return _page(request, app, of, flags)
 
 

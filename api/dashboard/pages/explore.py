@@ -156,7 +156,7 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
 
 
 def _answered(answer: WhatIf, job: Job, asked: Asked, link: Permalink) -> dict[str, Any]:
-    """What was found, as the template shows it; of inputs that are wrong nothing but the controls."""
+    """Return the answer as the template shows it; only the controls if inputs are wrong."""
 
     def link_to(layout: Layout, words: str) -> Link:
         return Link(words, "explore", query=link.with_layout(layout).asked)

@@ -41,7 +41,7 @@ class Asked:
     where: SweepFilter
     order: SweepOrder = NEWEST_FIRST
     number: int = 1
-    """Of the page."""
+    """Number of the page."""
 
     def query(self, **changed: str) -> dict[str, str]:
         """Return the query of an address that asks for this, but for what is changed."""
@@ -104,7 +104,7 @@ _SORTS: Mapping[str, SweepColumn] = {
     "cluster": SweepColumn.CLUSTER,
     "when": SweepColumn.CREATED,
 }
-"""What the list is ordered by, by column of its report."""
+"""Order of the list by column of its report."""
 
 _TEXTS = (SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, SweepColumn.CLUSTER)
 
@@ -122,7 +122,7 @@ def sweeps_page(
     part: _Part = None,
     number: _Number = 1,
 ) -> Response:
-    """What needs attention, and the sweeps that match."""
+    """Show what needs attention, and the sweeps that match."""
     asked = Asked(where=where, order=order, number=number)
     now = app.clock.now()
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
@@ -146,7 +146,7 @@ def sweeps_page(
 
 @router.get("/find")
 def find_page(request: Request, app: AppOf, q: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """What the words may mean; what has them as its id is gone to at once."""
+    """Show what the words may mean; a word that is an id leads to its page at once."""
     if q.strip() and (place := exact_place(app.store, q)):
         return RedirectResponse(f"{request.scope.get('root_path', '')}{place}", HTTPStatus.SEE_OTHER)
     found = find(app.store, q, now=app.clock.now()) if q.strip() else None

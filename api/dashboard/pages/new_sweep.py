@@ -61,17 +61,17 @@ class _Checked:
 
     form: Form
     document: Mapping[str, Any] = field(default_factory=dict)
-    """Of ``POST /sweeps``; empty where a text cannot be read."""
+    """Body of ``POST /sweeps``; empty if a text cannot be read."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """By the name of the input; under the empty name what is about no input."""
+    """Errors by the name of the input; errors about no input are under the empty name."""
     request: SweepRequest | None = None
-    """None where something is wrong."""
+    """The request; None if something is wrong."""
     shown: SweepRequest | None = None
-    """What the preview is of: the request, or it without what is wrong and changes no search."""
+    """Request of the preview: the whole one, or without wrong parts that change no search."""
     report: Report | None = None
-    """Of the preview; None where something else is wrong, or the answer would take too long."""
+    """Report of the preview; None if something else is wrong, or the answer would take too long."""
     is_whole: bool = True
-    """Nothing of the report is still looked for."""
+    """True if the report is complete; False while parts of it are still computed."""
 
     def refused(self, error: AutotunerError) -> _Checked:
         """Return it with one more thing that is wrong."""

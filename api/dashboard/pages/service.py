@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 @router.get("/engines")
 def engines_page(request: Request, app: AppOf) -> Response:
-    """What each engine answers just now, which may take it seconds, and every worker that told of itself."""
+    """Show the current answer of each engine, which may take seconds, and every worker with a heartbeat."""
     clusters = app.store.descriptions.stored(Cluster).items
     engines = app.engine_standings()
     used = {engine.name: [one.name for one in clusters if one.engine == engine.name] for engine in engines}
@@ -199,7 +199,7 @@ _AuditNumber = Annotated[int, Query(ge=1, le=MAX_INTEGER // _ENTRIES_PER_PAGE)]
 def audit_page(
     request: Request, app: AppOf, part: _Part = None, caller: CallerName = None, number: _AuditNumber = 1
 ) -> Response:
-    """What was changed and refused, newest first, by everybody or by one caller."""
+    """Show the changes and refusals, newest first, of all callers or of one."""
     window = Page(limit=_ENTRIES_PER_PAGE, offset=(number - 1) * _ENTRIES_PER_PAGE)
     found, total = app.store.access.audit(caller=caller, page=window)
     listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)

@@ -72,7 +72,7 @@ def _look(request: Request, app: App, caller: Caller, sweep: Sweep) -> SweepLook
 # What people change of a sweep from its page: forms that work without a script, and lead back to it.
 
 _UNLIMITED = {each.name: None for each in fields(Budget) if each.default is None}
-"""What an empty input stands for, of limits that a sweep need not have."""
+"""Values of empty inputs, for limits that a sweep need not have."""
 
 
 @router.post("/sweeps/{sweep_id}/pause")
@@ -83,7 +83,7 @@ def pause(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Res
 
 @router.post("/sweeps/{sweep_id}/resume")
 def resume(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Have it go on."""
+    """Resume the sweep."""
     return _changed(request, app, caller, sweep, lambda: app.resume(sweep.id, caller=caller))
 
 
@@ -121,7 +121,7 @@ def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: C
 
 @router.get("/sweeps/{sweep_id}/layers")
 def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
-    """What each layer gives to the sweep's job; a job that fits nowhere says so."""
+    """Show the gain of each communication layer for the sweep's job, or that the job fits nowhere."""
     kept, whole = app.kept_trials.of(sweep.id), sweep.request.job
     job = f"{whole.model.name} on {whole.cluster.name}"
     name, measured = sweep.request.name or sweep.id, measured_layers(sweep.request.objective, kept.trials)

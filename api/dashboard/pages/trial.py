@@ -55,9 +55,9 @@ class _LookedAt:
     """The trainer whose words the flags are in; None: that of the sweep, or the usual one."""
     show: Shown
     window: Window
-    """Of the timeline."""
+    """Window of the timeline."""
     links_window: Window
-    """Of the steps with and without slow links."""
+    """Window of the steps with and without slow links."""
     rank: int
 
     def to(self, anchor: str, **other: object) -> str:

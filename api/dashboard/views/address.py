@@ -27,7 +27,7 @@ from autotuner.service.build import App
 # Addresses of a page that keeps what somebody chose in its query: sort, filter, columns, page.
 
 _OF_PARTS = ("part",)
-"""What asks for a part of a page, and is in no link."""
+"""Names of query parameters that ask for a part of a page; links leave them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,12 @@ class Address:
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """What the caller chose."""
+        """Return the choices of the caller."""
         given = request.query_params.multi_items()
         return cls(chosen=tuple((name, value) for name, value in given if name not in _OF_PARTS and value))
 
     def get(self, name: str) -> str:
-        """What was chosen under that name, several with commas between them; empty where nothing was."""
+        """Return the values chosen under that name, with commas between them; empty if there are none."""
         return ",".join(value for key, value in self.chosen if key == name)
 
     def but(self, *names: str) -> tuple[tuple[str, str], ...]:
@@ -72,7 +72,7 @@ def _query(items: Iterable[tuple[str, str]]) -> str:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
 _OF_SWEEP = "sweep:"
-"""Before the id of a sweep, where a model's or a cluster's name is expected: the one that the sweep is about."""
+"""Prefix of a sweep's id in place of a model's or a cluster's name: it names that of the sweep."""
 
 _LONGEST_TEXT = 1000
 """Characters of lengths in an address: browsers and proxies cut addresses of many thousands."""
@@ -92,15 +92,15 @@ class Permalink:
     seq_len: int
     global_batch_size: int
     layout: Layout | None = None
-    """None: the best that is predicted, where one is needed."""
+    """The layout; None: the best by prediction, if one is needed."""
     stack: str = "torch"
     """Software that would run it."""
     optimizer_state_precision: str = "fp32"
-    """Of AdamW's moments."""
+    """Precision of AdamW's moments."""
     link_health: str = ""
     """Links that are not as the cluster says, in lines parted by ``|``: ``2_3; 0.06|0_1; dead``."""
     lengths: str = ""
-    """How long sequences are, where they differ: ``1-128:6, 512:3``, or ``sweep:ID`` as that sweep has it."""
+    """Lengths of the sequences, if they differ: ``1-128:6, 512:3``, or ``sweep:ID`` for those of that sweep."""
 
     @classmethod
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
@@ -119,7 +119,7 @@ class Permalink:
 
     @classmethod
     def read(cls, address: str) -> Self:
-        """What an address, or its query alone, asks about; what it leaves out is as in ``DEFAULT``.
+        """Return the permalink of an address or its query; parts that are left out are as in ``DEFAULT``.
 
         Raises:
             InvalidInput: A number is none, or a word of the layout is unknown.
@@ -129,7 +129,7 @@ class Permalink:
 
     @classmethod
     def of_query(cls, query: Mapping[str, str]) -> Self:
-        """The same of a query's values by name."""
+        """Return the permalink of a query's values by name."""
         words = query.get("layout", "").strip()
         return cls(
             model=query.get("model", "").strip() or DEFAULT.model,
@@ -171,7 +171,7 @@ class Permalink:
         return f"/compare?{urlencode({'of': self.to('/explore')})}"
 
     def with_layout(self, layout: Layout | None) -> Self:
-        """Another layout of the same job."""
+        """Return the permalink of another layout of the same job."""
         return replace(self, layout=layout)
 
     def job(self, app: App) -> Job:
@@ -211,7 +211,7 @@ class Permalink:
 
 
 DEFAULT = Permalink(model="llama-3-70b", cluster="h100:64", seq_len=8192, global_batch_size=1024)
-"""What is shown to who asks about nothing: a job that everybody knows."""
+"""Job of a page whose address names none: one that everybody knows."""
 
 
 def whole_number(field: str, given: str | int) -> int:

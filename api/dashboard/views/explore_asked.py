@@ -1,4 +1,4 @@
-"""What the inputs of ``/explore`` say, a job and a layout chosen by hand, and what is wrong with each of them."""
+"""The inputs of ``/explore``: a job and a layout chosen by hand, with the errors of each input."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SWITCH = {"on": 1, "off": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the inputs say."""
+    """The inputs of the page, as read."""
 
     texts: Mapping[str, str]
-    """What stands in each input, as it was typed."""
+    """Text of each input, as it was typed."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong, by input."""
+    """Errors by input."""
     link: Permalink
     """The job that the inputs name; with ``DEFAULT``'s in the place of what is wrong."""
     base: Layout | None = None
@@ -38,7 +38,7 @@ class Asked:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
-        """What a query says: that of a permalink, of the form without a script, or a mixture."""
+        """Return the inputs of a query: of a permalink, of the form without a script, or of a mixture."""
         errors: dict[str, str] = {}
         return cls(
             texts=dict(query),
@@ -50,11 +50,11 @@ class Asked:
 
     @property
     def is_form(self) -> bool:
-        """Whether inputs of the form were sent one by one, of which a permalink says the same in less."""
+        """True if the form's inputs were sent one by one; a permalink holds the same in a shorter address."""
         return bool(self.changes) or "accelerator" in self.texts
 
     def with_error(self, name: str, text: str) -> Self:
-        """With a complaint beside an input."""
+        """Return the inputs with an error beside one of them."""
         return replace(self, errors={**self.errors, name: text})
 
     def layout(self, best: Layout) -> Layout:
@@ -102,7 +102,7 @@ def _links(query: Mapping[str, str], errors: dict[str, str]) -> str:
 
 
 def _lengths(query: Mapping[str, str], errors: dict[str, str]) -> str:
-    """How long sequences are, as an address has it; nothing where a part says no length."""
+    """Return the lengths of sequences as an address writes them; empty, with an error, if a part is no length."""
     text = query.get("lengths", "").strip()
     try:
         return text if not text or text.startswith("sweep:") else written_lengths(read_lengths(text))

@@ -47,7 +47,7 @@ _USUAL = (
 
 _WORLD_SIZE = "world-size"
 _RANKS_LEFT = "beside the other degrees they do not divide the ranks there are"
-"""In the place of a product that differs from value to value."""
+"""Text in place of a product that differs from value to value."""
 
 _SHORT = {
     "data_parallel_shard_degree": "shard over",
@@ -75,9 +75,9 @@ class Value:
     """A value of a control."""
 
     sent: str
-    """What the form sends for it."""
+    """Value that the form sends."""
     text: str
-    """What people read."""
+    """Text that people read."""
     is_chosen: bool
     is_legal: bool
     is_idle: bool
@@ -89,18 +89,18 @@ class Control:
     """One option with its values."""
 
     field: str
-    """Of the layout."""
+    """Field of the layout."""
     label: str
-    """What people read before it."""
+    """Text before the control."""
     name: str
     """The option in full."""
     letters: str
-    """Of a degree, as in a table; else empty."""
+    """Letters of a degree, as in a table; else empty."""
     values: tuple[Value, ...]
     is_menu: bool
     """Its values are too many, or too long, to stand side by side."""
     notes: tuple[str, ...]
-    """Why values are struck, once for each rule."""
+    """Reasons why values are struck out, one for each rule."""
 
     @classmethod
     def of(cls, field: str, choices: Sequence[Choosable], layout: Layout) -> Self:
@@ -119,14 +119,14 @@ class Control:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it is not as it is by default."""
+        """True if the value is not the default."""
         chosen = next((value.sent for value in self.values if value.is_chosen), None)
         one = OPTIONS[self.field]
         return chosen is not None and chosen != str(one.to_plain(one.default))
 
     @property
     def says_something(self) -> bool:
-        """Whether there is another value than the present one that would change anything."""
+        """True if another value than the present one would change anything."""
         return any(not value.is_idle for value in self.values if not value.is_chosen)
 
 
@@ -141,7 +141,7 @@ def _value(choice: Choosable, layout: Layout) -> Value:
 
 
 def _notes(choices: Sequence[Choosable], values: Sequence[Value], letters: str) -> list[str]:
-    """Why values cannot be: the first rule of each, and once for all that break the same."""
+    """Return why values are not legal: the first rule that each breaks, once for all that break it."""
     by_rule: dict[str, list[tuple[str, str]]] = {}
     for choice, value in zip(choices, values, strict=True):
         for reason in sorted(choice.reasons, key=lambda reason: reason.rule == _WORLD_SIZE)[:1]:
@@ -169,11 +169,11 @@ class Panel:
     rare: tuple[Control, ...]
     """All others."""
     unusual: tuple[str, ...]
-    """Of these, what is not as it is by default: ``last stage less 1``."""
+    """Rare choices that differ from the default: ``last stage less 1``."""
     product: str
     """The degrees as a product: ``8 × 4 × 1 × 2 = 64 ranks``."""
     is_whole: bool
-    """Whether it is the number of ranks of the cluster."""
+    """True if the product is the number of ranks of the cluster."""
     data: int
     """Data-parallel ranks, which the other degrees leave."""
     words: str
@@ -215,7 +215,7 @@ class Panel:
 
 
 def _is_asked(field: str, layout: Layout, controls: Mapping[str, Control], *, is_late: bool) -> bool:
-    """Whether an option that says more of another is worth its line beside that one."""
+    """Return True if an option that depends on another one is worth a line beside it."""
     match field:
         case "data_parallel_shard_degree":
             return layout.shard_level is not ShardLevel.NONE and len(controls[field].values) > 1

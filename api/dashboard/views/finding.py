@@ -1,4 +1,4 @@
-"""What somebody may mean by the words of a search: sweeps, trials by id or number, trials of such layouts."""
+"""The possible meanings of the words of a search: sweeps, trials by id or number, or trials of certain layouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOKED_AT = 200
 """Trials of such degrees, the fastest first, that are looked at for what else was asked of their layouts."""
 
 _APART = re.compile(r"\b(tp|pp|dp|cp|ep|mb|v|fsdp|zero|trial)[ =]+([0-9]+)\b")
-"""How people write what is one word of a layout: ``tp 4``, ``tp=4``."""
+"""Pattern of one word of a layout, as people write it: ``tp 4``, ``tp=4``."""
 
 _NUMBER = re.compile(r"(?:trial|#)?([0-9]{1,9})")
 
@@ -31,7 +31,7 @@ _COLUMNS = ("tensor_parallel_degree", "pipeline_parallel_degree", "micro_batch_s
 """Fields that the store finds trials by."""
 
 _DATA = "data_parallel_degree"
-"""Of ``dp8`` here, as in the columns of a ranking: replicas, sharded or not."""
+"""Name for ``dp8`` here and in the columns of a ranking: data-parallel ranks, sharded or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Words:
     layout: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a layout that it names; of degrees ``data_parallel_degree`` in the place of its two parts."""
     rest: str = ""
-    """What else it says: words of sweeps."""
+    """Other words of the search, which are words of sweeps."""
 
     @classmethod
     def of(cls, asked: str) -> Self:
@@ -61,7 +61,7 @@ class Words:
         return cls(number=number, layout=fields, rest=" ".join(rest))
 
     def is_meant_by(self, layout: Layout) -> bool:
-        """Whether a layout has all that was asked of one."""
+        """Return True if a layout matches all that the search says about layouts."""
         return all(_plain(layout, name) == value for name, value in self.layout.items())
 
 

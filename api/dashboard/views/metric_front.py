@@ -23,7 +23,7 @@ from autotuner.report.words import listed
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
 
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0)
-"""What a form offers; an address may say any other."""
+"""Weights that a form offers; an address may have any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class MetricChoice:
     is_chosen: bool
     """It counts."""
     weights: tuple[tuple[str, str, bool], ...]
-    """What its weight in the profile may be, as a form says it: value, words, whether it is."""
+    """Weights that the form offers: value, words, and True for the present one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +47,15 @@ class MetricFrontView:
     pictures: tuple[Markup, ...]
     """The first metric against each other one."""
     report: Report | None = None
-    """Of the front; None where it cannot be shown."""
+    """Report of the front; None if it cannot be shown."""
     refused: str = ""
-    """Why the front cannot be shown as the address asks; empty where it is."""
+    """Reason why the front cannot be shown as the address asks; empty if it is shown."""
 
     @classmethod
     def of(
         cls, sweep: Sweep, trials: Sequence[Trial], address: Address, *, source: Source, root: str = ""
     ) -> Self | None:
-        """None where neither the sweep nor the address asks for one."""
+        """Return the view of the front; None if neither the sweep nor the address asks for one."""
         request = sweep.request
         if not request.objective.front and not address.get("metrics"):
             return None
@@ -85,7 +85,7 @@ def _asked(request: SweepRequest, address: Address) -> Objective:
 
 
 def _typed(address: Address) -> tuple[Sequence[Metric], Sequence[Weight]]:
-    """What of an address can be read, so that a form keeps what somebody chose."""
+    """Return the readable parts of an address, so that a form keeps the choices of its user."""
     metrics: Sequence[Metric] = ()
     profile: Sequence[Weight] = ()
     with suppress(InvalidInput):
@@ -96,7 +96,7 @@ def _typed(address: Address) -> tuple[Sequence[Metric], Sequence[Weight]]:
 
 
 def _refused(error: InvalidInput) -> str:
-    """What is wrong, with its value and the nearest choice."""
+    """Describe an error with its value and the nearest legal value."""
     values = error.value if isinstance(error.value, list) else [error.value]
     said = listed([plain(value) for value in values])
     nearest = f"; nearest: {plain(error.nearest)}" if error.nearest is not None else ""
@@ -104,7 +104,7 @@ def _refused(error: InvalidInput) -> str:
 
 
 _PARTS = {"objective.profile": "weights of", "objective.front": "to compare by", "metrics": "to compare by"}
-"""What fields are called beside the form."""
+"""Words for fields in errors beside the form."""
 
 
 def _choices(request: SweepRequest, metrics: Sequence[Metric], profile: Sequence[Weight]) -> tuple[MetricChoice, ...]:

@@ -9,7 +9,7 @@ from autotuner.report.report import Link
 from autotuner.search.results.trial_query import TableQuery
 
 _FORM = ("where", "sort", "columns", "page")
-"""What the form beside the ranking asks for."""
+"""Query parameters of the form beside the ranking."""
 
 
 def asked_of(address: Address, sweep_id: str, *, is_untried: bool) -> tuple[Asked, InvalidInput | None]:

@@ -58,13 +58,13 @@ class SweepLook:
     caller: Caller
     sweep: Sweep
     address: Address
-    """What was chosen of its ranking and its pictures."""
+    """Choices for the ranking and the pictures."""
     root: str
     """Path before every address of the service."""
 
     # ---------------------------------------------------------------- what templates are given
     def of_ranking(self) -> Mapping[str, Any]:
-        """For the ranking alone."""
+        """Return the values of the ranking's template."""
         asked, problem = asked_of(self.address, self.sweep.id, is_untried=self._is_untried)
         link = Permalink.of_sweep(self.sweep)
         found = ranking(
@@ -87,7 +87,7 @@ class SweepLook:
         }
 
     def of_pictures(self, *, with_predicted: bool = False) -> Mapping[str, Any]:
-        """For pictures alone."""
+        """Return the values of the pictures' template."""
         report, drawn = self._pictures(with_predicted=with_predicted)
         lines = report["parallel"]
         charts = [one for one in (lines.blocks if lines else ()) if isinstance(one, Parallel)]
@@ -99,7 +99,7 @@ class SweepLook:
         }
 
     def of_pairs(self) -> Mapping[str, Any]:
-        """For two choices at a time."""
+        """Return the values of the template for two choices at a time."""
         asked = (self.address.get("down"), self.address.get("across"))
         down, across = (name if name in AXES else "" for name in asked)  # whatever is asked, few are kept
         found = self._kept.once(("grid", down, across), lambda: self._grid(down, across))
@@ -107,7 +107,7 @@ class SweepLook:
         return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
 
     def of_front(self) -> Mapping[str, Any]:
-        """For what no other layout beats in everything."""
+        """Return the values of the template for the Pareto front."""
         is_usual = not self.address.get("metrics") and not self.address.get("profile")  # all else may be asked
         found = self._kept.once(("metric front", self.root), self._front) if is_usual else self._front()
         told = metrics_told(self.sweep.request.job.cluster, has_trace=self.sweep.request.fault_trace is not None)
@@ -125,7 +125,7 @@ class SweepLook:
         return MetricFrontView.of(self.sweep, self._trials, self.address, source=self._kind, root=self.root)
 
     def of_all(self, *, with_predicted: bool) -> Mapping[str, Any]:
-        """For the whole page.
+        """Return the values of the whole page's template.
 
         Args:
             with_predicted: What is predicted of the space is shown, too, which may have to be worked out first; else
@@ -184,7 +184,7 @@ class SweepLook:
 
     @property
     def _why_not(self) -> str:
-        """Why the one who looks may not change it; empty where they may."""
+        """Reason why the caller may not change the sweep; empty if they may."""
         if self.caller.may_change(self.sweep.created_by):
             return ""
         owner = self.sweep.created_by
@@ -246,7 +246,7 @@ class SweepLook:
 
     @property
     def _choices(self) -> Choices:
-        """What mattered; nothing as long as the service is too busy to tell."""
+        """Return the importance of choices; empty while the service is too busy to compute it."""
         try:
             return self._kept.once(("mattered", None, None), self._mattered).choices
         except (TooCostly, Busy):
@@ -256,7 +256,7 @@ class SweepLook:
         return self.app.asides.ask(mattered, self.sweep.request, self._trials)
 
     def _grid(self, down: str, across: str) -> Grid:
-        """Of what was asked for; of the two that matter where nothing was, or no such choice."""
+        """Return the grid of the two given choices; a missing one is replaced by the most important."""
         first, second = two_that_matter(self._choices.importance, [trial.layout for trial in self._trials])
         row, column = (down if down in AXES else first), (across if across in AXES else second)
         return grid(self.sweep.request, self._trials, row, column)

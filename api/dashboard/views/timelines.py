@@ -28,12 +28,12 @@ class Zoomed:
     """A section, and where to look closer."""
 
     part: str
-    """What the address asks for to have it alone."""
+    """Query parameter that requests this section alone."""
     section: Section
     choices: tuple[Way, ...] = ()
     """Measured, predicted, or both; empty where there is one alone."""
     moves: tuple[Way, ...] = ()
-    """Where to look closer or farther; without those that lead nowhere."""
+    """Links that zoom or move the window; links that lead nowhere are left out."""
 
     @classmethod
     def of(
