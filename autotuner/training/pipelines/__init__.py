@@ -1,4 +1,7 @@
-"""Pipelines that go on when a link turns slow or dies: ``docs/explanation/slow-links.md`` shows how to use them."""
+"""Pipelines that go on when a link turns slow or dies.
+
+``docs/how-to/use-a-technique-in-your-own-loop.md`` shows how to use them.
+"""
 
 from autotuner.training.pipelines.channels import Neighbourhood
 from autotuner.training.pipelines.controller import ControlGroup, Controller, Powers, noticed_delays_s, pass_times
