@@ -37,12 +37,14 @@ def _made() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="autotuner-fuzz-")
 
 
-def _blocks(*documents: str) -> tuple[bytes, ...]:
-    """The TOML files that documents of the project show."""
+def _blocks(*guides: str) -> tuple[bytes, ...]:
+    """Return the TOML files that how-to guides show."""
     return tuple(
         block.encode()
-        for name in documents
-        for block in re.findall(r"^```toml\n(.*?)^```", (_ROOT / "docs" / name).read_text(), re.DOTALL | re.MULTILINE)
+        for name in guides
+        for block in re.findall(
+            r"^```toml\n(.*?)^```", (_ROOT / f"docs/how-to/{name}.md").read_text(), re.DOTALL | re.MULTILINE
+        )
     )
 
 
@@ -50,7 +52,10 @@ TARGETS = (
     Target(
         name="trainers",
         check=file_reader(read_trainers, ".toml"),
-        seeds=((_ROOT / "examples/trainers.toml").read_bytes(), *_blocks("trainers.md", "from-your-own-loop.md")),
+        seeds=(
+            (_ROOT / "examples/trainers.toml").read_bytes(),
+            *_blocks("run-a-sweep-with-your-own-trainer", "import-from-your-own-loop"),
+        ),
         words=(
             *("{arguments}", "{torchrun}", "{file}", "{seed!r}", "{seed.real}", "reports = ", "format = ", "[["),
             "'''",
@@ -59,7 +64,9 @@ TARGETS = (
     Target(
         name="engines",
         check=file_reader(read_engines, ".toml"),
-        seeds=_blocks("engines.md", "engines-slurm.md", "engines-ray.md", "engines-kubernetes.md"),
+        seeds=_blocks(
+            *("register-an-engine", "run-a-sweep-on-slurm", "run-a-sweep-on-ray", "run-a-sweep-on-kubernetes"),
+        ),
         words=("kind = ", '"slurm"', '"ray"', '"kubernetes"', '"processes"', "queues = [", "inf", "nan", "[[", "'''"),
     ),
 )

@@ -164,5 +164,5 @@ def test_gitlab_is_told_the_codes_of_outcomes_that_are_no_failure() -> None:
 
 
 def test_both_examples_are_named_in_the_page_on_ci() -> None:
-    page = (EXAMPLES.parent / "ci.md").read_text()
+    page = (EXAMPLES.parent / "how-to/gate-a-pull-request.md").read_text()
     assert [path.name for path in EXAMPLES.iterdir() if f"examples/{path.name}" not in page] == []

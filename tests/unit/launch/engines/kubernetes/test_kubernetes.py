@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import cast
 
@@ -15,11 +14,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.kubernetes import KUEUE_RIGHTS, RIGHTS
 from autotuner.launch.engines.kubernetes_api import Missing, PodLog, Stream
-from autotuner.launch.engines.kubernetes_objects import KubernetesSettings
 from autotuner.launch.engines.registration import read_engines
 
 # ---------------------------------------------------------------- documentation
-PAGE = (Path(autotuner.__file__).parents[1] / "docs" / "engines-kubernetes.md").read_text()
+PAGE = (Path(autotuner.__file__).parents[1] / "docs/how-to/run-a-sweep-on-kubernetes.md").read_text()
 
 
 def block(language: str) -> str:
@@ -28,7 +26,7 @@ def block(language: str) -> str:
     return found[1]
 
 
-def test_what_there_is_to_copy_holds_every_right_can_be_read_and_documents_every_setting(tmp_path: Path) -> None:
+def test_the_role_of_the_page_has_every_right_and_its_registration_can_be_read(tmp_path: Path) -> None:
     role, _ = yaml.safe_load_all(block("yaml"))
     given = {
         (group, *f"{resource}/".split("/")[:2]): tuple(rule["verbs"])
@@ -41,8 +39,7 @@ def test_what_there_is_to_copy_holds_every_right_can_be_read_and_documents_every
     path.write_text(block("toml"))
     registered = read_engines(path)["gpus"]
     assert registered.settings.queues == ("research", "urgent")
-    assert registered.own.pod["priorityClassName"] == "batch"
-    assert [field.name for field in fields(KubernetesSettings) if f"`{field.name}`" not in PAGE] == []
+    assert registered.own.pod["tolerations"][0]["key"] == "nvidia.com/gpu"
 
 
 # ---------------------------------------------------------------- settings
