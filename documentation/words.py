@@ -5,7 +5,10 @@ Pages of ``docs/reference`` are generated from the code and are not counted, nor
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -16,7 +19,7 @@ def words_by_folder(docs: Path = DOCS) -> dict[str, tuple[int, int]]:
     for page in sorted(docs.rglob("*.md")):
         folder = page.relative_to(docs).parts[0] if page.parent != docs else ""
         pages, words = counts.get(folder, (0, 0))
-        counts[folder] = pages + 1, words + len(page.read_text().split())
+        counts[folder] = pages + 1, words + len(_COMMENT.sub("", page.read_text(encoding="utf-8")).split())
     return counts
 
 

@@ -1,4 +1,4 @@
-"""Files of the repository: deployment, documentation, and no shell in the code."""
+"""Files of the repository: deployment, and no shell in the code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-import typer
 import yaml
-from typer.core import TyperGroup
 
-from autotuner.cli.main import app
 from autotuner.core.errors import StoreUnavailable
 from autotuner.service.settings import Settings
 
@@ -119,56 +116,6 @@ def test_the_url_of_the_database_is_read_from_a_file_that_is_named_where_it_has_
     assert settings.database_url == "postgresql://autotuner:pass@postgres/autotuner"
     with pytest.raises(StoreUnavailable, match="gone, which cannot be read"):
         Settings(database_url_file=tmp_path / "gone")
-
-
-# ---------------------------------------------------------------- documentation
-def test_the_index_of_the_how_to_guides_and_that_of_the_tutorials_list_every_page_once() -> None:
-    for folder in ("how-to", "tutorials"):
-        listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / folder / "index.md").read_text())
-        pages = [page.name for page in (ROOT / "docs" / folder).glob("*.md") if page.name != "index.md"]
-        assert sorted(listed) == sorted(pages), folder
-
-
-def test_every_option_in_a_command_of_a_page_exists() -> None:
-    commands = typer.main.get_group(app).commands
-    pages = [*(ROOT / "docs/how-to").glob("*.md"), *(ROOT / "docs/tutorials").glob("*.md")]
-    text = "".join(page.read_text() for page in pages).replace("\\\n", " ")
-    calls = re.findall(r"^(?:[A-Z_]+=\S+ )*autotuner ([\w-]+)(.*)$", text, re.MULTILINE)
-    assert len(calls) >= 60
-    for name, arguments in calls:
-        command = commands[name]
-        words = arguments.split()
-        if isinstance(command, TyperGroup):
-            command = command.commands[words[0]]
-        known = {flag for parameter in command.params for flag in parameter.opts}
-        ours, *_ = arguments.split("  #")[0].split(" | ")
-        assert set(re.findall(r"(?<=\s)--[a-z][\w-]*", ours)) <= known, name
-
-
-def test_every_link_between_pages_leads_somewhere() -> None:
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
-        targets = re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text())
-        assert [target for target in targets if not (page.parent / target).exists()] == [], page.name
-
-
-def test_every_test_that_a_page_names_exists() -> None:
-    named = set(
-        re.findall(r"`(tests/[\w/]+\.py)`", "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md")))
-    )
-    assert len(named) >= 5
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
-
-
-def test_every_make_target_is_explained_by_make_help() -> None:
-    lines = (ROOT / "Makefile").read_text().splitlines()
-    phony = next(line for line in lines if line.startswith(".PHONY:")).split()[1:]
-    explained = {line.split(":")[0] for line in lines if ":" in line and "## " in line}
-    assert sorted(set(phony) - explained - {"browser"}) == []  # a step of `test`, not a target to call
-
-
-def test_every_decision_is_one_page() -> None:
-    for page in (ROOT / "docs/decisions").glob("*.md"):
-        assert len(page.read_text().splitlines()) <= 60, page.name
 
 
 # ---------------------------------------------------------------- no shell
