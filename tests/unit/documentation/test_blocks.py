@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,11 @@ ALL = [block for page in (*pages(), *generated_pages()) for block in blocks_of(p
 
 
 def test_every_document_on_a_page_is_well_formed() -> None:
-    read = {"json": json.loads, "toml": tomllib.loads, "yaml": lambda text: list(yaml.safe_load_all(text))}
+    read: dict[str, Callable[[str], Any]] = {
+        "json": json.loads,
+        "toml": tomllib.loads,
+        "yaml": lambda text: list(yaml.safe_load_all(text)),
+    }
     documents = [block for block in ALL if block.language in read and not block.reason]
     assert len(documents) > 20
     for block in documents:
