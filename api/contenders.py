@@ -34,7 +34,7 @@ class Compared:
 
 
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
-    """Everything that can be compared of what was asked; no more than four."""
+    """Return all contenders of the words that can be compared, at most four."""
     reader = _Reader(app)
     found: list[Contender] = []
     problems: list[tuple[str, AutotunerError]] = []

@@ -1,4 +1,4 @@
-"""Every error as a problem document (RFC 9457), whoever raised it; a browser gets it as a page."""
+"""Problem documents (RFC 9457) for every error; a browser gets them as pages."""
 
 from __future__ import annotations
 

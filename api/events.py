@@ -87,7 +87,7 @@ class _Tail:
             self.kept.append(Told.of(event))
 
     def wake(self) -> None:
-        """Have every reader look again."""
+        """Wake every reader, so that it looks again."""
         self.changed.set()
         self.changed = asyncio.Event()
 

@@ -172,7 +172,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """All that one service tells Prometheus; services of one process tell each their own."""
+    """The metrics of one service for Prometheus; each service of a process has its own."""
 
     def __init__(self, app: App, prefix: str) -> None:
         self.registry = CollectorRegistry()
@@ -183,7 +183,7 @@ class Metrics:
         self.registry.register(StoredMetrics(lambda: app.store, app.clock))
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' words."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     @asynccontextmanager

@@ -151,7 +151,7 @@ def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- what docstrings say
 def _described(api: FastAPI) -> set[type[Any]]:
-    """Every dataclass that travels, and those in its fields."""
+    """Return every dataclass of the requests and answers, and those in their fields."""
     routes = list(_api_routes(api.routes))
     bodies = [route.body_field.field_info.annotation for route in routes if route.body_field]
     found: set[type[Any]] = set()

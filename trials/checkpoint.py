@@ -60,7 +60,7 @@ class WholeState:
         self.kinds = (MASTERS, *MOMENTS) if has_moments else (MASTERS,)
 
     def read(self) -> dict[str, Tensor]:
-        """Every value by kind and name, ``masters.layers.0.mlp.up.weight``: a DTensor where other ranks hold more."""
+        """Return every value by kind and name, ``masters.layers.0.mlp.up.weight``; a DTensor if it is shared."""
         state = self._optimizer.state_dict()
         return {
             f"{kind}.{self._names[parameter]}": _part_of_whole(parameter, values)
@@ -70,7 +70,7 @@ class WholeState:
         }
 
     def write(self, whole: dict[str, Tensor], num_steps: int) -> None:
-        """Have the optimizer go on from such values, behind so many steps; kinds that are missing stay as they are."""
+        """Continue the optimizer from such values, after that many steps; kinds that are missing stay unchanged."""
         state = self._optimizer.state_dict()
         kinds = [kind for kind in self.kinds if any(name.startswith(f"{kind}.") for name in whole)]
         for kind in kinds:
@@ -134,7 +134,7 @@ class Transfer:
     own_bytes: int
     """Bytes of the checkpoint that this rank holds, including copies that others hold too."""
     seconds: float
-    """Until every rank was done."""
+    """Seconds until every rank was done."""
     kinds: tuple[str, ...]
     """Values of each parameter that the checkpoint holds."""
 

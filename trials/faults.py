@@ -35,7 +35,7 @@ class Links:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """Those of a cluster that nothing befalls but what is assumed of it all along."""
+        """Return the links of a cluster with only the faults that its description assumes."""
         assumed = tuple(health for health in cluster.link_health if not health.source)
         return cls(cluster=replace(cluster, link_health=assumed))
 
@@ -208,7 +208,7 @@ def ring_hold_s(
 
 
 def _wrapped(hold: Callable[[str, str, int], None]) -> torch.library.Library:
-    """Every collective, behind ``hold``, until this process ends.
+    """Delay every collective by ``hold``, until this process ends.
 
     The wrapper stands above the kernels of the devices and passes on to them. So the kernel runs without Python's lock,
     as it does where nothing is wrapped. With that lock the rank would wait for ever: the kernel takes the lock of
@@ -248,7 +248,7 @@ def _num_bytes(argument: Any) -> int:
 
 
 def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
-    """Those among the arguments, and in lists of them."""
+    """Yield the tensors among the arguments, and in lists of them."""
     for argument in arguments:
         if isinstance(argument, Tensor):
             yield argument
@@ -277,14 +277,14 @@ class LinkFaults:
     def of(
         cls, spec: TrialSpec, grid: Grid, pipeline: ResilientPipeline | None, device: torch.device
     ) -> LinkFaults | None:
-        """Those of a trial; None where all its links are as they really are, all the time."""
+        """Return the injected faults of a trial; None if all its links are always in their real state."""
         if not spec.has_slow_links:
             return None
         assert spec.cluster is not None, "only a cluster has slow links"
         return cls(Links.of(spec.cluster), grid, pipeline, device)
 
     def meet(self, faults: Sequence[LinkHealth]) -> None:
-        """Have the next steps meet these faults, beside what the cluster's links are like all along."""
+        """Inject these faults in the next steps, beside those that always apply."""
         links = self._links.befallen_by(faults)
         self._collectives.meet(links)
         if self._pipeline is not None:

@@ -144,7 +144,7 @@ class HostMemory:
 
     @contextmanager
     def keeping(self, *, except_for: Iterable[Tensor]) -> Iterator[None]:
-        """Have autograd keep here what it saves for the backward pass, except these tensors and their views."""
+        """Make autograd keep here what it saves for the backward pass, except these tensors and their views."""
         stay = {_plain(tensor).untyped_storage().data_ptr() for tensor in except_for}
         sent: dict[Any, tuple[Tensor, _Absent]] = {}  # what several operations save goes once
 
@@ -194,7 +194,7 @@ def room_on_host(tensor: Tensor, *, pinned: bool) -> Tensor:
 
 @cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all layers: the allocator gives what one stream freed to no other, so each would keep its own."""
+    """Return the one stream of all layers: the allocator never gives memory that one stream freed to another."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
 
 

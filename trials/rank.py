@@ -59,14 +59,14 @@ class RankInfo:
         return Nodes(num_nodes=self.world_size // ranks_per_node, ranks_per_node=ranks_per_node, placement=placement)
 
     def playing(self, cluster: Cluster | None) -> RankInfo:
-        """This process where its host has all ranks of a cluster, and so plays each of its nodes."""
+        """Return this rank on the node that its host emulates, if one host has all ranks of the cluster."""
         is_one_host = self.local_world_size == self.world_size
         if cluster is None or cluster.world_size != self.world_size or not is_one_host or self.ranks_per_node:
             return self
         return replace(self, ranks_per_node=cluster.accelerators_per_node)
 
     def dealt(self, placement: RankPlacement) -> RankInfo:
-        """This process under the number that a placement gives it; what lies on this host stays the same."""
+        """Return this rank under the number that a placement gives it; its host stays the same."""
         nodes = self.nodes(placement)
         return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
 
@@ -132,7 +132,7 @@ class Reporter:
         self._rank = rank
 
     def started(self, spec: TrialSpec, *, world_size: int) -> None:
-        """All ranks have met."""
+        """Report that all ranks have met."""
         line = {"type": "started", "trial_id": spec.trial_id, "world_size": world_size, "layout": str(spec.layout)}
         if self._rank == 0:
             self._append(line)
@@ -143,7 +143,7 @@ class Reporter:
             self._append({"type": TAGS[type(value)], **codec.to_plain(value)})
 
     def failure(self, error: BaseException, *, memory_was_limited: bool = False) -> None:
-        """This rank is about to die; of several such lines the first is the cause, the others its consequences."""
+        """Report that this rank is about to die; of several such lines the first is the cause."""
         kind = classify(error, memory_was_limited=memory_was_limited)
         words = "".join(traceback.format_exception(error))
         failure = RankFailure(rank=self._rank, kind=kind, message=headline(error), traceback=words)

@@ -31,7 +31,7 @@ def caller_in(scope: Scope) -> Caller | None:
 
 
 def set_caller(scope: Scope, caller: Caller) -> None:
-    """Have ``caller_in`` say so from now on."""
+    """Make ``caller_in`` return that caller from now on."""
     scope.setdefault("state", {})[_CALLER] = caller
 
 
@@ -42,7 +42,7 @@ def csrf_in(scope: Scope) -> str | None:
 
 
 def set_csrf(scope: Scope, token: str) -> None:
-    """Have ``csrf_in`` say so from now on."""
+    """Make ``csrf_in`` return that token from now on."""
     scope.setdefault("state", {})[_CSRF] = token
 
 

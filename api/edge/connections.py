@@ -182,7 +182,7 @@ class _BoundedConnection(HttpToolsProtocol):
 
 
 class _Timer:
-    """One call later, which may be called off."""
+    """A call later, which may be cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

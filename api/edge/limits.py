@@ -303,7 +303,7 @@ class OpenStreams:
 
     @contextmanager
     def opened(self, caller: Caller) -> Iterator[None]:
-        """One more stream, until the context is left. To be entered and left on the event loop alone.
+        """Count one more stream until the context is left; enter and leave it on the event loop alone.
 
         Raises:
             QuotaExceeded: So many are open.

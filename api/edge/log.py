@@ -37,7 +37,7 @@ PAGE_POLICY = (
 and run nothing."""
 
 _DATA_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-"""That of whatever is no page: opened as one, it does nothing."""
+"""Policy of answers that are no pages: a browser that opens one as a page runs nothing of it."""
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",

@@ -160,7 +160,7 @@ _Rows = Annotated[
 
 
 def table_rows(app: App, sweep: Sweep, rows: RowsOf) -> tuple[TableRow, ...]:
-    """All rows of a sweep's table, the best first."""
+    """Return all rows of a sweep's table, the best first."""
     trials = app.kept_trials.of(sweep.id)
     if rows == "untried":
         return app.sweep_tables.untried(app.informed(sweep), trials)

@@ -121,7 +121,7 @@ def cancel_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
 
 @router.post("/{run_id}/pause", responses=problems(404, 409, 422))
 def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
-    """Have nobody work on a sweep until it is resumed.
+    """Pause a sweep until it is resumed.
 
     A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
     sweep stays as it is; a finished one, one that a retune or an MFU gate started, and a run of another kind: 409.
@@ -132,7 +132,7 @@ def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
 
 @router.post("/{run_id}/resume", responses=problems(404, 409, 422))
 def resume_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
-    """Have a paused sweep go on; the time that it was paused counts for no budget.
+    """Resume a paused sweep; the time that it was paused counts for no budget.
 
     One that is queued or runs stays as it is; a finished one: 409.
     """

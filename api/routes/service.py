@@ -160,7 +160,7 @@ _StateOf = Annotated[DeliveryState | None, Query(description="Only deliveries in
 def create_webhook(
     request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[WebhookCreate]
 ) -> Document[WebhookCreated]:
-    """Have outcomes posted to a URL from now on, signed after the Standard Webhooks scheme.
+    """Post outcomes to a URL from now on, signed after the Standard Webhooks scheme.
 
     The answer has the secret of the signatures, which no other answer shows. The URL is one of https and leads into
     the public internet, unless the operator allows other networks.

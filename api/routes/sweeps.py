@@ -147,7 +147,7 @@ def clone_sweep(
 
 @control_router.post("/trials/{trial_id}/rerun", responses=problems(404, 409, 422))
 def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[SweepStanding]:
-    """Have a trial that has ended run again, by itself, once what runs has ended.
+    """Run a trial that has ended again, by itself, once the running work has ended.
 
     The new trial repeats the first of its layout that was measured, and tells how far equal runs differ; where none
     was measured, it is ranked. A finished sweep is opened again to do that alone. While one waits or runs, asking again

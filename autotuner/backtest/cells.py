@@ -117,9 +117,9 @@ class Sharding(NamedTuple):
 
     level: ShardLevel
     in_node: bool = False
-    """Only ranks of one node do."""
+    """True if only the ranks of one node split it."""
     num_ranks: int | None = None
-    """So many ranks do, replicas beyond; None: all."""
+    """Number of ranks that split it, beyond which are replicas; None: all ranks."""
 
 
 _SHARD_LEVELS = {
@@ -214,11 +214,11 @@ class Recomputation(NamedTuple):
 
     level: Recompute
     every: int = 1
-    """One layer in so many does."""
+    """Distance between recomputed layers: one layer in so many."""
     policies: tuple[RecomputePolicy, ...] = ()
     """Policies by which selective recomputation chooses activations; empty: those that are usual for the software."""
     num_layers: int | None = None
-    """So many layers of each stage do; None: all, or those that ``every`` says."""
+    """Number of recomputed layers of each stage; None: all, or those that ``every`` gives."""
 
 
 _KEEPS_ALL = ("none", "disabled", "off", "0", "no", "false", "nothing", "norecompute", "noac", "saveall")

@@ -209,7 +209,7 @@ def _smaller_ends(num_layers: int, num_stages: int, virtual: int) -> tuple[int, 
 
 
 def _interval(recomputation: cells.Recomputation, model: TransformerSpec, num_stages: int) -> int:
-    """One layer in so many recomputes; at least one of a stage does."""
+    """Return the distance between recomputed layers; at least one layer of a stage recomputes."""
     if recomputation.level == Recompute.NONE:
         return 1
     most = max(1, model.num_layers // num_stages)

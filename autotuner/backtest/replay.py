@@ -110,7 +110,7 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
 
 
 def chance(replay: Replay, seed: int) -> Iterator[int]:
-    """Every open layout once, in random order."""
+    """Propose every open layout once, in random order."""
     yield from np.random.default_rng(seed).permutation(replay.open).tolist()
 
 

@@ -61,7 +61,7 @@ class Calibrated:
     relative_error: Floats
     """Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e)."""
     fits: Booleans
-    """More likely to fit in memory than not."""
+    """True for rows that are more likely to fit in memory than not."""
 
 
 def corrected(replay: Replay) -> Calibrated:
@@ -103,7 +103,7 @@ class Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """All rows of all parts, none of none."""
+        """Return all rows of all parts; no rows if there are no parts."""
         none = cls(measured_s=_NONE, predicted_s=_NONE, relative_error=_NONE, fits=_NONE.astype(bool))
         names = cls.__dataclass_fields__
         return cls(**{name: np.concatenate([getattr(part, name) for part in (none, *parts)]) for name in names})
@@ -148,7 +148,7 @@ class Search:
     num_run: Mapping[str, Integers]
     """Number of trials by proposer that the search ran before it gave up."""
     num_lost: Mapping[str, Integers]
-    """Those of them that ran out of memory."""
+    """Number of the trials that ran out of memory, by proposer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -163,7 +163,7 @@ class Judgement:
     rows: Rows
     """Judged runs; with a calibration, those of every draw."""
     searches: tuple[Search, ...]
-    """One per draw that leaves 8 measured rows or more."""
+    """A search per draw that leaves 8 measured rows or more."""
 
 
 def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
@@ -394,7 +394,7 @@ def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Repla
 
 
 def _drawn(sheets: Sequence[Sheet], count: int, seed: int) -> Iterator[MeasuredRuns]:
-    """So many measured runs of all sheets, by chance."""
+    """Return that many random measured runs of all sheets."""
     owner = np.concatenate([np.full(len(sheet), number) for number, sheet in enumerate(sheets)])
     row = np.concatenate([np.arange(len(sheet)) for sheet in sheets])
     measured = np.flatnonzero(~np.concatenate([sheet.out_of_memory for sheet in sheets]))

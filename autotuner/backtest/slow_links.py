@@ -85,7 +85,7 @@ class Iteration:
     healthy_s: float | None
     """The run's iterations before its links became slow; None where the table does not say."""
     measured_s: float
-    """Its iterations under slow links."""
+    """Measured time of its iterations under slow links."""
 
     @property
     def links(self) -> str:
@@ -203,7 +203,7 @@ _DELEGATE_BYTES_PER_S = 2e9
 """Bandwidth of one delegate from host to host."""
 
 _COPY_BYTES_PER_S = 150e9
-"""Between accelerators and pinned memory of their host, of all ranks of a stage together.
+"""Bandwidth between accelerators and pinned memory of their host, of all ranks of a stage together.
 
 This and the rate of a delegate are fitted to iterations of arXiv 2504.19232 without slow links whose sends are
 delegated all the same: 435, 787, 1104 and 1165 ms where plain ones take 394, 767, 933 and 962 (7B, 14B, 30B, 60B). Of
@@ -335,12 +335,12 @@ class Score:
     num_pairs: int
     """Pairs of methods that were measured on the same pipeline and links."""
     pairs_right: int
-    """Those of which the faster one was predicted to be the faster."""
+    """Pairs of which the faster one was predicted to be the faster."""
     num_orders: int
     """Pipelines and links on which all of adapted, delegated and inline sends were measured."""
     orders_right: int
-    """Those in which the three are predicted in the order measured; inline is the faster of 1F1B and zero-bubble, of
-    those that were measured."""
+    """Pipelines and links on which the three are predicted in the measured order; inline is the faster of 1F1B and
+    zero-bubble, of those that were measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

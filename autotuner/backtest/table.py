@@ -25,7 +25,7 @@ from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.workload import Workload
 
 _MAX_CHARACTERS = 20_000_000
-"""Some ten thousand rows with long notes."""
+"""Maximum size of a table: some ten thousand rows with long notes."""
 
 
 def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
@@ -149,10 +149,10 @@ class Sheet:
     """Runs of one source, model, cluster, sequence length and batch."""
 
     name: str
-    """These in words, and a number where two sheets would be called the same; unique in a table."""
+    """Name of the sheet in words, with a number if two sheets would share it; unique in a table."""
     job: Job
     layouts: LayoutColumns
-    """One row per run."""
+    """Layouts, one row per run."""
     step_time_s: Floats
     """NaN where the run ran out of memory."""
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -208,7 +208,7 @@ _KEY_COLUMNS = ("source", "model", "num_gpus", "gpu", "seq_len", "global_batch")
 
 
 def _sheets(runs: Mapping[_Key, list[Run]], left_out: Mapping[_Key, Mapping[str, int]]) -> Iterator[Sheet]:
-    """One sheet per key, or several where its rows are about different jobs after all; no two of one name."""
+    """Return one sheet per key, or several if its rows are about different jobs; all have different names."""
     names: Counter[str] = Counter()
     for key, found in runs.items():
         jobs: dict[Job, list[Run]] = defaultdict(list)

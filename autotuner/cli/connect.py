@@ -181,7 +181,7 @@ def patiently(ask: Callable[[], T]) -> T:
 
 
 class _Page(Protocol[T_co]):
-    """Some of a list."""
+    """A part of a list."""
 
     @property
     def items(self) -> Sequence[T_co]: ...

@@ -14,7 +14,7 @@ from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFou
 
 if TYPE_CHECKING:
     app: typer.Typer
-    """Every command; it is made when it is first asked for."""
+    """All commands; the application is created at its first use."""
 
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Find a layout": {

@@ -1,4 +1,4 @@
-"""Every format with its target, and what a script tells NCCL in its environment, which is read for all formats alike.
+"""All formats with their targets, and the NCCL variables of a script, which are read alike for all formats.
 
 Source of NCCL's names and values: NCCL 2.28, docs/userguide/source/env.rst. ``collective_environment`` writes them.
 """

@@ -63,9 +63,9 @@ class Command:
     left_out: tuple[str, ...] = ()
     """Arguments that it has only if a condition holds that only a run decides."""
     is_known: bool = True
-    """Every word is what bash passes."""
+    """True if every word is exactly what bash passes."""
     is_certain: bool = True
-    """It runs whatever a run decides."""
+    """True if the command runs whatever a run decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Script:
     exported: tuple[str, ...] = ()
     """Names that the script sets in its commands' environment and asks for nowhere itself."""
     unused: tuple[str, ...] = ()
-    """Other names that it sets and asks for nowhere."""
+    """Other names that the script sets and never reads."""
     unset: tuple[str, ...] = ()
     """Names that a command or an assignment asked for and nothing sets."""
     unknown: tuple[str, ...] = ()

@@ -257,7 +257,7 @@ class Scope:
     assigned: dict[str, None] = field(default_factory=dict)
     """Names that a statement of the script sets, loops aside."""
     exported: set[str] = field(default_factory=set)
-    """Those of them that the commands of the script find in their environment."""
+    """Names of variables that the commands of the script find in their environment."""
     asked: set[str] = field(default_factory=set)
     """Names whose value something asked for."""
     unset: dict[str, None] = field(default_factory=dict)

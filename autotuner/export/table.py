@@ -38,7 +38,7 @@ class Key:
     flags: tuple[str, ...] = ()
     """Arguments of scripts for the same setting, of which the first that is given counts: numbers, or switches."""
     is_switch: bool = False
-    """It is on or off."""
+    """True for a setting that is on or off."""
     default: object = None
     """Default value of the trainer, if it is known."""
 

@@ -206,7 +206,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One trainer's way to write a layout down."""
+    """A trainer's way to write a layout down."""
 
     format: ExportFormat
     version: str
@@ -229,7 +229,7 @@ class Target:
 
     @property
     def described(self) -> Format:
-        """Its words as they are described to people."""
+        """Return the description of the trainer's format for people."""
         return Format(
             format=self.format,
             version=self.version,

@@ -210,9 +210,9 @@ class _Arguments:
     values: Mapping[str, object]
     """Values by name of the argument."""
     deepspeed: Mapping[str, object] | None
-    """Its configuration by path; None: DeepSpeed does not run it."""
+    """DeepSpeed's configuration by path; None if DeepSpeed does not run the script."""
     fsdp: Mapping[str, object] | None
-    """Its configuration; None: FSDP does not run it."""
+    """FSDP's configuration; None if FSDP does not run the script."""
     sizes: Mapping[str, object]
     """Values by name in ``ParallelismConfig``."""
     notes: Notes = field(default_factory=Notes)

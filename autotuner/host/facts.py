@@ -156,7 +156,7 @@ def hardware_facts() -> dict[str, str]:
 
 
 def host_hash() -> str:
-    """This machine's name as a hash, as profiles and measurements carry it: tells machines apart and names none.
+    """Return a hash of this machine's name for profiles and measurements; it identifies machines and names none.
 
     Salted with what only the machine knows: without that whoever has a list of names could find out which it is.
     """

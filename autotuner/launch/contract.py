@@ -17,7 +17,7 @@ from autotuner.core.trial_spec import NodeTask, Trainer, TrialSpec
 
 
 class TrialWatcher(Protocol):
-    """Whoever ordered a trial, while it runs. Called from the thread that called ``Launcher.run``.
+    """The interface by which the side that ordered a trial follows it while it runs.
 
     What a watcher raises ends the trial and comes out of ``Launcher.run`` as it is: it says nothing of the trial.
     """
@@ -42,7 +42,7 @@ class TrialWatcher(Protocol):
         ...
 
     def on_run(self, run: FinishedRun) -> None:
-        """One of the runs that the trial consists of has finished; ``spec.runs`` brings it back after a takeover."""
+        """Note that one of the runs of the trial has finished; ``spec.runs`` brings it back after a takeover."""
         ...
 
     def on_job(self, job: EngineJob) -> None:

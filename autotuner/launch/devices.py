@@ -21,7 +21,7 @@ from autotuner.launch.contract import CannotRun, TrialWatcher, launcher_work
 from autotuner.launch.this_machine import visible_gpus
 
 CORES = "cpu"
-"""All cores together are one device: trials on different ones share caches and the memory's bandwidth."""
+"""Name of the one device that all cores form: trials on different cores share caches and the memory's bandwidth."""
 
 _POLL_S = 0.2
 
@@ -113,7 +113,7 @@ class DevicePool:
         return devices
 
     def _try(self, names: Sequence[str], num_devices: int) -> tuple[str, ...] | None:
-        """So many of the devices, or None where fewer are free."""
+        """Lock that many of the devices, or return None if fewer are free."""
         found: list[str] = []
         try:
             with self._mutex, launcher_work():

@@ -136,7 +136,7 @@ class Zygote:
         return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
-        """Have so many ranks do a task; returns before they run, even before torch is imported.
+        """Start that many ranks on a task; return before they run, even before torch is imported.
 
         Args:
             task: ``module:function``, a ``trials.process.task.Task``.
@@ -236,7 +236,7 @@ class ForkedRanks:
         return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._zygote.is_alive
 
     def _died_with_zygote(self) -> None:
-        """Nobody is left to tell how they ended: as soon as it was gone, the kernel killed those that it had forked."""
+        """Record the ranks' deaths by SIGKILL: the kernel killed them when the zygote that forked them was gone."""
         if not (self.has_started or self._zygote.was_killed):
             return
         for rank in set(range(self._num_ranks)) - self.exit_codes.keys():

@@ -42,7 +42,7 @@ class Launchers:
         return min(room, self._devices.capacity(cluster)) if self._devices and cluster.engine == LOCAL else room
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Have the engine's launcher run it, here once it has devices; the watcher's answer if it stops before."""
+        """Run the trial on the engine's launcher; on this machine, wait for devices first."""
         engine = spec.cluster.engine if spec.cluster else LOCAL
         launcher = self._by_engine.get(engine)
         if launcher is None:

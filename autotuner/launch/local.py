@@ -219,7 +219,7 @@ class LocalLauncher:
         return f"{cluster.name} has {cluster.world_size} GPUs, the machine that runs the trials has {num_gpus}"
 
     def capacity(self, cluster: Cluster) -> int:
-        """One trial on cores, which share caches and memory's bandwidth; on GPUs as many as find their own."""
+        """Return 1 on cores, which share caches and memory's bandwidth; on GPUs, as many trials as find devices."""
         return self._devices.capacity(cluster)
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:

@@ -80,7 +80,7 @@ class NodeProcesses:
 
 
 class NodeProcess:
-    """One node of this machine, as ``Ranks``."""
+    """A node of this machine, as ``Ranks``."""
 
     def __init__(self, process: subprocess.Popen[bytes], task: NodeTask) -> None:
         assert process.stdout is not None  # a pipe was asked for
@@ -155,7 +155,7 @@ class NodeProcess:
         return []
 
     def _left(self, attempt_id: str) -> Iterator[psutil.Process]:
-        """Those that the environment tells, and those that the supervisor adopted without it; it ends by itself."""
+        """Yield the processes that are left: those marked in the environment, and those that the supervisor adopted."""
         found = {process.pid: process for process in processes_of(attempt_id)}
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self._process.pid).children(recursive=True):
@@ -172,7 +172,7 @@ _PORT_TAKEN = "address already in use"
 
 
 def if_port_taken(failure: TrialFailure) -> Stopped | None:
-    """Somebody else had the port at which the ranks should meet."""
+    """Return ``Stopped`` if another process had taken the port at which the ranks should meet."""
     if _PORT_TAKEN in failure.log_tail.lower():
         return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
     return None
@@ -242,7 +242,7 @@ def end_all(
 
 
 def ask_for_stacks(attempt_id: str) -> None:
-    """Have every forked rank write its Python stack to its log: that shows where a hang is."""
+    """Ask every forked rank to write its Python stack to its log, which shows where a hang is."""
     for process in processes_of(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):
             if "trials.process.zygote" in process.cmdline():  # compilers that a rank started know no SIGUSR1
@@ -252,13 +252,14 @@ def ask_for_stacks(attempt_id: str) -> None:
 # A port of this machine for ranks to meet at.
 
 _PORTS = range(10_000, 20_000)
-"""Below those that the kernel gives to connections (ip_local_port_range, from 32768): none takes it meanwhile."""
+"""Ports below those that the kernel gives to connections (ip_local_port_range, from 32768): none takes them
+meanwhile."""
 
 _CHOICE = random.SystemRandom()
 
 
 def free_port() -> int:
-    """One that nobody listens at now; another process may choose it too, with odds of one in ten thousand."""
+    """Return a port that nobody listens at; another process may choose it too, with odds of one in ten thousand."""
     while True:
         port = _CHOICE.choice(_PORTS)
         with socket.socket() as probe:

@@ -68,7 +68,7 @@ class SimulatedLauncher:
 
 
 class _Run:
-    """One run of a trial that nobody runs, whose time passes as fast as its scenario says."""
+    """A run of a simulated trial, whose time passes as fast as its scenario says."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class _Run:
         return None
 
     def _trained(self, truth: Truth) -> Measurement | TrialFailure | Stopped:
-        """Every step; fewest of those that the settings let a trial run, then those under its fault trace."""
+        """Simulate every step: the fewest measured steps that the settings allow, then those under its fault trace."""
         settings, series = self._spec.settings, self._luck.series(f"steps {run_of(self._spec)}")
         num_healthy = settings.warmup_steps + settings.measured_steps
         times_s: list[float] = []
@@ -139,7 +139,7 @@ class _Run:
 
     # ------------------------------------------------------------------ time
     def _worked(self, seconds: float) -> TrialFailure | Stopped | None:
-        """Let trial time pass; an outcome where it runs out, or the watcher wants a stop."""
+        """Let trial time pass; return an outcome if it runs out, or if the watcher wants a stop."""
         limit_s = self._spec.settings.timeout_s
         left_s = limit_s - self._trial_s
         self._trial_s += min(seconds, left_s)
@@ -149,7 +149,7 @@ class _Run:
         return _failure(FailureKind.TIMEOUT, f"no end after {format_seconds(limit_s)}")
 
     def _passed(self, seconds: float) -> Stopped | None:
-        """Let simulated time pass as fast as the scenario says; the watcher's wish where it has one."""
+        """Let simulated time pass as fast as the scenario says; return the watcher's stop if there is one."""
         ends_at = time.monotonic() + seconds / self._scenario.speed
         while not (stopped := self._watcher.stop_requested()) and (left_s := ends_at - time.monotonic()) > 0:
             time.sleep(min(left_s, _NAP_S))

@@ -142,7 +142,7 @@ class Truth:
     def step(
         self, spec: TrialSpec, step: int, time_s: float, loss: float, *, is_under_trace: bool = False
     ) -> StepReport:
-        """One step's report."""
+        """Return the report of one step."""
         return StepReport(
             step=step,
             is_under_trace=is_under_trace,

@@ -143,7 +143,7 @@ def _measured(cluster: Cluster, wanted: Wanted, *, quick: bool) -> Measurements:
 
 
 def _num_ranks(cluster: Cluster) -> int:
-    """One per device; no more than this process has cores."""
+    """Return one rank per device, and no more than this process has cores."""
     is_cpu = cluster.accelerator.kind == "cpu"
     return min(cluster.world_size, len(os.sched_getaffinity(0))) if is_cpu else cluster.world_size
 
@@ -183,7 +183,7 @@ _measuring = threading.Lock()
 
 
 def detect_cluster() -> Cluster:
-    """This machine's GPUs where ``nvidia-smi`` lists some, else its cores, one rank each.
+    """Return this machine's GPUs if ``nvidia-smi`` lists any, else its cores, with one rank each.
 
     A core's peak is its measured GEMM rate with all cores busy; asked once per process, it takes a few seconds.
 

@@ -55,7 +55,7 @@ class DecoderWork:
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
-        """There is a measurement, and its breakdown where steps are profiled."""
+        """True once there is a measurement, with its breakdown if steps are profiled."""
         measured = self._reports.measurement
         return measured is not None and (measured.breakdown is not None or not self._spec.settings.profiled_steps)
 
@@ -99,7 +99,7 @@ class BenchmarkWork:
         return self.reports.take(lines)
 
     def is_complete(self) -> bool:
-        """All was measured."""
+        """True once everything is measured."""
         return self.reports.benchmarks is not None
 
     def has_failed(self) -> bool:
@@ -176,7 +176,7 @@ class TrainerWork:
         return self._reports.measurement is not None
 
     def has_failed(self) -> bool:
-        """It told what no trial survives."""
+        """True once the trainer has reported a failure that no trial survives."""
         return self._reports.failure is not None
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:
@@ -275,7 +275,9 @@ slow one."""
 
 
 def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
-    """One sequence on every rank, and parameters sharded over all of them: each step gathers and scatters across nodes.
+    """Return the proxy trial of a check: one sequence on every rank, and parameters sharded over all of them.
+
+    Each step gathers and scatters across nodes.
 
     A core measures its own rate; a GPU's data sheet says it.
     """

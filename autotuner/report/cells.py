@@ -105,7 +105,7 @@ def _memory(cell: MemoryCell) -> Iterator[Markup]:
 
 _SPARK, _SPARK_HEIGHT = 96, 24
 _MOST_STEPS = 48
-"""More than that no eye tells apart at this width."""
+"""Maximum number of steps: the eye tells no more apart at this width."""
 
 
 def sparkline(values: Sequence[float | None]) -> Markup:

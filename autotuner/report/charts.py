@@ -137,7 +137,7 @@ class Dot:
     """Ends of its interval in ``y``; None: not known."""
     look: Look = "measured"
     is_simulated: bool = False
-    """It is amber, unless it is the best."""
+    """True for a simulated result: the dot is amber, unless it is the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class Failures:
 
     dots: Sequence[Dot]
     past: float | None = None
-    """All stand right of this value, beside each other where they would be on one line."""
+    """Value right of which all crosses stand, beside each other if they would be on one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class Line:
     points: Sequence[tuple[float, float]]
     look: Look = "measured"
     label: str = ""
-    """Above its left end."""
+    """Text above the left end of the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +240,7 @@ class Interval:
     """Text at the end of the row."""
     look: Look = "measured"
     is_quiet: bool = False
-    """Its name stands out less."""
+    """The name stands out less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +287,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """One bar that is made of parts."""
+    """A bar that is made of parts."""
 
     name: str
     blocks: Sequence[Block]
@@ -335,7 +335,7 @@ class ChoiceAxis:
     name: str
     label: str
     words: Sequence[str]
-    """Its values, the lowest first."""
+    """Values of the axis, the lowest first."""
     codes: Sequence[int]
     """The place among these of each trial."""
 
@@ -351,7 +351,7 @@ class NumberAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """All choices of trials at once, a line per trial; a brush reads the scales of its axes from the picture."""
+    """A chart of all choices of trials, a line per trial; a brush reads the scales of its axes from the picture."""
 
     says: str
     dots: Sequence[Dot]

@@ -67,7 +67,7 @@ def _last_error(text: str) -> str:
 
 
 def collective_said(point: CollectivePoint) -> str:
-    """One collective at one size."""
+    """Describe one collective at one size."""
     if point.num_nodes == 1:
         who = f"{point.num_ranks} ranks of a node"
     elif point.num_ranks == point.num_nodes:
@@ -80,7 +80,7 @@ def collective_said(point: CollectivePoint) -> str:
 
 
 def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
-    """Each link as it was measured, beside what the cluster's description has."""
+    """Describe each measured link beside the cluster's description of it."""
     found = profiled(cluster, profile)
     pairs = (
         ("within a node", cluster.intra_node_link, found.intra_node_link),

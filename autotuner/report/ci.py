@@ -23,7 +23,7 @@ class GateCase:
     """A gate that was measured or predicted, as one test case."""
 
     report: Report
-    """Its headline names the case."""
+    """Report of the gate; its headline names the case."""
     group: str
     """Name that gates of one group share, such as the name of their baseline."""
     outcome: MfuGateOutcome | None

@@ -54,7 +54,7 @@ class _Row:
     fan: int = 1
     """Boxes of the row that are drawn below each of the row above."""
     is_thin: bool = False
-    """Less leaves them than comes in."""
+    """True if less bandwidth leaves the switches than comes in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ def _fans(cluster: Cluster, sizes: list[int], width: int) -> list[int]:
 
 
 def _drawn(rows: Sequence[_Row], limits: Limits, width: float) -> Iterator[Markup]:
-    """Every row's words and boxes, and the lines into the row above."""
+    """Draw every row's words and boxes, and the lines into the row above."""
     boxes, y = [(0.0, float(width))], 0.0
     for depth, row in enumerate(rows):
         words = _Words(words=row.words, x=0.0, y=y + 12, look="ink-text")
@@ -245,7 +245,7 @@ class _Joined:
     """A row of what joins accelerators."""
 
     words: str
-    """Above it."""
+    """Words above the groups."""
     groups: Groups
     """The groups that are joined."""
     look: str
@@ -311,7 +311,7 @@ def _node_rate(cluster: Cluster, path: PathKind) -> str:
 
 
 def _node_drawn(row: _Joined, middles: Sequence[float], y: float) -> Iterator[Markup]:
-    """Its words, and a line through the members of each group with a dot at each."""
+    """Draw a node's words, and a line through the members of each group with a dot at each."""
     said = f"{row.words}, limits {listed(row.limited)}" if row.limited else row.words
     yield text(0, y + 12, said, "bad-text" if row.limited else "")
     at = y + _NODE_LABEL + 4

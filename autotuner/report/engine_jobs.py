@@ -9,7 +9,7 @@ from autotuner.core.trial import EngineJob, EngineJobPhase, Waiting
 from autotuner.core.units import format_duration
 
 _LEAST_S = 1.0
-"""Nobody asks about less."""
+"""Shortest duration that is worth mentioning, in seconds."""
 
 
 def engine_job_in_words(job: EngineJob, now: float) -> str:

@@ -44,7 +44,7 @@ _MOST_STAGES = 8
 """Stages that stand side by side; of more, the fullest and some on the way are shown."""
 
 _FEW_STAGES = 4
-"""Up to so many there is room beside them for where each part comes from."""
+"""Largest number of stages whose table has room for the source of each part."""
 
 _SURE = 0.9
 

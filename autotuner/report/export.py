@@ -92,7 +92,7 @@ def _job(read: Imported) -> str:
 
 
 def _notes(read: Imported) -> Iterator[tuple[str, str, str]]:
-    """One row for all settings of a kind of which the same is to be said."""
+    """Return one row for all settings with an equal note."""
     for kind in _KINDS:
         settings: dict[str, list[str]] = {}
         for note in read.notes:

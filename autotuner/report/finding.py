@@ -50,7 +50,7 @@ class Finding:
     alike: Sequence[tuple[Trial, SweepOverview]]
     """The fastest trials whose layouts have all that was asked of one."""
     is_cut: bool
-    """There may be more of these."""
+    """True if there may be more of these."""
 
 
 def finding_report(asked: str, found: Finding | None) -> Report:

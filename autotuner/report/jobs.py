@@ -184,7 +184,7 @@ def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = Fals
 
 
 def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Section:
-    """One table with its picture; what was measured is ink, and predictions are pencil."""
+    """Return a table with its picture; measurements are ink, and predictions are pencil."""
     is_measured = counted_as == "trials"
     source: Source = "measured" if is_measured else "predicted"
     is_share = all(gain.value <= 1 for gain in report.gains)

@@ -96,7 +96,7 @@ def placed(blocks: Sequence[Block], stretches: Sequence[Stretch], edge: float) -
 
 
 def paths(placed: Sequence[Placed], y: float, height: float, more: str = "") -> Iterator[Markup]:
-    """One path per look, block for block; sends are half as tall, later stages of a rank a little paler."""
+    """Draw one path per look, block for block; sends are half as tall, later stages of a rank a little paler."""
     looks: dict[str, list[str]] = {}
     first = min((one.block.stage for one in placed if one.block.stage is not None), default=0)
     for one in placed:
@@ -178,7 +178,7 @@ class Window:
 
     @property
     def closer(self) -> Window:
-        """Its middle half."""
+        """Return the middle half of the window."""
         return self._of_size((self.high - self.low) / 2)
 
     @property
@@ -225,7 +225,7 @@ _FOLD_GAP = 16.0
 """Pixels that a fold takes."""
 
 _FEW_LANES = 6
-"""So many lanes are drawn tall, with their idle time closely hatched."""
+"""Largest number of lanes that are drawn tall, with their idle time closely hatched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

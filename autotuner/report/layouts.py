@@ -25,7 +25,7 @@ class Degree:
 
 
 def degrees(layout: Layout) -> tuple[Degree, ...]:
-    """Every degree in the order of the columns; the data degree counts replicas, sharded or not."""
+    """Return every degree in the order of the columns; the data degree counts replicas, sharded or not."""
     return (
         Degree(letters="tp", name="tensor", value=layout.tensor_parallel_degree),
         Degree(letters="pp", name="pipeline", value=layout.pipeline_parallel_degree),
@@ -55,7 +55,7 @@ _PHRASED = tuple(
 
 
 def chips(layout: Layout, shared: Iterable[str] = ()) -> tuple[str, ...]:
-    """Every choice beside the degrees that the layout says, but for what is shared: sharding and schedule first."""
+    """Return every choice of the layout beside the degrees, but for shared ones: sharding and schedule first."""
     all_said = (*_sharding(layout), *_schedule(layout), *_fewer(layout), *_others(layout))
     left_out = frozenset(shared)
     return tuple(chip for chip in all_said if chip not in left_out)

@@ -1,4 +1,4 @@
-"""One step several times on one axis of time: with healthy links, with a slow one, and as it was measured.
+"""The picture of one step several times on one axis of time: with nominal links, with a slow one, and as measured.
 
 What passes the slow hop is a slanted line from the rank that sends to the rank that receives; what is waited for stands
 out. The axis is straight, without folds, so that a longer step is as much wider.
@@ -31,7 +31,7 @@ _MOST_LANES = 12
 """Maximum number of lanes. Of a deeper pipeline, the ranks around the slow hops and both ends are drawn."""
 
 _TALL_LANES = 6
-"""So many are drawn tall."""
+"""Largest number of lanes that are drawn tall."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +216,7 @@ def _hop(hop: SlowHop, axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]
 
 
 def _slants(messages: Sequence[Message], axis: _Axis, rows: _Rows, top: float) -> Iterator[Markup]:
-    """Those in time first, so that late ones lie above them."""
+    """Draw the messages, those in time first, so that late ones lie above them."""
     for message in sorted(messages, key=lambda one: one.is_late):
         if message.from_rank not in rows.tops or message.to_rank not in rows.tops:
             continue

@@ -41,7 +41,7 @@ _UNLIKELY = 0.05
 
 
 def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
-    """All that a computed plan says, the answer first.
+    """Return the report of a computed plan, the answer first.
 
     Args:
         run: What was asked, with the answer.

@@ -68,7 +68,7 @@ class RankGrid(Drawing):
 
 
 def shown_nodes(groups: RankGroups) -> tuple[int, ...]:
-    """All nodes where they are few; else the first of those that hold a rank of the groups, its own among them."""
+    """Return all nodes if they are few; else the first that hold a rank of the groups, with its own node among them."""
     if groups.num_nodes <= MOST_NODES:
         return tuple(range(groups.num_nodes))
     lit = {groups.node_of(rank) for group in groups.groups for rank in group.ranks}

@@ -86,7 +86,7 @@ class Asked:
     query: TableQuery = field(default_factory=TableQuery)
     are_columns_chosen: bool = False
     is_untried: bool = False
-    """It asks for layouts that no trial tried."""
+    """True if the page shows layouts that no trial tried."""
     page: int | None = None
     """Number of the page, from 1; a number past the last page means the last page. None: all rows."""
     address: Link = field(default_factory=lambda: Link("", "sweeps"))
@@ -116,11 +116,11 @@ class Ranking:
     num_rows: int
     """Rows without conditions."""
     columns: Sequence[tuple[Data, bool, bool]]
-    """Every column; whether it is shown; whether it is shown unless somebody chooses."""
+    """Every column, with flags: it is shown; it is shown by default."""
     sorts: Sequence[tuple[str, str, bool]]
     """Orders to choose from: what an address says, words, whether it is this one."""
     filters: Sequence[tuple[str, Link, int]]
-    """Each condition, the page without it, and how many rows that has."""
+    """Each condition, the page without it, and the number of rows of that page."""
     previous: Link | None
     next: Link | None
     other: Link | None

@@ -33,7 +33,7 @@ class Quantity:
     """Ends of the interval; None: not known."""
     source: Source | None = None
     is_exact: bool = False
-    """Every digit that a comparison needs is written: ``1,004 tokens/s``."""
+    """Write every digit that a comparison needs: ``1,004 tokens/s``."""
     beside: str = ""
     """Words behind the number and its interval, in small letters: ``of 85.5 GB``."""
 
@@ -93,7 +93,7 @@ class Link:
     words: str
     kind: str
     id: str = ""
-    """Empty: it leads to all of the kind."""
+    """Id of the object; empty: the link leads to all of the kind."""
     key: str = ""
     """Id of the link itself, by which a page finds the focus again after it is drawn anew."""
     query: Mapping[str, str | int] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Rank:
 
     place: int
     is_tied: bool = False
-    """It cannot be told from the first."""
+    """True if the value cannot be told apart from the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ Cell: TypeAlias = (
     | None
 )
 Cells: TypeAlias = Cell | tuple[Cell, ...]
-"""One cell; several stand under each other on a page and beside each other in a terminal."""
+"""A cell, or several, which stand under each other on a page and beside each other in a terminal."""
 
 
 # ------------------------------------------------------------------ blocks
@@ -201,21 +201,21 @@ class Column:
     """A column of a table."""
 
     name: str
-    """Its head."""
+    """Head of the column."""
     is_number: bool = True
     """Set flush right."""
     may_wrap: bool = False
     """Gives way where there is little room; a number is never cut."""
     is_minor: bool = False
-    """Left out on a phone."""
+    """True for a column that a phone leaves out."""
     scale: Scale | None = None
-    """One unit, which the head names, and one number of digits for all its numbers; None: each number has its own."""
+    """Unit, which the head names, and number of digits of all numbers of the column; None: each number has its own."""
     group: str = ""
     """Head above this column and its neighbours of the same group; a table with groups is as wide as its cells."""
     is_long: bool = False
     """A page leaves it out, since it would leave no room for the others."""
     is_drawn: bool = False
-    """Its cells are pictures of a neighbour's numbers; a terminal leaves it out."""
+    """True if the cells are pictures of a neighbour's numbers; a terminal leaves them out."""
     sort: Link | None = None
     """Link to the same page sorted by this column; None: the column cannot be sorted."""
     order: Literal["", "ascending", "descending"] = ""
@@ -223,7 +223,7 @@ class Column:
     axis: RangeAxis | None = None
     """Axis that the column's pictures share; its marks stand in the head."""
     is_action: bool = False
-    """Its cells are buttons; a terminal leaves it out."""
+    """True if the cells are buttons; a terminal leaves them out."""
     look: Literal["", "main", "rank", "trial", "degree", "choices"] = ""
     """Degrees and choices are parts of a layout, which a terminal writes in words; the main columns stand out."""
 
@@ -240,7 +240,8 @@ class Table:
     name: str = ""
     """Name of the table's content for screen readers; empty: the title of its section."""
     is_compact: bool = False
-    """Its rows are low, and remain rows on a phone. A row whose first cell is ``Strong`` is the sum of the others."""
+    """True for low rows, which remain rows on a phone. A row whose first cell is ``Strong`` is the sum of the
+    others."""
     look: Literal["", "ranking", "untried"] = ""
     trials: Sequence[int | None] = ()
     """Number of the trial of each row, by which a brush finds it."""
@@ -310,7 +311,7 @@ class Calendar:
     days: Sequence[tuple[float, str, Link | None]]
     """Days in epoch seconds, each with its word and its link."""
     words: Sequence[str]
-    """Every word that there can be, for the key."""
+    """All possible words, for the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +332,7 @@ class Choices:
     name: str
     """Name of the choice."""
     links: Sequence[tuple[Link, bool]]
-    """Each with whether the page is that one."""
+    """Links to the filters, each with True for the present one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,9 +379,9 @@ class Section:
     glyphs: Sequence[tuple[Glyph, str]] = ()
     """Each kind of mark in the section's pictures with its meaning."""
     is_silent: bool = False
-    """Its title is for screen readers alone."""
+    """True if the title is for screen readers alone."""
     is_half: bool = False
-    """It stands beside the section before or behind it that is a half, too, where a page has room."""
+    """True if the section stands beside the half section before or after it, if a page has room."""
 
     @property
     def key(self) -> str:

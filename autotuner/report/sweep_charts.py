@@ -45,7 +45,7 @@ _MOST_BEYOND = 1.35
 """The band of the first trials may reach far; this much above the best is shown of it."""
 
 _MOST_AXES = 8
-"""More axes of choices stand too close for their words."""
+"""Maximum number of axes of choices; more stand too close for their words."""
 
 _FIRST = ("tp", "pp", "dp", "cp", "mb", "sharding", "recompute")
 """Choices that everybody asks about; others are shown if they explain much."""
@@ -63,9 +63,9 @@ class TrialPoint:
     number: int
     layout: Layout
     name: str
-    """Its layout in short: ``tp4 pp2 dp8 mb1``."""
+    """Layout in short: ``tp4 pp2 dp8 mb1``."""
     href: str
-    """Its page."""
+    """Address of the trial's page."""
     predicted: Spread
     """MFU with its 80 % interval; robust MFU under a fault trace."""
     predicted_bytes: float
@@ -81,7 +81,7 @@ class TrialPoint:
     expected_gain: float | None
     """Share by which it was expected to beat the best so far when it was chosen; None where it was not recorded."""
     is_incumbent: bool
-    """It is the layout that is in use today."""
+    """True if the layout is in use today."""
 
     @property
     def mfu(self) -> float | None:
@@ -90,7 +90,7 @@ class TrialPoint:
 
     @property
     def shown_bytes(self) -> float:
-        """Its peak; the predicted one where no rank reported any."""
+        """Return the peak of the trial; the predicted one if no rank reported any."""
         return self.predicted_bytes if self.peak_bytes is None else self.peak_bytes
 
 

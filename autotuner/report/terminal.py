@@ -227,11 +227,11 @@ class LayoutRow:
     keys: tuple[str, ...]
     """Names of the row's object: rank, trial."""
     layout: str
-    """Its words."""
+    """Layout in words."""
     remarks: tuple[str, ...] = ()
     """Lines below these."""
     cells: tuple[str, ...]
-    """One for each head of the table, of one or several lines."""
+    """A cell for each head of the table, of one or several lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,7 +94,7 @@ class TrialResult:
 
     @property
     def rank(self) -> int | None:
-        """Its place in the ranking of its sweep, from 1; None without one."""
+        """Place in the ranking of the sweep, from 1; None without one."""
         ids = [time.trial_id for time in self.times]
         return ids.index(self.trial.id) + 1 if self.trial.id in ids else None
 

@@ -77,7 +77,7 @@ PHASE_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseShare:
-    """One part of a measured step."""
+    """A part of a measured step."""
 
     name: str
     seconds: float

@@ -14,7 +14,8 @@ from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
 
 _MOST_VALIDATION_BATCHES = 8
-"""Each costs a step: of more languages than this every rank reads as many, at equal distances."""
+"""Maximum number of validation batches, each of which costs a step; of more languages, every rank reads as many at
+equal distances."""
 
 
 def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vocab_size: int) -> TrialSettings:

@@ -26,7 +26,7 @@ Post = Callable[[Webhook, Announcement, Hold], WebhookAnswer | None]
 MOST_ATTEMPTS = len(DELAYS_S) + 1
 
 _JITTER = 0.25
-"""Each delay is up to so much longer, by chance: what failed together does not come back together."""
+"""Maximum random increase of a delay, as a share: deliveries that failed together do not come back together."""
 
 _log = structlog.get_logger(__name__)
 

@@ -112,7 +112,7 @@ class Hold:
         return self._clock.monotonic()
 
     def report(self, progress: Any) -> None:
-        """Have the progress stored with the next sign of life, a second from now at most."""
+        """Store the progress with the next heartbeat, a second from now at most."""
         self._news = progress
 
     @contextmanager

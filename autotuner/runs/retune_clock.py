@@ -42,7 +42,7 @@ Software = Callable[[], Mapping[str, str]]
 
 
 class RetuneScheduler:
-    """One of many that may share a store: each step is a transaction that one of them wins.
+    """A scheduler of retunes. Several may share a store: each step is a transaction that one of them wins.
 
     Args:
         store: Where retunes are.

@@ -137,7 +137,7 @@ class Retuning:
         return self._store.retunes.set_paused(name, False, next_due_at=next_due_at)
 
     def adopt(self, name: str, layout: Layout | None = None) -> Retune:
-        """Have another layout for the incumbent; without one the better layout that was found last.
+        """Make another layout the incumbent; without one, the better layout that was found last.
 
         A layout that is named begins without a baseline: the next run measures one. The incumbent named again keeps
         none either, which accepts what it reaches now.

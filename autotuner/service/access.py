@@ -349,7 +349,7 @@ class Shown:
     peer: str = ""
     """Address of who is connected."""
     authorization: str | None = None
-    """Its header of that name."""
+    """Header of that name."""
     session: str | None = None
     """The secret of a session's cookie."""
     names: Sequence[str] = ()
@@ -391,7 +391,7 @@ class Login:
 
     # ------------------------------------------------------------------ sessions
     def open_session(self, text: str, address: str) -> tuple[Session, str]:
-        """Let a browser in by a token; the secret beside the session is for its cookie.
+        """Open a session for a browser by a token; the secret beside the session is for its cookie.
 
         Raises:
             NotLetIn: The token does not count.
@@ -404,7 +404,7 @@ class Login:
         return session, secret
 
     def close_session(self, secret: str) -> None:
-        """Let the browser out; a session that is over is no error."""
+        """End the browser's session; a session that is over is no error."""
         self._store.remove_session(fingerprint(secret))
 
     def _session_token(self, secret: str) -> Token:

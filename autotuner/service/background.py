@@ -92,7 +92,7 @@ class Background:
         return done
 
     def _start_lane(self, kind: Kind, name: str) -> None:
-        """See runs of a kind through on a thread: no kind waits for another."""
+        """Run all runs of a kind on a thread: no kind waits for another."""
         self._forever(self._worker(kind, new_owner()).run_once, name)
 
     def _worker(self, kind: Kind, owner: str) -> Worker:
@@ -106,7 +106,7 @@ class Background:
         )
 
     def request_stop(self) -> None:
-        """Have every worker end its trial and give its sweep back; returns at once."""
+        """Ask every worker to end its trial and give its sweep back; return at once."""
         self._shutdown.set()
 
     def stop(self) -> None:

@@ -127,7 +127,7 @@ class App(Autotuner):
             check_engine_named(cluster, self.engines)
 
     def engine_standings(self) -> list[EngineStanding]:
-        """Every engine that clusters may name, and whether it answers; that may take seconds."""
+        """Return every engine that clusters may name, with its state; that may take seconds."""
         return ask_engines(self.engines, {name: one.engine for name, one in self.engine_launchers.items()})
 
     def worker_standings(self) -> list[WorkerStanding]:
@@ -252,7 +252,7 @@ class App(Autotuner):
         return with_trials(run, self.store.optimizer_studies.trials(run_id)) if isinstance(run, StudyRun) else run
 
     def stop(self, run_id: str, how: Stop = Stop.CANCEL, *, caller: Caller) -> None:
-        """Have a run of the caller end, or wait, as soon as its worker hears of it; a finished one stays as it is.
+        """Stop or pause a run of the caller, as soon as its worker hears of it; a finished run stays unchanged.
 
         Raises:
             NotFound: No listed run has that id.
@@ -269,7 +269,7 @@ class App(Autotuner):
             self.store.runs.cancel(kind, run_id, _UNHELD.get(kind, "cancelled before it began"), now=now)
 
     def resume(self, run_id: str, *, caller: Caller) -> None:
-        """Have a paused run go on; errors as of ``stop``."""
+        """Resume a paused run; the errors are those of ``stop``."""
         kind = self.require_own(run_id, caller)
         self.store.runs.resume(kind, run_id, now=self.clock.now())
 
@@ -284,7 +284,7 @@ class App(Autotuner):
         self.store.control.change_budget(sweep_id, limits, now=self.clock.now(), caller=caller)
 
     def rerun(self, trial_id: str, *, caller: Caller) -> str:
-        """Have a trial run again and return the id of its sweep, which goes on for that; errors as of ``change``."""
+        """Run a trial again and return the id of its sweep, which continues for that; errors as of ``change``."""
         sweep_id = self.store.get_trial(trial_id).sweep_id
         self.require_own(sweep_id, caller)
         self.store.control.rerun(trial_id, now=self.clock.now(), caller=caller)

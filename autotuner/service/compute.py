@@ -153,7 +153,8 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 _MAX_WAITING = 16
-"""More are told to come back: each of these holds a thread of the service, which has 40."""
+"""Maximum number of waiting callers: each holds a thread of the service, which has 40. Further callers should come
+back."""
 
 _LATE_S = 20.0
 """Time that importing, forking and sending may take beside the computation."""
@@ -171,7 +172,7 @@ class Limits:
 
     seconds: float
     memory_bytes: int
-    """Beyond what a process has before it begins."""
+    """Memory beyond that of a process before it begins."""
 
 
 class AsidePool:

@@ -82,7 +82,7 @@ class Plans:
                 self._ended.wait(min(_LOOK_S, left_s))
 
     def request_stop(self) -> None:
-        """Have what is computed here given back; returns at once."""
+        """Ask for the plans that are computed here to be given back; return at once."""
         self._shutdown.set()
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Plans:
         return run
 
     def _look(self) -> None:
-        """Have an idle worker take what waits, and go on until nothing does."""
+        """Start an idle worker on the waiting plans, until none waits."""
         with self._ended:
             if not self._idle and self._num_workers < _MOST_COMPUTING:
                 self._idle.append(self._worker())

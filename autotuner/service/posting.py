@@ -188,7 +188,7 @@ def _require_port(url: httpx.URL) -> None:
 
 
 def _why_refused(url: httpx.URL, addresses: Sequence[str], allowed: Sequence[Network]) -> str | None:
-    """One address that is refused refuses them all: who answers with both is not to be chosen from."""
+    """Return why a host is refused: one refused address is enough, since a host with both kinds is not trusted."""
     if whys := [why for address in addresses if (why := refusal(address, allowed))]:
         return whys[0]
     if url.scheme == "http" and not all(is_allowed(ip_address(address), allowed) for address in addresses):

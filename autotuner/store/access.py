@@ -132,7 +132,7 @@ def select_audit(caller: str | None) -> AnySelect:
 
 
 def lock_caller(connection: Connection, caller: Caller) -> None:
-    """Let nobody else take of the caller's quota until the transaction ends; SQLite has one writer anyway."""
+    """Lock the caller's quota until the transaction ends; SQLite has one writer anyway."""
     if caller.quota.is_limiting_sweeps and connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": caller.name})
 

@@ -71,7 +71,7 @@ class AnnouncementStore(Part):
 
     # ------------------------------------------------------------------ deliveries
     def send_again(self, delivery_id: str, *, now: float) -> Delivery:
-        """Have a delivery pending anew, due at once, with no attempts; one that is pending raises ``Conflict``."""
+        """Make a delivery pending again, due at once, with no attempts; one that is pending raises ``Conflict``."""
         if not self._runs.get("delivery", delivery_id).state.is_finished:
             raise Conflict(f"delivery {delivery_id} is pending already")
         return _delivery(self._runs.reopen("delivery", delivery_id, DeliveryProgress(), now=now))

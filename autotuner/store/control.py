@@ -64,7 +64,7 @@ class ControlStore(Part):
             return self._stored(connection, run, before, after, now)
 
     def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
-        """Have a trial run again, by itself, once what runs has ended; a finished sweep is queued to do that alone.
+        """Run a trial again, by itself, once the running work has ended; a finished sweep is queued to do only that.
 
         The new trial repeats the first of its layout that was measured, and has no rank of its own; where none was, it
         is the first, and ranked. While one waits or runs, nothing changes. Writes ``sweep.changed``, and

@@ -25,7 +25,7 @@ Copied = dict[str, int]
 _CHUNK = 1000
 
 _COPIED = [table for table in metadata.sorted_tables if table is not workers]
-"""All tables, those that others refer to first; workers tell of themselves where they are."""
+"""Tables that are copied, referenced ones first; rows of workers belong to where they run."""
 
 
 def backup(url: str, path: Path) -> Copied:

@@ -227,11 +227,11 @@ class Reach:
             self._asked_next_at = now + _QUESTION_S
 
     def answered(self) -> None:
-        """Let everybody ask."""
+        """Let every thread ask again."""
         self._asked_next_at = None
 
     def failed(self, error: BaseException | None) -> None:
-        """Let nobody ask for a moment, where the error is one of the silences; a refusal is an answer."""
+        """Let no thread ask for a moment if the error is one of the silences; a refusal is an answer."""
         with self._mutex:
             is_silent = isinstance(error, self._silences)
             self._asked_next_at = time.monotonic() + _REST_S if is_silent else None

@@ -37,9 +37,9 @@ class Gauges:
     num_sweeps: Mapping[RunState, int]
     """Number of sweeps by state; states without any are left out."""
     num_open_trials: Mapping[TrialState, int]
-    """Those of unfinished sweeps, by state."""
+    """Number of open trials of unfinished sweeps, by state."""
     num_ended_trials: Mapping[TrialState, int]
-    """Those that ended within the last hour, by state."""
+    """Number of trials that ended within the last hour, by state."""
     oldest_queued_at: float | None
     """Creation time of the sweep that waits longest; None if none waits."""
     num_pending_deliveries: int

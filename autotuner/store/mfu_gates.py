@@ -128,7 +128,7 @@ def _is_reusable(gate: GateRun, result: MfuGateResult) -> bool:
 
 
 def _set_reusable(connection: Connection, gate: GateRun) -> None:
-    """Let the gate be found by its content, in the place of an earlier one; of two that end at once one is found."""
+    """Let the gate be found by its content, in place of an earlier one; of two that end at once, one is found."""
     key = _unique(gate.request.content)
     with suppress(IntegrityError), connection.begin_nested():
         connection.execute(update(runs).where(runs.c.unique_key == key).values(unique_key=None))

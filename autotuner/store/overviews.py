@@ -20,7 +20,7 @@ from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder
 from autotuner.store.tables import measurements, runs, sweeps, trials
 
 _MOST_WORDS = 8
-"""Each word of a search reads every sweep's texts once more."""
+"""Maximum number of words: each word of a search reads every sweep's texts once more."""
 
 _SEARCHED = (
     *(sweeps.c.name, sweeps.c.id, sweeps.c.model, sweeps.c.cluster),

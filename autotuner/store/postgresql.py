@@ -74,7 +74,7 @@ def _limits(answer_s: float | None) -> dict[str, str]:
 
 def _connecting(answer_s: float | None) -> Callable[[Dialect, ConnectionPoolEntry, Any, dict[str, Any]], Any]:
     class Connection(psycopg.Connection[Any]):
-        """One that waits for an answer no longer than that."""
+        """A connection that waits for an answer no longer than that."""
 
         def wait(self, gen: PQGen[T], interval: float = _POLL_S, timeout: float | None = None) -> T:
             try:

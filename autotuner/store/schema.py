@@ -22,7 +22,8 @@ from autotuner.store.engine import make_engine, make_memory_engine, writing
 from autotuner.store.tables import metadata
 
 VERSION_TABLE = "autotuner_alembic_version"
-"""Not Alembic's default name: Optuna takes that one in any database where it keeps a study."""
+"""Name of the version table. It differs from Alembic's default: Optuna takes that one in any database where it keeps a
+study."""
 
 _MIGRATION_LOCK = 0x6175746F  # "auto" in ASCII; any number will do that nobody else locks
 

@@ -128,7 +128,7 @@ def _facts(target: Target) -> str:
 
 
 def limits(target: Target) -> list[Limit]:
-    """Each rule of a format, with a layout that breaks it."""
+    """Return each rule of a format, with a layout that breaks it."""
     jobs = tuple(_jobs())
     return [_limit(rule, jobs) for rule in target.rules]
 

@@ -1,4 +1,4 @@
-"""All tables of the first release.
+"""Create all tables of the first release.
 
 The numbers before it belong to databases of the time before, which nothing leads to these tables.
 """

@@ -1,1 +1,1 @@
-"""One module per revision, in the order of their numbers."""
+"""The schema revisions, a module each, in the order of their numbers."""

@@ -105,7 +105,7 @@ class Bench:
 
 
 def launch_s(bench: Bench) -> float:
-    """One operation on one number."""
+    """Return the time of one operation on one number."""
     number = torch.zeros(1, device=bench.device)
     return bench.seconds(lambda: number.add_(1.0))
 
@@ -160,7 +160,7 @@ class Peers:
 
 
 def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Iterator[CollectivePoint]:
-    """Every kind, at every size, among each of these groups."""
+    """Measure every kind of collective, at every size, within each of these groups."""
     for one in peers:
         for num_bytes in sizes.message_bytes:
             for kind, call in _collectives(num_bytes, bench.device, one.group):
@@ -174,7 +174,7 @@ def collective_points(bench: Bench, sizes: Sizes, peers: Iterable[Peers]) -> Ite
 
 
 def peers_within(device: torch.device, num_local_ranks: int) -> list[Peers]:
-    """All ranks of a node, and on cores, whose time no law tells, every smaller power of two; none of one rank."""
+    """Return groups within a node: all its ranks, and on cores every smaller power of two; none for one rank."""
     sizes = [1 << power for power in range(1, num_local_ranks.bit_length()) if num_local_ranks % (1 << power) == 0]
     if device.type == "cuda" or num_local_ranks not in sizes:
         sizes = [num_local_ranks] if num_local_ranks > 1 else []
@@ -193,7 +193,7 @@ def peers_across(num_local_ranks: int) -> list[Peers]:
 
 
 def _mine(groups: Sequence[range]) -> dist.ProcessGroup:
-    """This rank's of these groups, all of which every rank has to make."""
+    """Return this rank's group of these, all of which every rank has to create."""
     made: dict[range, dist.ProcessGroup] = {ranks: dist.new_group(list(ranks)) for ranks in groups}
     return next(group for ranks, group in made.items() if dist.get_rank() in ranks)
 
@@ -243,7 +243,7 @@ def _collectives(
     part = torch.zeros(num_elements, device=device)
 
     def pass_on() -> None:
-        """Every rank sends to the next."""
+        """Send from every rank to the next."""
         operations = [
             dist.P2POp(dist.isend, whole, group=group, group_peer=(rank + 1) % num_ranks),
             dist.P2POp(dist.irecv, other, group=group, group_peer=(rank - 1) % num_ranks),

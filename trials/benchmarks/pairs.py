@@ -55,7 +55,7 @@ class PairSizes:
 
 
 def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> tuple[LinkPoint, ...]:
-    """Every pair of ends that is measured (``link_rounds``), on every rank alike; none where there is one end.
+    """Measure every pair of ends of ``link_rounds``, on every rank alike; there are none if there is one end.
 
     Call it on all ranks at once.
     """
@@ -86,7 +86,7 @@ class _Ends:
 
 
 def _one_pass(sizes: PairSizes, device: torch.device, ends: _Ends) -> Iterator[LinkPoint]:
-    """Each round of pairs, and what this rank measured as the lower end of one."""
+    """Yield each round of pairs, and what this rank measured as the lower end of one."""
     for pairs in link_rounds(ends.num):
         barrier(device)  # nobody of another pair still sends
         for pair in pairs:
@@ -149,7 +149,7 @@ class _Pair:
         return found
 
     def _long_messages_s(self) -> Iterator[tuple[float, float]]:
-        """There with a word back, and back with a word there; another two follow if there is time."""
+        """Yield the times of long messages there and back, each answered by a word, while there is time."""
         begun_s = time.perf_counter()
         is_more, num_done = True, 0
         while is_more:

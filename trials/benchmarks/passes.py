@@ -85,7 +85,7 @@ def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> It
 
 
 def _layouts(num_ranks: int) -> Iterator[tuple[PassKind, int, Layout]]:
-    """Every kind with its group's ranks; the ranks that a group leaves are replicas."""
+    """Yield every kind with its group's ranks; the ranks outside the group are replicas."""
     plain = replace(_PLAIN, data_parallel_replicate_degree=num_ranks)
     yield "plain", 1, plain
     yield "recompute_selective", 1, replace(plain, recompute=Recompute.SELECTIVE)

@@ -28,7 +28,7 @@ Rest: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class BlockKernel:
-    """One block forward and backward."""
+    """A kernel's functions for one block, forward and backward."""
 
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor, Rest]]
     """Function from q_BHQE, k_BKSE, v_BKSE and a flag for a causal block (then Q is S) to output_BHQE, log_sum_exp_BHQ
@@ -87,7 +87,7 @@ def _scores(q_BHQE: Tensor, k_BKSE: Tensor, causal: bool) -> Tensor:
 
 
 def _per_head(kv_BKSE: Tensor, q_BHQE: Tensor) -> Tensor:
-    """Each kv head once for every query head that shares it."""
+    """Repeat each kv head for every query head that shares it."""
     return kv_BKSE.repeat_interleave(q_BHQE.shape[1] // kv_BKSE.shape[1], dim=1)
 
 

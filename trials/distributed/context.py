@@ -112,7 +112,7 @@ class _AllGatherKvAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient_BHSE: Tensor) -> tuple[Tensor | None, ...]:
-        """Every rank sums up what it knows of all keys' gradients; a reduce-scatter brings the sums home."""
+        """Sum the gradients of all keys over all ranks, and give each rank its part by a reduce-scatter."""
         q_BHSE, k_BKSE, v_BKSE, pair_2BKTE, output_BHSE, log_sum_exp_BHS = ctx.saved_tensors
         half = q_BHSE.shape[2] // 2
         gradients = OnlineSoftmaxGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)

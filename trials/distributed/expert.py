@@ -35,7 +35,7 @@ def all_gather(tensor: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def reduce_scatter(tensor: Tensor, group: ProcessGroup) -> Tensor:
-    """This rank's part, along dim 0, of the sum over all ranks."""
+    """Return this rank's part, along dim 0, of the sum over all ranks."""
     return wait(_operations.reduce_scatter_tensor(tensor.contiguous(), "sum", group.size(), group.group_name))
 
 
@@ -200,7 +200,7 @@ class _Tokens(ParallelStyle):
 
 
 class _SplitMatrices(ParallelStyle):
-    """Every expert's first matrices by rows of output, its last one by columns of input."""
+    """A split of every expert's first matrices by rows of output, and of its last one by columns of input."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         for name, parameter in list(module.named_parameters()):

@@ -68,7 +68,7 @@ class _ReduceScatter(_Allocates):
 
 
 def communicate_by(module: FSDPModule, shards: Communicator, replicas: Communicator | None) -> None:
-    """Let a module that is sharded over an axis gather and reduce by a communicator, and sum over its replicas.
+    """Make a module that is sharded over an axis gather and reduce by a communicator, and sum over its replicas.
 
     A mean over shards is a sum that FSDP divides, and what replicas sum is divided before. FSDP waits for each
     collective where it starts it, on the stream that it starts it from, as it does for its own.

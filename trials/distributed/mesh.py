@@ -122,7 +122,7 @@ class Grid:
         return found
 
     def _data_parallel_axes(self) -> list[tuple[tuple[int, ...], ...]]:
-        """All groups along each axis whose ranks see other tokens through the same parameters, if several do."""
+        """Return the groups along each axis whose ranks see other tokens through the same parameters, if several do."""
         axes = [_groups(self._mesh, name) for name in ("dp_replicate", "shard")]
         if self._replicas is not None:
             axes.append(_groups(self._replicas, "replicas"))
@@ -161,7 +161,7 @@ class Grid:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """This rank's shard of a DTensor, sharing its memory; any other tensor as it is."""
+    """Return this rank's shard of a DTensor, which shares its memory; return any other tensor unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -173,7 +173,7 @@ def _groups(mesh: DeviceMesh, name: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _rotated_pipeline(layout: Layout) -> dist.ProcessGroup:
-    """This rank's pipeline as a group whose ranks are its stages; a mesh would put them in the order of the job."""
+    """Return this rank's pipeline as a group in the order of its stages; a mesh would use the order of the job."""
     own = None
     for place in places(layout):
         if place.stage == 0:

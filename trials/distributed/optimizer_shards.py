@@ -33,7 +33,7 @@ class OptimizerShard(Protocol):
     """The shard is the tied vocabulary table, and another stage holds it as well."""
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """So many backward passes of the step are to come: the reduction may start while the last of them runs."""
+        """Announce that many backward passes of the step: the reduction may start while the last of them runs."""
 
     def start_reduction(self) -> None:
         """The last backward pass of a step is done; nothing happens where the reduction has started."""
@@ -49,7 +49,7 @@ class OptimizerShard(Protocol):
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Those whose elements, or some of them, the shard has."""
+        """Parameters of which the shard has all or some elements."""
 
     def held(self, values: Tensor) -> list[Tensor]:
         """Return this rank's part of each parameter, where all shards have such values; a collective."""
@@ -59,7 +59,7 @@ class OptimizerShard(Protocol):
 
 
 class ParameterShard:
-    """This rank's part of one parameter, whose gradient others reduce: FSDP, DDP, or nobody because none is spread."""
+    """The rank's part of one parameter, whose gradient others reduce: FSDP, DDP, or nobody because none is spread."""
 
     def __init__(self, parameter: nn.Parameter, *, num_replicas: int, is_tied: bool = False) -> None:
         self.num_replicas = num_replicas
@@ -105,7 +105,7 @@ class ParameterShard:
 
 
 def complete_gradient(parameter: nn.Parameter) -> Tensor:
-    """This rank's part of the gradient.
+    """Return this rank's part of the gradient.
 
     Sums what is still spread: a norm's gradient under sequence parallelism is a part on each tensor rank.
     """
@@ -151,7 +151,7 @@ class Reduction:
 
 
 class BucketShard:
-    """This rank's shard of a bucket of parameters, which become views of one flat tensor; an ``OptimizerShard``.
+    """The rank's shard of a bucket of parameters, which become views of one flat tensor; an ``OptimizerShard``.
 
     Attributes:
         num_holders: How many of the ranks that together hold one gradient (``Grid.gradient``) hold the whole bucket.
@@ -260,7 +260,7 @@ class BucketShard:
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Those of the whole bucket."""
+        """Parameters of the whole bucket."""
         return self._parameters
 
     @torch.no_grad()
@@ -274,7 +274,7 @@ class BucketShard:
         return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """This rank's shard of a bucket with these values."""
+        """Return this rank's shard of a bucket with these values."""
         flat = held[0].new_zeros(len(self._flat))
         for piece, value in zip(_cut(flat, self._parameters), held, strict=True):
             piece.copy_(value.reshape(-1))
@@ -377,7 +377,7 @@ def _reduction(spec: TrialSpec, grid: Grid, overlap: Overlap) -> Reduction:
 
 
 def _parameters(stage: nn.Module, spec: TrialSpec, grid: Grid) -> Iterator[tuple[nn.Parameter, _Kind]]:
-    """Each parameter once, with how many ranks of its gradient hold the elements that this rank holds of it."""
+    """Yield each parameter once, with how many ranks of its gradient hold the elements that this rank holds of it."""
     ranks_per_stage = grid.gradient.size() // spec.layout.pipeline_parallel_degree
     elsewhere = _table_elsewhere(stage, spec)
     for parameter in stage.parameters():

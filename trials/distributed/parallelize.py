@@ -24,7 +24,7 @@ from trials.options import compiled, offloaded, recomputed, use_fp8
 
 
 def parallel_stages(spec: TrialSpec, grid: Grid, device: torch.device) -> tuple[nn.Module, ...]:
-    """This rank's stages of the model, ready to train, in the order of the model."""
+    """Return this rank's stages of the model, ready to train, in the order of the model."""
     stages = stages_of_rank(spec.layout, grid.position("pp"))
     return tuple(_parallel_stage(spec, grid, device, stage) for stage in stages)
 

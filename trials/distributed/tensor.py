@@ -33,7 +33,7 @@ from trials.model.experts import SparseFeedForward
 
 
 class SplitTable(ParallelStyle):
-    """Each rank looks up the tokens whose rows it holds, and the ranks sum what they found (arXiv 1909.08053, 3).
+    """A split table: each rank looks up the tokens whose rows it holds, then a sum follows (arXiv 1909.08053, 3).
 
     ``RowwiseParallel`` does the same forward; going backward, it makes a gradient of the whole table on every rank, and
     keeps it until the step's end (``embedding_dense_backward`` of DTensor, torch 2.13).
@@ -71,7 +71,7 @@ def _look_up(module: nn.Module, device_mesh: DeviceMesh, found: Placement, rows:
 
 
 def splits_logits(layout: Layout) -> bool:
-    """Each tensor rank keeps its part of the vocabulary's logits; else every rank has all of them."""
+    """Return True if each tensor rank keeps its part of the vocabulary's logits; else every rank has all of them."""
     return layout.tensor_parallel_degree > 1 and layout.loss_parallel
 
 

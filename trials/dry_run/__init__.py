@@ -1,1 +1,1 @@
-"""One rank of any layout in one process, with tensors that hold nothing."""
+"""A dry run of one rank of any layout in one process, with tensors that hold nothing."""

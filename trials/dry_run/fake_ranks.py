@@ -1,4 +1,4 @@
-"""One rank of a large job, alone in a process without a device: its tensors have shapes and no values.
+"""A fake rank of a large job, alone in a process without a device: its tensors have shapes and no values.
 
 Ranks that are not there answer every collective at once, and nothing is computed, so a rank of a 70 B model takes a few
 hundred megabytes here. What is real when the rank is entered stays real: the mesh finds its place by reading tensors.
@@ -104,7 +104,7 @@ def _addresses() -> Iterator[None]:
 
 @contextmanager
 def _held_while_sent() -> Iterator[None]:
-    """Let what is sent live as long as the work that sends it, as with gloo and NCCL; a fake work holds nothing.
+    """Keep sent tensors alive as long as the work that sends them, as with gloo and NCCL; a fake work holds nothing.
 
     Schedules of several stages keep these works until a step's end (``_PipelineScheduleRuntime``, torch 2.13).
     """

@@ -66,7 +66,7 @@ class OpCounter:
         self._bytes: Counter[str] = Counter()
 
     def add(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        """One operation was executed."""
+        """Note that one operation was executed."""
         name = func._opname
         if func.namespace in _LIBRARIES:
             self._add_collective(name, args, out)
@@ -144,12 +144,12 @@ Kind = str
 """A field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""
 
 _ELSEWHERE = "elsewhere"
-"""Not in the rank's memory."""
+"""Kind of a block that is not in the rank's memory."""
 
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """One storage; what kind of thing it is may come out long after it was allocated."""
+    """A storage; its kind may become known long after it was allocated."""
 
     kind: Kind
     num_bytes: int

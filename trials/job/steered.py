@@ -65,7 +65,7 @@ class SteeredPipeline:
     def of(
         cls, spec: TrialSpec, place: Place, pipeline: ResilientPipeline | None, gathered: Gathered
     ) -> SteeredPipeline | None:
-        """That of a trial; None where nothing changes, so that nobody has to watch."""
+        """Return the steered pipeline of a trial; None if nothing changes while it runs."""
         is_adaptive = spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
         if pipeline is None or not (is_adaptive or spec.fault_trace is not None):
             return None

@@ -117,16 +117,16 @@ class _Steps:
     found: tuple[LinkEvent, ...] = ()
     """Link events in the last step."""
     reports: list[StepReport] = field(default_factory=list)
-    """One per step that was timed, warm-up included."""
+    """Reports of all timed steps, warm-up included."""
     phases: list[PhaseTimes] = field(default_factory=list)
-    """One per measured step."""
+    """Phase times of each measured step."""
     payload_bytes: list[int] = field(default_factory=list)
-    """One per measured step, where replicas exchange less than their gradients."""
+    """Bytes of each measured step, if replicas exchange less than their gradients."""
     recorded: list[RecordedStep] = field(default_factory=list)
-    """One per profiled step, of a rank that has a lane in the timeline."""
+    """Each profiled step, on a rank that has a lane in the timeline."""
 
     def warm_up(self) -> None:
-        """Until the step time is stationary."""
+        """Run steps until the step time is stationary."""
         while not self.pace.is_warm:
             self._timed(is_warmup=True)
         if self.steered is not None:
@@ -141,7 +141,7 @@ class _Steps:
         return in_flight + max(0, int((limit_bytes - taken_bytes) * in_flight / taken_bytes))
 
     def measure(self) -> None:
-        """Until the median of the step times is known well enough."""
+        """Run steps until the median of the step times is known well enough."""
         while not self.pace.is_done:
             self._timed(is_warmup=False)
             self.phases.append(phases_of(self.step.stopwatch))
@@ -210,7 +210,7 @@ class _Steps:
             self.reporter.report(event)
 
     def _run(self, number: int, *, is_recorded: bool = False) -> float:
-        """One step from the moment all ranks are ready until the last one is done, which the loss waits for."""
+        """Run one step from the moment all ranks are ready until the last one is done, which the loss waits for."""
         own_batch = self._batch(number)
         barrier(self.device)
         self.step.stopwatch.mark("begin")

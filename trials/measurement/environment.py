@@ -26,7 +26,7 @@ Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``."""
 
 
 class Gpu:
-    """One GPU as NVML sees it; what a model or a virtual machine does not tell is None."""
+    """A GPU as NVML sees it; None for facts that the model or a virtual machine does not report."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._nvml = library
@@ -124,7 +124,7 @@ def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, s
 
 
 def of_all_ranks(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Those of rank 0, and what others see otherwise: a slow step is as a rule one rank's.
+    """Return the facts of rank 0, and those that other ranks see differently: a slow step is as a rule one rank's.
 
     Of clocks and limits the lowest counts, of versions and devices each with the ranks that have it; ``nodes`` lists
     all machines where there is more than one.

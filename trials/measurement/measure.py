@@ -35,7 +35,7 @@ class Stopwatch:
         self._marks: dict[str, Any] = {}
 
     def mark(self, name: str) -> None:
-        """This is the moment ``name``; the latest call counts."""
+        """Mark this as the moment ``name``; the latest call counts."""
         with record_function(MARK + name):
             self._marks[name] = self._clock.now()
 
@@ -68,7 +68,7 @@ class RankRecord:
     peak_bytes: int
     reserved_bytes: int
     phases: tuple[PhaseTimes, ...]
-    """One per measured step."""
+    """Phase times of each measured step."""
     compile_s: float
     power_w: float | None
     """Mean during the measured steps; None where nothing measures it."""
@@ -77,7 +77,7 @@ class RankRecord:
     reduced_bytes: int = 0
     """Bytes of gradients that were reduced in the measured steps, as far as hooks see them."""
     overlapped_bytes: int = 0
-    """Those of them whose reduction started before the last gradient of their step was computed."""
+    """Bytes whose reduction started before the last gradient of their step was computed."""
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:

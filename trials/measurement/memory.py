@@ -17,7 +17,7 @@ from trials.processes import silence_stderr
 
 
 def limit(device: torch.device, budget_bytes: int) -> None:
-    """Let this process allocate that much more, and then fail as it would on a full device.
+    """Limit this process to that much more memory; beyond it, it fails as on a full device.
 
     On a CPU the kernel refuses data pages beyond the budget, so the caching of malloc counts as the caching
     allocator's does on CUDA; the Python objects that come with a model count too.
@@ -113,7 +113,7 @@ def _forget_highest_resident() -> None:
 
 @contextlib.contextmanager
 def _hearing_all_threads() -> Iterator[None]:
-    """Let torch's count of the CPU's bytes hear of every block, whichever thread takes or frees it.
+    """Make torch's count of the CPU's bytes include every block, whichever thread allocates or frees it.
 
     Else it hears of those of threads that are profiled, and gloo's, which are not, free some of what they sent and
     received. The switch is a command-line flag of C10 (c10/core/CPUAllocator.cpp, torch 2.13) without a Python name. A
@@ -138,7 +138,7 @@ def _highest_bytes(recorded: profile) -> int:
 
 
 def _allocations(recorded: profile) -> list[Any]:
-    """Every allocation and every free, in order of time; they hang below the operations that made them."""
+    """Yield every allocation and every free, in order of time; they are children of the operations that made them."""
     results: Any = recorded.kineto_results
     found, waiting = [], list(results.experimental_event_tree())
     while waiting:

@@ -117,7 +117,7 @@ def _forward_passes_named(stages: Sequence[nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def _waits_named() -> Iterator[None]:
-    """Every wait that Python asks for becomes an event: the profiler sees operations, and this is none."""
+    """Make every wait that Python asks for an event: the profiler sees operations only, and a wait is none."""
     work_type: Any = Work  # its methods can be replaced, which its type does not say
     wait = work_type.wait
 

@@ -1,4 +1,4 @@
-"""One timeline of a recorded step: when each pass began and ended on each rank."""
+"""The timeline of a recorded step: when each pass began and ended on each rank."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from autotuner.training.pipelines.pipeline import PassLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """One rank's step, in seconds from the moment at which all ranks began."""
+    """A step of one rank, in seconds from the moment at which all ranks began."""
 
     began_ns: int
-    """That moment on the clock of this rank's host."""
+    """Moment at which all ranks began, on the clock of this rank's host."""
     passes: tuple[Block, ...]
     """Passes that the rank computed, in order of time."""
     complete_s: float
-    """Its gradients were complete."""
+    """Time at which its gradients were complete."""
     updated_s: float
-    """Its parameters were updated."""
+    """Time at which its parameters were updated."""
     done_s: float
-    """It knew that every rank was done."""
+    """Time at which it knew that every rank was done."""
     averaging_s: tuple[float, ...] = ()
     """Start and end of the averaging of parameters by replicas, a part of the update; empty if there was none."""
 
@@ -58,7 +58,7 @@ class ActionLog:
         self._begin: Any = None
 
     def begin(self) -> None:
-        """All ranks begin a step that is to be recorded."""
+        """Note that all ranks begin a step that is recorded."""
         self._is_on = True
         self._began_ns, self._begin = time.perf_counter_ns(), self._log.clock.now()
 
@@ -112,7 +112,7 @@ class RankRecording:
     host: str
     """Name of its machine; ranks of one share a clock."""
     steps: tuple[RecordedStep, ...]
-    """One per recorded step."""
+    """Recorded steps."""
 
 
 def is_shown(rank: int, layout: Layout) -> bool:
@@ -154,7 +154,7 @@ def _late_s(own: RankRecording, ranks: Sequence[RankRecording], number: int) -> 
 
 
 def _blocks(step: RecordedStep, late_s: float) -> list[Block]:
-    """Its passes, what completed its gradients behind the last, and the update, with what is averaged within."""
+    """Return the rank's passes, the completion of its gradients, and the update with the averaging inside."""
     passed_s = max((block.end_s for block in step.passes), default=0.0)
     sync = Block(passed_s, step.complete_s, BlockKind.SYNC)
     begins_s, ends_s = step.averaging_s or (step.updated_s, step.updated_s)

@@ -130,7 +130,7 @@ class LocalExperts:
 
 
 ALL_EXPERTS = LocalExperts()
-"""One rank holds them all."""
+"""Experts of a rank that holds them all."""
 
 
 class SparseFeedForward(nn.Module):
@@ -143,7 +143,7 @@ class SparseFeedForward(nn.Module):
         self.shared = FeedForward(spec.hidden_size, width, gated=spec.gated_mlp, bias=False) if width else None
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """Every token by its experts."""
+        """Apply the experts of every token."""
         out_BSD: Tensor = self.routed(x_BSD)
         return out_BSD if self.shared is None else out_BSD + self.shared(x_BSD)
 
@@ -208,7 +208,7 @@ class Experts(nn.Module):
         return self._exchange(x_AD, counts_N, self._compute)
 
     def _compute(self, x: Tensor, counts: Tensor) -> Tensor:
-        """One expert after the other; one without rows takes part too, so that it has a gradient: zero."""
+        """Compute one expert after the other; one without rows takes part too, so that it has a gradient: zero."""
         up, down = self._local_part(self.up).unbind(), self._local_part(self.down).unbind()
         gate = [None] * len(up) if self.gate is None else self._local_part(self.gate).unbind()
         rows = torch.split(x, count_on_host(counts, total=len(x)))

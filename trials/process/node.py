@@ -76,7 +76,7 @@ class Teller:
         self._agent_lines: list[str] = []
 
     def make_folders(self) -> None:
-        """Those that others write into."""
+        """Create the folders that other processes write into."""
         self.told.mkdir()
         self.rank_logs.mkdir()
 
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Node:
-    """One node's processes, from their start to their end."""
+    """The processes of one node, from their start to their end."""
 
     def __init__(self, task: NodeTask, place: NodePlace, folder: Path) -> None:
         self._task = task
@@ -289,7 +289,7 @@ class _Node:
         return spec.settings.memory_budget_bytes or 0
 
     def _variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """All variables of the ranks' processes."""
+        """Return all variables of the ranks' processes."""
         if not self._task.command:
             kept = dict(own)
         else:
@@ -343,7 +343,7 @@ class _Node:
         return False
 
     def _ask_for_stacks(self, pid: int) -> None:
-        """Have every rank of ours write its Python stack to its log: that shows where a hang is."""
+        """Ask every rank of ours to write its Python stack to its log, which shows where a hang is."""
         if self._task.command:
             return
         for rank in supervisor.descendants(pid):

@@ -178,7 +178,7 @@ class _Driver:
         return code is None
 
     def _stop(self, now: float) -> None:
-        """Have every node end its part; once."""
+        """Tell every node to end its part, once."""
         self._stop_at = float("inf")
         if self._give_up_at == float("inf"):
             self._give_up_at = now + _STOP_S

@@ -1,4 +1,4 @@
-"""One node's part of a job on Ray: an actor that starts it, holds what it prints until it is asked, and ends it."""
+"""The actor of one node of a job on Ray: it starts the node's part, holds its output until it is asked, and ends it."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _redirect(directory: Path) -> None:
 
 @contextmanager
 def shown_in_proc(name: str, value: str) -> Iterator[None]:
-    """Have ``/proc/PID/environ`` show this value, of this process and of those that it forks meanwhile.
+    """Make ``/proc/PID/environ`` show this value, for this process and for those that it forks meanwhile.
 
     The kernel shows the memory that a program was started with, and a fork starts no program. So the variable has to be
     there from the start, with at least as many characters; spaces fill up what the value leaves.

@@ -1,1 +1,1 @@
-"""One optimizer step: passes, gradients, update, data."""
+"""The optimizer step: passes, gradients, update, data."""

@@ -59,7 +59,7 @@ _MULTIPLIED_IN_BLOCKS = (Precision.FP8, Precision.NVFP4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One replica's share of a global batch, or a context rank's part of it; a label is the token that follows."""
+    """A replica's share of a global batch, or a context rank's part of it; a label is the token that follows."""
 
     micro_batches: tuple[MicroBatch, ...]
     tokens_per_loss: float
@@ -67,7 +67,7 @@ class Batch:
     so that every token of the batch counts alike."""
 
     def together(self) -> MicroBatch:
-        """All micro-batches as one, where their rows have one length: a pipeline cuts them itself."""
+        """Return all micro-batches as one, if their rows have one length: a pipeline splits them itself."""
         return MicroBatch(
             tokens_BS=torch.cat([one.tokens_BS for one in self.micro_batches]),
             labels_BS=torch.cat([one.labels_BS for one in self.micro_batches]),

@@ -74,7 +74,7 @@ class GradientExchange(Exchange):
         self._same = same
 
     def gradients(self, own: Sequence[Tensor]) -> list[Tensor]:
-        """See ``Exchange``."""
+        """Exchange gradients, as ``Exchange`` describes."""
         taken = exchange(self._by, [own[index] for index in self._order])
         agreed = dict(zip(self._order, taken, strict=True))
         return [agreed[self._same.get(index, index)] for index in range(len(own))]
@@ -84,7 +84,7 @@ class ParameterExchange(Exchange):
     """Replicas that update their own parameters by their own gradients, and average them every few steps."""
 
     def parameters(self) -> None:
-        """See ``Exchange``."""
+        """Exchange parameters, as ``Exchange`` describes."""
         self._by.after_step()
 
 

@@ -135,12 +135,12 @@ class ReplicaClip:
     """Clips this replica's own gradient, whole, before any of it is reduced."""
 
     buckets: Sequence[BucketShard]
-    """All that this rank holds."""
+    """Shards that this rank holds."""
     max_norm: float
     groups: Sequence[dist.ProcessGroup]
     """Axes of the ranks that hold the replica together."""
     tied: TiedTables | None
-    """Its copies of a tied table, whose gradients are one sum."""
+    """Copies of a tied table on this rank, whose gradients are one sum."""
 
     def __call__(self) -> None:
         """The last backward pass of the step is done."""
@@ -203,7 +203,7 @@ _EVERYBODY = Peers()
 
 
 def _unheard(moment: str) -> None:
-    """Nobody follows the moments of a step."""
+    """Ignore the moments of a step."""
 
 
 class ShardedOptimizer:

@@ -1,4 +1,4 @@
-"""One optimizer step of this rank: passes over the micro-batches, gradients completed, parameters updated."""
+"""The optimizer step of this rank: passes over the micro-batches, gradients completed, parameters updated."""
 
 from __future__ import annotations
 
@@ -107,16 +107,16 @@ class AccumulatedPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePasses:
-    """All forwards and backwards of a step, run by a pipeline schedule over the micro-batches."""
+    """The forwards and backwards of a step, run by a pipeline schedule over the micro-batches."""
 
     schedule: Schedule
     loss: TokenMean
     has_first_stage: bool
-    """This rank is fed the tokens."""
+    """True if this rank receives the tokens."""
     has_last_stage: bool
-    """It computes the loss; in a V, the first pipeline rank does both."""
+    """True if this rank computes the loss; in a V, the first pipeline rank does both."""
     before_first: Callable[[], None]
-    """Told that the backward passes of a step are to come."""
+    """Function that is called before the backward passes of a step."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
@@ -214,7 +214,7 @@ class Reductions:
     """Counts what starts before the last gradient."""
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """So many backward passes of the step are to come, through the first stage."""
+        """Announce that many backward passes of the step, through the first stage."""
         for shard in self.early[0]:
             shard.expect_backward_passes(num_left)
 

@@ -27,7 +27,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 @router.get("/clusters")
 def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """All stored clusters by name, where their trials run, and how they were last checked."""
+    """Show all stored clusters by name, where their trials run, and how they were last checked."""
     clusters = app.store.descriptions.stored(Cluster)
     last = {one.name: app.store.runs.list(CheckRun, subject=one.name, page=Page(limit=1))[0] for one in clusters.items}
     checks = {name: found[0] for name, found in last.items() if found}
@@ -37,7 +37,7 @@ def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 
 @router.get("/clusters/{name}")
 def cluster_page(request: Request, app: AppOf, caller: CallerOf, name: Name, part: _Part = None) -> Response:
-    """One stored cluster: where its trials run, its links described and measured, and its checks."""
+    """Show one stored cluster: where its trials run, its links described and measured, and its checks."""
     cluster, used = app.store.descriptions.get(Cluster, name), app.cluster(name)
     checks, _ = app.store.runs.list(CheckRun, subject=name, page=Page(limit=_CHECKS_SHOWN))
     is_open = bool(checks) and not checks[0].state.is_finished

@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 _SWEEPS_PER_PAGE = 50
 
 _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
-"""Further pages begin behind more sweeps than a database can count."""
+"""Number of a page; larger ones would begin behind more sweeps than a database can count."""
 
 _Part = Annotated[Literal["live"] | None, Query()]
 

@@ -21,7 +21,7 @@ from autotuner.core.errors import NotLetIn, TooOften
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _FORM_COOKIE = "autotuner_login"
-"""Its value stands in the form too: another site can send a form here, and neither knows nor sets that."""
+"""Cookie whose value stands in the form too: another site can send a form here, and neither knows nor sets that."""
 
 _FORM_S = 3600
 
@@ -53,7 +53,7 @@ async def log_in(
     csrf: Annotated[str, Form()] = "",
     wanted: Annotated[str, Form(alias="next")] = _HOME,
 ) -> Response:
-    """Let a browser in by a token, for half a day."""
+    """Log a browser in by a token, for half a day."""
     entrance = _entrance(request)
     if entrance is None:
         return _go_on(request, wanted)
@@ -73,7 +73,7 @@ async def log_in(
 
 @router.post("/logout", openapi_extra=needs(Scope.READ))
 async def log_out(request: Request) -> Response:
-    """Let the browser out: its cookie opens nothing any more, wherever it may lie."""
+    """Log the browser out: its cookie opens nothing any more, wherever a copy is."""
     entrance, secret = _entrance(request), request.cookies.get(SESSION_COOKIE)
     if entrance is not None and secret is not None:
         await anyio.to_thread.run_sync(entrance.login.close_session, secret)

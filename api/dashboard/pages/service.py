@@ -41,7 +41,7 @@ def engines_page(request: Request, app: AppOf) -> Response:
 
 @router.get("/trainers")
 def trainers_page(request: Request, app: AppOf) -> Response:
-    """All registered trainers, in their operator's order."""
+    """Show all registered trainers, in their operator's order."""
     return report_page(request, trainers_report(app.trainer_offers()))
 
 
@@ -52,7 +52,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 @router.get("/calibrations")
 def calibrations_page(request: Request, app: AppOf, part: _Part = None) -> Response:
-    """Every platform that trials ran on: how many, what they say of its speed, and what that is worth."""
+    """Show every platform that trials ran on: their number, the speed that they measured, and how certain that is."""
     report = calibrations_report(app.recollection.lessons(), service_of(request))
     return report_page(request, report, part=part, every_s=10)
 
@@ -73,7 +73,7 @@ def webhooks_page(
     state: DeliveryState | None = None,
     number: _Number = 1,
 ) -> Response:
-    """All webhooks, and their deliveries, newest first."""
+    """Show all webhooks, and their deliveries, newest first."""
     window = Page(limit=_DELIVERIES_PER_PAGE, offset=(number - 1) * _DELIVERIES_PER_PAGE)
     found, total = app.store.announcements.deliveries(state=state, page=window)
     listed = Listed(items=tuple(found), total=total, limit=window.limit, offset=window.offset)
@@ -103,7 +103,7 @@ _Text = Annotated[str, Form(max_length=_LONGEST)]
 
 @router.get("/tokens", openapi_extra=_ADMIN)
 def tokens_page(request: Request, app: AppOf) -> Response:
-    """All tokens by name, without their secrets."""
+    """Show all tokens by name, without their secrets."""
     return _page(request, app, given=_NOTHING)
 
 

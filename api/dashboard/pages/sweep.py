@@ -32,7 +32,8 @@ from autotuner.service.build import App
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 Part = Literal["live", "ranking", "heat", "metric_front"]
-"""Everything that changes while a sweep runs, its ranking, two of its choices, or what no other layout beats."""
+"""Part of the page that a script replaces: everything that changes while a sweep runs, the ranking, two of its choices,
+or the Pareto front."""
 
 _WHOLE = "sweep/sweep.html"
 
@@ -41,7 +42,7 @@ _WHOLE = "sweep/sweep.html"
 def sweep_page(
     request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf, part: Annotated[Part | None, Query()] = None
 ) -> Response:
-    """One sweep: what to train with, where it stands, its ranking, what runs and what failed."""
+    """Show one sweep: what to train with, its state, its ranking, what runs and what failed."""
     look = _look(request, app, caller, sweep)
     match part:
         case "ranking":
@@ -77,7 +78,7 @@ _UNLIMITED = {each.name: None for each in fields(Budget) if each.default is None
 
 @router.post("/sweeps/{sweep_id}/pause")
 def pause(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf) -> Response:
-    """Have nobody work on it until it is resumed."""
+    """Pause the sweep until it is resumed."""
     return _changed(request, app, caller, sweep, lambda: app.stop(sweep.id, Stop.PAUSE, caller=caller))
 
 

@@ -85,7 +85,7 @@ def trial_page(
     near: _Zoom = None,
     rank: _Rank = 0,
 ) -> Response:
-    """One trial: how it did, why, what its pipeline does when, what lies one step away, and its launch flags."""
+    """Show one trial: its result, the reasons, the timeline of its pipeline, its neighbours, and its launch flags."""
     windows = {"window": Window.parse(zoom), "links_window": Window.parse(near)}
     looked_at = _LookedAt(format=wanted, show=show, rank=rank, **windows)
     trial = app.store.get_trial(trial_id)
@@ -143,7 +143,7 @@ def _result(app: App, trial: Trial, sweep: Sweep) -> TrialResult:
 
 
 def _failure(app: App, trial: Trial, sweep: Sweep) -> FailureGroup | None:
-    """Its own death beside the trials of its sweep that ran."""
+    """Return the trial's failure beside the trials of its sweep that ran."""
     if trial.failure is None:
         return None
     others = app.kept_trials.of(sweep.id).trials

@@ -47,7 +47,7 @@ class Address:
         return ",".join(value for key, value in self.chosen if key == name)
 
     def but(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Everything else that was chosen: hidden fields of a form for those names."""
+        """Return the choices under all other names, as hidden fields of a form for those names."""
         return tuple((name, value) for name, value in self.chosen if name not in names)
 
     def with_(self, **changes: str | int | None) -> str:

@@ -18,13 +18,13 @@ class HeatCell:
     """A pair of values."""
 
     class_: str
-    """Its shade: ``h0`` the lowest, ``h4`` the best, ``hx`` without a result."""
+    """Class of its shade: ``h0`` the lowest, ``h4`` the best, ``hx`` without a result."""
     said: str
     """Best MFU in percent; what came of it where nothing has a rank."""
     href: str
     """The trial that is shown; empty where none was tried."""
     words: str
-    """All this for who does not see the shade."""
+    """Description of the cell for readers who do not see the shade."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ class Value:
     is_chosen: bool
     is_legal: bool
     is_idle: bool
-    """It would change nothing beside the other choices, so it cannot be chosen."""
+    """True if the value would change nothing beside the other choices, so that it cannot be chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Control:
     """Letters of a degree, as in a table; else empty."""
     values: tuple[Value, ...]
     is_menu: bool
-    """Its values are too many, or too long, to stand side by side."""
+    """True if the values are too many, or too long, to stand side by side."""
     notes: tuple[str, ...]
     """Reasons why values are struck out, one for each rule."""
 
@@ -163,11 +163,11 @@ class Panel:
     """All controls of a layout."""
 
     degrees: tuple[Control, ...]
-    """Those that split ranks, in the order of the columns; without experts no expert ranks."""
+    """Degrees that split ranks, in the order of the columns; without experts no expert ranks."""
     usual: tuple[Control, ...]
     """Choices that most people make."""
     rare: tuple[Control, ...]
-    """All others."""
+    """All other choices."""
     unusual: tuple[str, ...]
     """Rare choices that differ from the default: ``last stage less 1``."""
     product: str

@@ -93,7 +93,7 @@ def exact_place(store: Store, asked: str) -> str | None:
 
 
 def find(store: Store, asked: str, *, now: float) -> Finding:
-    """Everything that the words may mean."""
+    """Return everything that the words may mean."""
     words = Words.of(asked)
     text = words.rest if words.layout or words.number is not None else asked
     found, total = store.list_overviews(now=now, where=SweepFilter(text=text), page=Page(limit=_NUM_SWEEPS))

@@ -32,7 +32,7 @@ class MetricChoice:
 
     metric: Metric
     is_chosen: bool
-    """It counts."""
+    """True if the metric counts in the front."""
     weights: tuple[tuple[str, str, bool], ...]
     """Weights that the form offers: value, words, and True for the present one."""
 
@@ -42,7 +42,7 @@ class MetricFrontView:
     """The front of a sweep by the metrics that its address, or else its objective, names."""
 
     choices: tuple[MetricChoice, ...]
-    """Every metric that the sweep's cluster tells."""
+    """Every metric that is known on the sweep's cluster."""
     front: SweepFront | None
     pictures: tuple[Markup, ...]
     """The first metric against each other one."""

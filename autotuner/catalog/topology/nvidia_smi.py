@@ -42,7 +42,7 @@ class _Row:
     cells: tuple[str, ...]
     """The connection of its device with each device, in the order of the head."""
     numa_nodes: str
-    """Those near to it, as the line has them; empty where it has none."""
+    """NUMA nodes near to it, as the line has them; empty if the line has none."""
 
 
 def is_nvidia_smi(text: str) -> bool:

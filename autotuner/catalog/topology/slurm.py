@@ -75,7 +75,7 @@ _UNTOLD = "how much a switch passes up is not told: taken as all that it gets"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Switch:
-    """One switch, or a block of nodes."""
+    """A switch, or a block of nodes."""
 
     name: str
     number: int

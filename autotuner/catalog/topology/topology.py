@@ -46,7 +46,8 @@ class Topology:
     nodes: tuple[str, ...] = ()
     """Names of the nodes in the order in which those below one switch follow each other; empty: not told."""
     mesh_peers: int = 0
-    """Others that NVLinks join each accelerator to without a switch; 0: by switches, or not told."""
+    """Number of other accelerators that NVLinks join each one to without a switch; 0: joined by switches, or
+    unknown."""
     nvlink_domain: int | None = None
     """Accelerators that one NVLink domain joins across nodes; None: the file does not say."""
     notes: tuple[str, ...] = ()

@@ -423,7 +423,7 @@ def _recomputed(reading: Reading, layers_of_stage: int | None) -> tuple[Recomput
 
 
 def _every(reading: Reading, layers: int | None) -> int:
-    """One layer in so many recomputes: as many as the first ones of each stage that Megatron's block method takes."""
+    """Return the interval of recomputed layers, with as many as Megatron's block method takes of each stage."""
     num_layers, method = reading.integer("recompute_num_layers"), reading.word("recompute_method", "uniform")
     if method != "block":
         if num_layers > 1:

@@ -22,7 +22,7 @@ _LONGEST = 400
 """Characters that are read; nothing nests deeper than a few parentheses."""
 
 MOST_LAYERS = 10_000
-"""More are taken for a slip, and would only fill the memory."""
+"""Maximum number of layers; more are a typing error, and would only fill the memory."""
 
 
 def pattern_text(layers: list[int]) -> str:

@@ -52,7 +52,7 @@ class Assigned:
     remarks: tuple[str, ...] = ()
     """Parts of a script that could not be followed; sentences without full stops."""
     is_script: bool = False
-    """They are arguments of a script's command."""
+    """True if the values are arguments of a script's command."""
 
 
 def read_recipe(text: str) -> Assigned:

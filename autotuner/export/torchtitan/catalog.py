@@ -114,7 +114,7 @@ KEYS_0_3: tuple[Key, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One release of torchtitan."""
+    """A release of torchtitan."""
 
     format: ExportFormat
     version: str
@@ -254,7 +254,7 @@ class Flavor:
 
 @cache
 def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
-    """Every model that a release registers and the catalog has, with its shapes."""
+    """Return every model that a release registers and the catalog has, with its shapes."""
     elsewhere = frozenset().union(*(only for release, only in _ONLY_IN.items() if release != version))
     known = [
         (Flavor(family=family, name=name), load_model(model))

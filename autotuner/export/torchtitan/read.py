@@ -169,7 +169,7 @@ _OTHER_THINGS = {
 """Settings that change a run and that no layout says."""
 
 _HARMLESS = (None, False, "", "None", "False", "false", "headtail", "standard")
-"""Their values at which they change nothing."""
+"""Values at which these settings change nothing."""
 
 
 def _imported(release: Release, reading: Settings, num_ranks: int | None) -> Imported:

@@ -67,7 +67,7 @@ class Settings(Reading):
     """Settings of torchtitan by dotted names, with notes of each; what is left over says nothing of a layout."""
 
     is_partial: bool = False
-    """They override a configuration that was not given with them."""
+    """True if the settings override a configuration that was not given with them."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
         """Note what became of a setting, with its value."""

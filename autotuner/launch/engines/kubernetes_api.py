@@ -36,14 +36,14 @@ _SILENCE_S = 3600.0
 earlier."""
 
 _MOST_CONNECTIONS = 1024
-"""That are kept open: a log of each pod, and a few more."""
+"""Maximum number of open connections: a log of each pod, and a few more."""
 
 _NUM_CONFLICTS = 5
 _CONFLICT_S = 0.2
 
 
 class Missing(EngineUnavailable):
-    """There is no object of that name."""
+    """Raised when there is no object of that name."""
 
 
 class Stream:
@@ -66,7 +66,7 @@ class Stream:
             yield rest
 
     def close(self) -> None:
-        """Have whoever iterates stop."""
+        """End the iteration in whichever thread reads the stream."""
         with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
             self._response.shutdown()
 
@@ -134,13 +134,13 @@ class KubernetesApi:
             return None
 
     def delete(self, name: str) -> None:
-        """Have the Job end, what belongs to it first; nothing happens where there is none."""
+        """Delete the Job, its dependents first; do nothing if it does not exist."""
         delete: Callable[..., Any] = self._batch.delete_namespaced_job
         with suppress(Missing):
             _document(_answered(partial(delete, name, self._namespace, propagation_policy="Foreground")))
 
     def list(self, kind: Kind, selector: str) -> list[dict[str, Any]]:
-        """All objects with these labels."""
+        """Return all objects with these labels."""
         lister: Callable[..., Any] = (
             self._batch.list_namespaced_job if kind == "Job" else self._core.list_namespaced_pod
         )
@@ -316,7 +316,7 @@ class PodLog:
             return bytes(self._printed[offset:])
 
     def wait(self, timeout_s: float) -> None:
-        """Until all that it printed is known, or the time is up."""
+        """Wait until the whole output is known, or the time is up."""
         self._thread.join(max(0.0, timeout_s))
 
     def stop(self) -> None:

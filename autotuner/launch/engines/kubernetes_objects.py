@@ -253,7 +253,7 @@ def _labels(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[
 
 
 def _job_spec(engine: str, settings: KubernetesSettings, order: JobOrder) -> dict[str, Any]:
-    """One try at so many pods at once; a pod whose node is taken away says so in how the Job failed."""
+    """Return the specification of one try with all pods at once; the Job's failure tells if a pod lost its node."""
     num_nodes = order.cluster.num_nodes
     is_alone = num_nodes == 1  # it needs no name that resolves
     master, subdomain = ("127.0.0.1", "") if is_alone else (f"{order.name}-0.{order.name}", order.name)

@@ -21,7 +21,7 @@ class Container:
     """A container of a pod."""
 
     has_started: bool = False
-    """Its process runs, or has run."""
+    """True if the container's process runs, or has run."""
     exit_code: int | None = None
     """Exit code of the container; None while it runs."""
     reason: str = ""
@@ -31,7 +31,7 @@ class Container:
 
     @property
     def failed(self) -> bool:
-        """It ended, and not well."""
+        """True if the container ended with an error."""
         return self.exit_code not in (None, 0)
 
     @property
@@ -70,7 +70,7 @@ class PodState:
     leaves_by: float | None = None
     """Time by which the pod should be gone, in epoch seconds; None if nobody deleted it."""
     was_deleted: bool = False
-    """Somebody deleted it while it ran."""
+    """True if somebody deleted the pod while it ran."""
     is_gone: bool = False
     """The cluster knows it no longer."""
 
@@ -81,7 +81,7 @@ class PodState:
 
     @property
     def failed_by_itself(self) -> bool:
-        """It failed, and nobody had told it to leave."""
+        """True if the pod failed, and nobody had asked it to end."""
         return self.leaves_by is None and (self.phase == "Failed" or self.main.failed or self.gathering.failed)
 
 
@@ -90,20 +90,20 @@ class JobState:
     """The state of a Job object."""
 
     is_suspended: bool = False
-    """It may not start yet, or no longer."""
+    """True if the Job may not start yet, or no longer."""
     is_deleted: bool = False
-    """Somebody is deleting it."""
+    """True if somebody is deleting the Job."""
     conditions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Those that hold, by type, each with its reason and message."""
+    """Conditions that hold, by type, each with its reason and message."""
 
     @property
     def failed(self) -> bool:
-        """It failed, or is about to: its pods are being ended."""
+        """True if the Job failed, or is about to: its pods are being ended."""
         return "Failed" in self.conditions or "FailureTarget" in self.conditions
 
     @property
     def is_over(self) -> bool:
-        """It has failed or it is complete."""
+        """True if the Job has failed or is complete."""
         return self.failed or "Complete" in self.conditions
 
     @property
@@ -309,7 +309,7 @@ class _Record:
 
     @property
     def newest(self) -> list[PodState]:
-        """One pod for each index."""
+        """Return the newest pod of each index."""
         by_index = {pod.index: pod for pod in sorted(self.pods.values(), key=lambda pod: pod.created_at)}
         return [by_index[index] for index in sorted(by_index)]
 
@@ -323,7 +323,7 @@ class Jobs:
         self._lock = threading.Lock()
 
     def listed(self, jobs: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]) -> None:
-        """These are all that there are; others of which something is known are gone.
+        """Take in a full list; objects that are missing from it are gone.
 
         The pods must be the older list, so that a job says already why a pod of it leaves.
         """

@@ -58,7 +58,7 @@ class ProcessEngine:
         self._folder = Path(settings.folder).absolute()
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """More nodes than there are, or nodes of anything but cores."""
+        """Return a reason if the cluster has too many nodes, or nodes with accelerators."""
         if cluster.accelerator.kind != "cpu":
             return f"nodes of {self._name} are processes on cores, and {cluster.name} has {cluster.accelerator.name}"
         if cluster.num_nodes > self._settings.num_nodes:
@@ -80,7 +80,7 @@ class ProcessEngine:
         return order.name
 
     def find(self, name: str) -> str | None:
-        """Its folder is there."""
+        """Return the name as the handle if the job's folder exists; else None."""
         return name if (self._folder / name / "nodes").exists() else None
 
     def look(self, handle: str) -> JobStatus:

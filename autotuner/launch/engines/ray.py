@@ -129,7 +129,7 @@ class RayEngine:
         return followed.log.printed(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """Have Ray tell the driver to end, which ends the nodes first; wait until it says so, or is gone for long.
+        """Ask Ray to end the driver, which ends its nodes first; wait until it reports that, or has been gone for long.
 
         Told again and again: Ray tells nothing to a driver that it is only about to start.
         """
@@ -149,14 +149,14 @@ class RayEngine:
             time.sleep(_POLL_S)
 
     def forget(self, handle: str) -> None:
-        """Have Ray forget the job, as soon as it will not remember it for all that."""
+        """Schedule the deletion of Ray's record, for when Ray will not write it again."""
         self._logs.pop(handle, None)
         self._cancelled.discard(handle)
         self._submitting.pop(_name(handle), None)
         self._forgotten.setdefault(handle, time.monotonic() + self._monitor_s)
 
     def close(self) -> None:
-        """Let go of what was forgotten, and drop the connections."""
+        """Finish the pending deletions, and close the connections."""
         last = max(self._forgotten.values(), default=0.0)
         time.sleep(min(max(0.0, last - time.monotonic()), self._monitor_s))
         self._tidy()
@@ -193,7 +193,7 @@ class RayEngine:
         return {"CPU": ranks * settings.cpus_per_accelerator, **accelerators, **settings.resources, **of_queue}
 
     def _make_room(self, name: str) -> None:
-        """See that no job has that name, which ``find`` has found to be none of ours, or one that was forgotten."""
+        """Make sure that no job has that name; a job of that name is a foreign or a forgotten one."""
         for handle, due in list(self._forgotten.items()):
             if _name(handle) == name:
                 time.sleep(max(0.0, due - time.monotonic()))

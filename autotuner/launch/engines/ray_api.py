@@ -160,20 +160,20 @@ class JobsApi:
         return RayJob(state=state, message=str(document.get("message") or ""), metadata=document.get("metadata") or {})
 
     def log(self, submission_id: str) -> str:
-        """All that the job's driver has printed so far."""
+        """Return all that the job's driver has printed so far."""
         answer = self._request("GET", f"/api/jobs/{submission_id}/logs")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return ""
         return str(self._document(answer).get("logs") or "")
 
     def stop(self, submission_id: str) -> None:
-        """Have Ray tell the job's driver to end; nothing happens to one that is gone."""
+        """Ask Ray to end the job's driver; nothing happens to one that is gone."""
         answer = self._request("POST", f"/api/jobs/{submission_id}/stop")
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._require_ok(answer)
 
     def delete(self, submission_id: str) -> None:
-        """Have Ray forget a job that is over."""
+        """Delete Ray's record of a job that is over."""
         answer = self._request("DELETE", f"/api/jobs/{submission_id}")
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._require_ok(answer)

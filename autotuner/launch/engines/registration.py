@@ -30,7 +30,7 @@ from autotuner.launch.simulation import SCENARIOS
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of engine."""
+    """A kind of engine."""
 
     settings: type[Any]
     """Dataclass of what an operator may set beside what every engine has."""
@@ -101,7 +101,7 @@ class EngineRegistration:
 
 
 def read_engines(path: Path, kinds: Mapping[str, Kind] = KINDS) -> dict[str, EngineRegistration]:
-    """Every engine of a file, by name, in the file's order; each is a table of its own.
+    """Return every engine of a file, by name, in the file's order; each is a table of its own.
 
     Raises:
         InvalidInput: With the file, the engine and the key, and the nearest that is legal.

@@ -77,7 +77,7 @@ class SlurmEngine:
         return f"{version}; {'; '.join(line.strip() for line in partitions)}"
 
     def _check_account(self, queues: Sequence[str]) -> None:
-        """Have sbatch say whether it would accept account and QOS; it alone knows whether Slurm enforces them."""
+        """Ask sbatch if it would accept account and QOS; it alone knows if Slurm enforces them."""
         named = {"account": self._settings.account, "qos": self._settings.qos}
         options = [f"--{name}={value}" for name, value in named.items() if value]
         for queue in (queues or ("",)) if options else ():

@@ -129,7 +129,7 @@ class JobRow:
     number: int
     name: str
     state: str
-    """One word, as the long form of squeue writes it."""
+    """State as one word, as the long form of squeue writes it."""
     reason: str = ""
     """Reason why the job waits or ended, in Slurm's word; empty if it gives none."""
     nodes: str = ""
@@ -241,7 +241,7 @@ class SlurmQueue:
 
 
 def user() -> str:
-    """Whoever runs this process, by name where there is one: squeue and scancel must not reach jobs of others."""
+    """Return the user of this process, by name if there is one: squeue and scancel must not reach jobs of others."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

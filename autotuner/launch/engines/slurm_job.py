@@ -143,7 +143,10 @@ def batch_script(settings: SlurmSettings, order: JobOrder, folder: Path) -> str:
 
 
 def _step(settings: SlurmSettings, cluster: Cluster, folder: Path) -> str:
-    """One process per node, whose output is a file of its own; a node's end leaves the others time for their words."""
+    """Return the srun command: one process per node, each with an output file of its own.
+
+    A node's end leaves the others time for their last words.
+    """
     cpus = _cpus_per_node(settings, cluster)
     fixed = [
         *("srun", f"--nodes={cluster.num_nodes}", f"--ntasks={cluster.num_nodes}", "--ntasks-per-node=1"),

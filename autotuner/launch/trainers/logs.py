@@ -178,7 +178,7 @@ _TIMES = {"elapsed time per iteration (ms)": 1000, "train_step_timing in s": 1}
 """Number of units per second, by label."""
 
 _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
-"""Others stand beside these in models of experts: ``load_balancing_loss``, ``z_loss``."""
+"""Names of the loss. Other losses stand beside these in models of experts: ``load_balancing_loss``, ``z_loss``."""
 
 
 class MegatronLog:

@@ -19,7 +19,7 @@ from autotuner.core.trial_spec import TrialSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStep:
-    """One optimizer step, as one rank saw it."""
+    """An optimizer step, as one rank saw it."""
 
     step: int
     """Number of the step as the trainer counts; the first is 0 or 1."""
@@ -110,7 +110,7 @@ class Progress:
 
     # ------------------------------------------------------------------ reports
     def heard(self, reported: Reported, at_s: float) -> None:
-        """One report, and when it came."""
+        """Take in a report and the time at which it came."""
         match reported:
             case ReportedMemory():
                 self._remember(reported.rank, reported.peak_bytes)

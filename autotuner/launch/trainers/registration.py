@@ -217,7 +217,7 @@ def read_trainers(
     targets: Mapping[ExportFormat, Target] = FORMATS,
     readers: Mapping[str, NewReader] = READERS,
 ) -> dict[str, RegisteredTrainer]:
-    """Every trainer of a file, by name, in the file's order; each is a table of its own.
+    """Return every trainer of a file, by name, in the file's order; each is a table of its own.
 
     Args:
         path: A relative working directory is relative to its folder.

@@ -112,7 +112,7 @@ class Symptoms:
         self._root_rank: int | None = None
 
     def heard(self, line: str) -> None:
-        """One line of what the trainer printed."""
+        """Take in a line of the trainer's output."""
         self._hear_summary(line)
         for piece in filter(None, _RANKS.split(line)):  # ranks that write at once share a line
             self._hear(piece)
@@ -276,7 +276,7 @@ class _Told:
 
 
 def _of_all(told: Sequence[tuple[int, Mapping[str, str]]]) -> dict[str, str]:
-    """Whoever told a fact first on the first node is believed; ``nodes`` lists all machines if there are several."""
+    """Return the facts of all nodes: the first report on the first node wins, and ``nodes`` lists several machines."""
     in_order = sorted(told, key=lambda one: one[0])
     facts = dict(ChainMap(*(dict(environment) for _, environment in in_order)))
     hosts = sorted({one["host"] for _, one in told if "host" in one})
