@@ -26,7 +26,7 @@ _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The contenders of a comparison, and the words that cannot be compared."""
+    """The candidates of a comparison, and the words that cannot be compared."""
 
     asked: tuple[Contender, ...]
     problems: tuple[tuple[str, AutotunerError], ...]
@@ -34,7 +34,7 @@ class Compared:
 
 
 def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
-    """Return all contenders of the words that can be compared, at most four."""
+    """Return all candidates of the words that can be compared, at most four."""
     reader = _Reader(app)
     found: list[Contender] = []
     problems: list[tuple[str, AutotunerError]] = []
@@ -63,7 +63,7 @@ class _Reader:
         self._sweeps: dict[str, Sweep] = {}
 
     def read(self, word: str, before: Sequence[Contender]) -> Contender:
-        """Return the contender that a word names.
+        """Return the candidate that a word names.
 
         Raises:
             InvalidInput: It names nothing that can be compared.

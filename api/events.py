@@ -199,7 +199,7 @@ JSON_FEED = "application/feed+json"
 ATOM = "application/atom+xml"
 
 _TITLE = "Parallelism autotuner"
-_TEXT = "Outcomes of retunes, MFU gates and sweeps"
+_TEXT = "Outcomes of retunes, performance regression gates and sweeps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

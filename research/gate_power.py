@@ -1,4 +1,4 @@
-"""False alarms and power of the test behind MFU gates and retunes, by simulation over noises.
+"""False alarms and power of the test behind performance regression gates and retunes, by simulation over noises.
 
 ``python -m research.gate_power`` draws pairs of layouts that are equal, and pairs of which the second is slower by just
 the loss that must be found, looks after every run as the product does, and prints how each ended. A pair is judged by

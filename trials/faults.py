@@ -23,7 +23,7 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 from autotuner.training.pipelines.transport import LinkCondition, LinkConditions
 from trials.distributed.mesh import Grid
 
-# Links: what ails the links between the ranks of a trial at this moment, as far as software has to emulate it.
+# The present faults of the links between the ranks of a trial, as far as software has to emulate them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""MFU gates of changes, as CI asks for them and reads what they say, and the baselines that these are held to."""
+"""Performance regression gates of changes, as CI requests and reads them, and their baselines."""
 
 from __future__ import annotations
 

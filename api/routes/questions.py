@@ -180,7 +180,7 @@ def read_timeline(app: AppOf, trial_id: TrialId) -> Document[TrialTimelines]:
 
 @explanations_router.get("/trials/{trial_id}/link-timelines", responses=problems(404, 422))
 def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines]:
-    """Lay a trial's step with healthy links beside the same step with slow ones.
+    """Compare a trial's step with nominal links with the same step with slow ones.
 
     Slow are the links of the sweep's cluster (``link_health``), or those of the worst stretch of its fault trace.
     ``messages`` are what passes them between neighbouring stages, from send to receive. Where every link is healthy,

@@ -202,7 +202,7 @@ trials_router = APIRouter(tags=["trials"])
 
 @trials_router.get("/trials/{trial_id}", responses=problems(404, 422))
 def read_trial(app: AppOf, trial_id: TrialId) -> Document[RankedTrial]:
-    """Read a trial: layout, prediction, measurement or failure, loss gate, every step, and its place in its sweep."""
+    """Read a trial: layout, prediction, measurement or failure, convergence gate, every step, and its rank."""
     trial = app.store.get_trial(trial_id)
     known = standings(app.store.ranked_times(trial.sweep_id))
     return RankedTrial.of_sweep(trial, app.store.get_sweep(trial.sweep_id).request, known)

@@ -124,7 +124,8 @@ def pause_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
     """Pause a sweep until it is resumed.
 
     A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
-    sweep stays as it is; a finished one, one that a retune or an MFU gate started, and a run of another kind: 409.
+    sweep stays as it is; a finished one, one that a retune or a performance regression gate started, and a run of
+    another kind: 409.
     """
     app.stop(run_id, Stop.PAUSE, caller=caller)
     return _read(app, run_id)

@@ -98,7 +98,7 @@ def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) 
 def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[Listed[RankedTrial]]:
     """Rank a sweep's trials by what it maximises, the best first, and say which cannot be told from the first.
 
-    A trial in a number format that its hardware lacks, or whose loss gate failed, has no rank.
+    A trial in a number format that its hardware lacks, or whose convergence gate failed, has no rank.
     """
     trials, total = app.store.ranking(sweep.id, where=where, page=page)
     known = standings(app.store.ranked_times(sweep.id))
@@ -118,7 +118,7 @@ def change_budget(
     """Give a sweep another budget, each limit for the whole sweep, what it has spent included.
 
     A finished sweep is opened again, and goes on where it ended; a budget by which it would end at once is refused with
-    422. One that tried every layout, died, or was started by a retune or an MFU gate: 409.
+    422. One that tried every layout, died, or was started by a retune or a performance regression gate: 409.
     """
     app.change(sweep_id, body.budget, caller=caller)
     return app.standing(app.store.get_sweep(sweep_id))
@@ -151,6 +151,7 @@ def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[Swe
 
     The new trial repeats the first of its layout that was measured, and tells how far equal runs differ; where none
     was measured, it is ranked. A finished sweep is opened again to do that alone. While one waits or runs, asking again
-    changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or an MFU gate started: 409.
+    changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or a performance regression
+    gate started: 409.
     """
     return app.standing(app.store.get_sweep(app.rerun(trial_id, caller=caller)))

@@ -87,7 +87,7 @@ class _Watch:
         self.sweep = patiently(lambda: client.read_sweep(sweep_id))
         self.trials: dict[str, Trial] = {}
         self.said: dict[str, str] = {}
-        """The last note of what runs, by trial, and what was found where a loss gate failed."""
+        """The last note of what runs, by trial, and what was found where a convergence gate failed."""
         self.told: set[str] = set()
         """Trials whose end was printed."""
         self.is_over = False

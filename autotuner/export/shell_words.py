@@ -255,7 +255,7 @@ class Scope:
     arguments: list[str] | None = None
     """Arguments of the function that is read, with marks; None: those of the script, which are unknown."""
     assigned: dict[str, None] = field(default_factory=dict)
-    """Names that a statement of the script sets, loops aside."""
+    """Names that a statement of the script sets, except loops."""
     exported: set[str] = field(default_factory=set)
     """Names of variables that the commands of the script find in their environment."""
     asked: set[str] = field(default_factory=set)

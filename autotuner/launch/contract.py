@@ -88,7 +88,7 @@ class Launcher(Protocol):
 
 
 class CannotRun(AutotunerError):
-    """A launcher's own trouble: a disk that is full, a work directory that is gone, a process that cannot start."""
+    """Raised for a launcher's own fault: a full disk, a missing work directory, a process that cannot start."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ _NAP_S = 0.1
 """Maximum delay of a watcher's wish while simulated time passes."""
 
 _LOSS_NOISE = 0.002
-"""Relative, from step to step: below what a loss gate tolerates."""
+"""Relative, from step to step: below what a convergence gate tolerates."""
 
 
 class SimulatedLauncher:

@@ -73,11 +73,11 @@ _STATEMENTS = {
     ),
     _Kind.LOSSY_EXCHANGE: (
         "a lossy exchange trains another function: its step time says nothing of its loss, and it is ranked once its "
-        "loss gate is passed"
+        "convergence gate is passed"
     ),
     _Kind.ASSUMED_DEMO: "what DeMo takes to choose components was measured on cores alone, and is assumed of GPUs",
     _Kind.EARLY_CLIP: (
-        "clipping before the reduction trains another function, and is ranked once its loss gate is passed"
+        "clipping before the reduction trains another function, and is ranked once its convergence gate is passed"
     ),
     _Kind.LINEAR_ATTENTION: (
         "priced as fused attention cores of as many FLOP in chunks of 64 tokens: their kernels may reach less, and "

@@ -94,7 +94,7 @@ def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
 
 
 def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
-    """Links that were measured one by one, and what ails which of them."""
+    """Links that were measured one by one, with the faults of degraded ones."""
     points, between_nodes = profile.measurements.links, profile.links_num_nodes > 1
     if not points:
         return []

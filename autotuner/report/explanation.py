@@ -386,7 +386,7 @@ def curve_in_words(curve: BandwidthCurve) -> Iterator[str]:
     if wins:
         yield (
             f"shorter than with every full exchange: {', '.join(wins)}; each trains another function, and is ranked "
-            "once its loss gate is passed"
+            "once its convergence gate is passed"
         )
     if never := [way.name for way in lossy if way.faster_below_bytes_per_s is None]:
         yield f"never shorter than with a full exchange: {', '.join(never)}"

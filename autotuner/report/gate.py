@@ -85,7 +85,7 @@ def gates_report(
     below: Sequence[Block] = [pager] if pager else []
     sections = [Section(blocks=(table, *below) if total else (table, Code(first)))]
     sections += [Section(title="Baselines", blocks=(_baselines(baselines),))] if baselines else []
-    return Report(headline="MFU gates", sections=sections)
+    return Report(headline="Performance regression gates", sections=sections)
 
 
 def _cells_of(gate: GateRun) -> Iterator[Cells]:

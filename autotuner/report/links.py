@@ -1,4 +1,4 @@
-"""Links in words: what befalls them, and what a running pipeline finds out about them."""
+"""Links in words: their faults, and the findings of a running pipeline about them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _layouts(found: PredictionTable, objective: Objective | None) -> Table:
 
 
 def _rank(one: PredictedLayout, found: PredictionTable) -> str:
-    """The rank, or ``now`` for what runs today, marked where it changes the mathematics; a dash outside the ranking."""
+    """Return the rank, or ``now`` for the present layout, marked if it is not numerically equivalent."""
     if one is found.unchanged:
         return "–"
     return f"{'now' if one.rank is None else one.rank}{'*' if one.changes_mathematics else ''}"

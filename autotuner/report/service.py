@@ -80,8 +80,8 @@ def _webhooks(webhooks: Sequence[WebhookStanding], server: str) -> Section:
         columns=columns,
         rows=[_cells_of(one) for one in webhooks],
         caption=f"{counted(len(webhooks), 'webhook')}, by name",
-        if_empty="No webhook yet. Outcomes of retunes, MFU gates and sweeps can be posted to a URL, signed, or to a "
-        "channel of Slack:",
+        if_empty="No webhook yet. Outcomes of retunes, performance regression gates and sweeps can be posted to a URL, "
+        "signed, or to a channel of Slack:",
     )
     at = f" --server {server}" if server else ""
     add = (

@@ -160,7 +160,11 @@ def _failure(trial: Trial) -> str:
         return FAILURE_WORDS[trial.failure.kind]
     if trial.reached is None or trial.is_valid:
         return ""
-    return "no rank: it failed its loss gate" if trial.gate is not None else "no rank: no loss gate passed it"
+    return (
+        "no rank: it failed its convergence gate"
+        if trial.gate is not None
+        else "no rank: no convergence gate passed it"
+    )
 
 
 def rises(trials: Sequence[TrialPoint]) -> Iterator[tuple[int, TrialPoint, float | None]]:

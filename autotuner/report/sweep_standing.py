@@ -35,7 +35,7 @@ def sweep_report(
         sweep: As it is now.
         trials: All of its trials that are to be told of; those that are queued may be left out.
         now: Epoch seconds.
-        said: What was said of trials beyond that, by id: notes while they run, what their loss gates found.
+        said: What was said of trials beyond that, by id: notes while they run, what their convergence gates found.
         most: Rows of the ranking; None: all.
     """
     source, rows = sweep.best_source, ranked_rows(sweep.request, trials)[:most]

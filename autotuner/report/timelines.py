@@ -1,4 +1,4 @@
-"""A step as lanes of blocks, measured and predicted, and a step with healthy links beside the same with slow ones."""
+"""A step as lanes of blocks, measured and predicted, and a step with nominal links beside one with slow links."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _part(seconds: float, source: Source) -> Quantity:
 def link_timelines_section(
     found: LinkTimelines, *, window: Window = WHOLE, wide: int = WIDE, key: str = "links"
 ) -> Section | None:
-    """Return a step with healthy links beside the same with slow ones; None where no link is known to be slow.
+    """Return a step with nominal links beside the same with slow ones; None if no link is known to be slow.
 
     Args:
         found: The steps.

@@ -370,7 +370,7 @@ def _events(events: Sequence[LinkEvent], x: Axis) -> Iterator[Mark]:
 
 # ------------------------------------------------------------------ losses
 def loss_curves(gate: GateResult) -> Plot | None:
-    """Return the losses of a loss gate, one curve for each seed; None without two finite losses in a row."""
+    """Return the losses of a convergence gate, one curve for each seed; None without two finite losses in a row."""
     sides = (("reference", gate.reference_losses), ("measured", gate.candidate_losses))
     shown = [(look, curve) for look, every in sides for one in every if len(curve := _finite(one)) > 1]
     if not shown:
@@ -397,7 +397,7 @@ def _finite(curve: Sequence[float]) -> Sequence[float]:
 
 
 def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
-    """Return the curves of a loss gate, and what it found."""
+    """Return the curves of a convergence gate, and what it found."""
     glyphs: list[tuple[Glyph, str]] = [("line", "this layout"), ("reference", f"reference {gate.reference}")]
     words = [sentence(gate.detail)]
     if to_loss := time_to_loss_in_words(gate, None if trial.reached is None else trial.reached.step_time_s):
@@ -405,7 +405,7 @@ def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
     if gate.candidate_validation:
         words.append("The curves are training losses; compared was the loss on held-out text after the last step.")
     blocks = (chart, Lines(items=(" ".join(words),), is_quiet=True))
-    return Section(id="losses", title="Loss gate", blocks=blocks, glyphs=glyphs)
+    return Section(id="losses", title="Convergence gate", blocks=blocks, glyphs=glyphs)
 
 
 def time_to_loss_in_words(gate: GateResult, step_time_s: float | None) -> str:

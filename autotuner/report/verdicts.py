@@ -122,7 +122,7 @@ def _changed(comparison: Comparison) -> str:
 
 
 def _reached(runs: RunGroup) -> str:
-    """Return what a sitting reached: ``12.3 ktoken/s (31.4 % MFU)``."""
+    """Return the result of a session: ``12.3 ktoken/s (31.4 % MFU)``."""
     return f"{_rate(runs)} ({100 * runs.mfu:.1f} % MFU)"
 
 

@@ -343,10 +343,10 @@ def fit_in_words(fits: bool, probability: float | None) -> str:
 
 
 def gate_in_words(outcome: GateOutcome) -> str:
-    """Return what became of the loss gate of a layout that changes the mathematics: ``loss gate passed``."""
+    """Return the outcome of a layout's convergence gate: ``convergence gate passed``."""
     words = {
-        GateOutcome.PASSED: "loss gate passed",
-        GateOutcome.FAILED: "loss gate failed",
+        GateOutcome.PASSED: "convergence gate passed",
+        GateOutcome.FAILED: "convergence gate failed",
         GateOutcome.NOT_GATED: "loss not gated",
     }
     return words[outcome]

@@ -1,4 +1,4 @@
-"""Runs a loss gate: trains candidate and reference from the same seeds, and has their losses judged."""
+"""Runs a convergence gate: trains candidate and reference from the same seeds, and has their losses judged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_gate(
     quiet = _NoSteps(watcher)
     trainings: dict[Layout, list[Training]] = {reference: [], candidate.layout: []}
     for number in range(gate.num_seeds):
-        watcher.on_note(f"loss gate: training beside {reference}, seed {number + 1} of {gate.num_seeds}")
+        watcher.on_note(f"convergence gate: training beside {reference}, seed {number + 1} of {gate.num_seeds}")
         for layout, known in trainings.items():
             outcome = launcher.run(_spec(candidate, layout, gate, number), quiet)
             match outcome:

@@ -1,4 +1,4 @@
-"""The MFU gate as a durable run: asked for, it awaits the sweep that measures, then says what that means."""
+"""The performance regression gate as a durable run: it awaits the sweep that measures, then decides."""
 
 from __future__ import annotations
 

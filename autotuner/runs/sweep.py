@@ -102,7 +102,7 @@ class SweepMachine:
     # ------------------------------------------------------------------ asked by the worker
     @locked
     def next(self, now: float) -> Step:
-        """Return the trial or the loss gate to begin now, beside what runs already, or how the sweep ends."""
+        """Return the trial or the convergence gate to begin now, beside what runs already, or how the sweep ends."""
         if self._stop is not None:
             left = self._left_behind(now)
             return Wait() if left is None else Do(action=left, ends_jobs=True)
@@ -363,17 +363,17 @@ class SweepMachine:
 
     @locked
     def gate_started(self, trial: Trial, now: float) -> None:
-        """The loss gate that ``decide`` ordered runs; from now on it costs."""
+        """The convergence gate that ``decide`` ordered runs; from now on it costs."""
         self._gates.started(trial, now)
 
     @locked
     def gate_waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
-        """A running loss gate waits for devices, or goes on: waiting costs nothing."""
+        """A running convergence gate waits for devices, or goes on: waiting costs nothing."""
         self._gates.waits(trial, now, is_waiting=is_waiting)
 
     @locked
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
-        """A job of a running loss gate stands elsewhere now, which says what it costs."""
+        """A job of a running convergence gate stands elsewhere now, which says what it costs."""
         self._gates.placed(trial, job)
 
     @locked
@@ -383,12 +383,12 @@ class SweepMachine:
 
     @locked
     def gate_hours(self, trial: Trial, now: float) -> float:
-        """Accelerator-hours of the trial's running loss gate."""
+        """Accelerator-hours of the trial's running convergence gate."""
         return self._gates.hours(trial, now)
 
     @locked
     def gate_ended(self, trial: Trial) -> None:
-        """Learn what a loss gate found; one that was stopped left the trial as it was."""
+        """Learn what a convergence gate found; one that was stopped left the trial as it was."""
         self._gates.ended(trial)
         self._trials[trial.number] = trial
         if trial.gate is not None and (trial.gate.outcome is GateOutcome.FAILED or trial.layout.needs_passed_gate):

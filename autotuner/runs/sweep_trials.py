@@ -1,4 +1,4 @@
-"""TrialPerformer: runs the trials and the loss gates of one sweep, and stores what they find out."""
+"""TrialPerformer: runs the trials and the convergence gates of one sweep, and stores what they find out."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class TrialPerformer:
         self._request = request
 
     def perform(self, action: RunTrial | RunGate) -> None:
-        """Run a trial or a loss gate.
+        """Run a trial or a convergence gate.
 
         Raises:
             LeaseLost: Another worker has the sweep.
@@ -360,13 +360,13 @@ class TrialPerformer:
         )
 
     def gate_waits(self, trial: Trial, reason: str | None) -> None:
-        """Tell why a loss gate waits, which costs nothing; the trial is complete, and has no state of its own."""
+        """Tell why a convergence gate waits, which costs nothing; the trial is complete, and has no such state."""
         if reason is not None:
             self.noted(trial, reason)
         self._machine.gate_waits(trial, self._now(), is_waiting=reason is not None)
 
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
-        """Count what a job of a trial's loss gate costs; the trial is complete, and the job none of its own."""
+        """Count what a job of a trial's convergence gate costs; the trial is complete, and the job none of its own."""
         self._machine.gate_placed(trial, job)
 
     def reason_to_end(self) -> Stopped | None:
@@ -433,7 +433,7 @@ class _Watcher:
 
 
 class _GateWatcher(_Watcher):
-    """Follows the loss gate of a trial."""
+    """Follows the convergence gate of a trial."""
 
     def on_wait(self, reason: str | None) -> None:
         self._remembering(lambda: self._performer.gate_waits(self._trial, reason))

@@ -1,4 +1,4 @@
-"""Asides in processes: so many at once, each with its time and its memory, shared fairly by turns."""
+"""Compute subprocesses: a limited number at once, with limits of time and memory, shared fairly by turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotuner.core.errors import AutotunerError, Busy, TooCostly
 from autotuner.core.units import format_bytes
 from autotuner.search.asides import AsidesStanding
 
-_CALLER: ContextVar[str] = ContextVar("caller of asides", default="")
+_CALLER: ContextVar[str] = ContextVar("caller of compute subprocesses", default="")
 
 
 @contextmanager
@@ -238,7 +238,7 @@ class AsidePool:
             case "out_of_memory":
                 raise self._too_costly(f"this takes more than {format_bytes(self._limits.memory_bytes)} of memory")
             case "broken":
-                raise RuntimeError(f"in an aside:\n{value}")
+                raise RuntimeError(f"in a compute subprocess:\n{value}")
 
     def _received(self, connection: Connection, process: BaseProcess) -> tuple[Outcome, object]:
         try:

@@ -1,4 +1,4 @@
-"""Imported by the fork server alone: what every aside needs, with one thread, so that the forks share it."""
+"""Modules that every compute subprocess needs; only the fork server imports them, so that the forks share them."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ _BEYOND_BUDGETS = {
 class ControlStore(Part):
     """Budgets that change, and trials that run again.
 
-    Each may be asked again without harm. A sweep that compares runs, for a retune or an MFU gate, raises ``Conflict``.
-    A worker that holds the sweep hears of each when it renews its lease.
+    Each may be asked again without harm. A sweep that compares runs, for a retune or a performance regression gate,
+    raises ``Conflict``. A worker that holds the sweep hears of each when it renews its lease.
     """
 
     def change_budget(
@@ -147,7 +147,7 @@ def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: Progress) ->
         InvalidInput: A limit is not legal, or a finished sweep would end by it at once.
         Conflict: No budget would let it go on, or it compares runs.
     """
-    require_no_challenge(sweep, "the budget of what a retune or an MFU gate measures belongs to that")
+    require_no_challenge(sweep, "the budget of what a retune or a performance regression gate measures belongs to that")
     budget = replace(sweep.request.budget, **limits)
     asked = replace(sweep, request=replace(sweep.request, budget=budget))
     ended = _end(sweep)

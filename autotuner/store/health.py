@@ -27,7 +27,7 @@ _OUTCOMES = {
     MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
     MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
 }
-"""Kinds of trouble, by the outcome of gates that measured; other gates could not run."""
+"""Kinds of incidents, by the outcome of gates that measured; other gates could not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Health(Part):
         """Return no more than so many of each kind, by kind, the newest first.
 
         - Retunes whose last finished run was a regression or could not run, however long ago.
-        - MFU gates that failed, stayed undecided or could not run since then.
+        - Performance regression gates that failed, stayed undecided or could not run since then.
         - Sweeps that failed since then, but for those of retunes and gates, and those whose very job a later sweep has
           measured.
         - Clusters whose last finished check failed, however long ago.

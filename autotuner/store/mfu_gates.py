@@ -1,4 +1,4 @@
-"""MFU gates and baselines on SQLite and PostgreSQL. A gate is a run that awaits the sweep that measures for it."""
+"""Performance regression gates on SQLite and PostgreSQL: runs that await a sweep, and baselines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASE
 
 
 class MfuGateStore(Part):
-    """MFU gates and baselines."""
+    """Performance regression gates and baselines."""
 
     def create(
         self,
@@ -114,7 +114,7 @@ def _unread_told(connection: Connection, gate_id: str, end: Finish, now: float) 
         id=f"an-{gate_id}",
         at=now,
         kind=AnnouncementKind.GATE_COULD_NOT_RUN,
-        title=f"MFU gate {baseline}: could not run",
+        title=f"Performance regression gate {baseline}: could not run",
         text=end.detail,
         path=f"/gates/{gate_id}",
         subject_id=gate_id,

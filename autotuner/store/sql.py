@@ -49,7 +49,7 @@ class Store(SweepStore, TrialStore):
         descriptions: Models, clusters and profiles by name, and checks of clusters.
         control: What people change of sweeps that they asked for.
         retunes: Retunes and their runs.
-        mfu_gates: MFU gates and their baselines.
+        mfu_gates: performance regression gates and their baselines.
         optimizer_studies: Optimizer studies and their trials.
         announcements: Outcomes, the webhooks that they go to, and their deliveries.
         history: What trials of all sweeps measured.

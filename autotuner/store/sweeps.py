@@ -295,7 +295,7 @@ def _ended(run: SweepRun, end: Finish) -> Finish:
 def require_no_challenge(sweep: Sweep | SweepRun, why: str) -> None:
     """Raise ``Conflict`` if a sweep compares runs, for a reason against what is asked of it."""
     if sweep.request.challenge is not None:
-        raise Conflict(f"sweep {sweep.id} belongs to a retune or an MFU gate: {why}")
+        raise Conflict(f"sweep {sweep.id} belongs to a retune or a performance regression gate: {why}")
 
 
 SWEEP_ROWS = Rows(
@@ -307,7 +307,7 @@ SWEEP_ROWS = Rows(
     ended=_ended,
     has_jobs=lambda connection, run: trials.has_jobs(connection, run.id),
     check_pause=lambda run: require_no_challenge(
-        run, "pausing it would part runs that are to be compared in one sitting"
+        run, "pausing it would separate runs that must be compared in one session"
     ),
 )
 """Description of sweeps for the store of runs."""

@@ -375,7 +375,7 @@ class _Descriptions(TypedColumns):
 descriptions = Table("descriptions", metadata, _Descriptions)
 
 
-# ---------------------------------------------------------------------- retunes and what MFU gates are held to
+# ---------------------------------------------------------------------- retunes and baselines of gates
 retunes = Table(
     "retunes",
     metadata,

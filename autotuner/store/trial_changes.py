@@ -59,9 +59,9 @@ def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
 
 
 def add_gate(trial: Trial, result: GateResult) -> Trial:
-    """Return the trial with what the loss gate found; ``Conflict`` unless it is complete and was not gated before."""
+    """Return the trial with its gate's result; ``Conflict`` unless it is complete and was not gated before."""
     if trial.state is not TrialState.COMPLETE:
-        raise Conflict(f"trial {trial.id} is {trial.state.value}; a loss gate judges complete trials")
+        raise Conflict(f"trial {trial.id} is {trial.state.value}; a convergence gate judges complete trials")
     if trial.gate is not None:
         raise Conflict(f"trial {trial.id} was gated already: {trial.gate.outcome.value}")
     return replace(trial, gate=result)

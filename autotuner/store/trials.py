@@ -163,7 +163,7 @@ class TrialStore(Part):
             update_trial(connection, trial_changes.add_run(get_trial(connection, trial_id), run))
 
     def add_gate(self, trial_id: str, result: GateResult, *, lease: Lease, now: float) -> Trial:
-        """Store what the loss gate found of a complete trial, which loses its rank if it failed.
+        """Store what the convergence gate found of a complete trial, which loses its rank if it failed.
 
         Writes ``trial.gated``. A second result of one trial raises ``Conflict``.
         """

@@ -109,7 +109,7 @@ def serve_plain() -> Iterator[PlainService]:
 
 
 def loss_gate_result(**changes: Any) -> GateResult:
-    """A loss gate that was passed, of one seed and two steps."""
+    """A convergence gate that was passed, of one seed and two steps."""
     value = GateResult(
         outcome=GateOutcome.PASSED,
         detail="after 2 steps the loss is +0.10 ± 0.20 % from the reference's, within 2 %",
@@ -203,7 +203,7 @@ class StoreDriver:
         return told
 
     def gated(self, trial: Trial, result: GateResult) -> Trial:
-        """What a loss gate found of a complete trial."""
+        """What a convergence gate found of a complete trial."""
         return self.store.add_gate(trial.id, result, lease=self.lease(trial.id), now=NOW + 45)
 
     def finish(self, sweep: Sweep) -> Sweep:

@@ -1,4 +1,4 @@
-"""MFU gates, baselines and retunes over REST and on pages."""
+"""Performance regression gates, baselines and retunes over REST and on pages."""
 
 from __future__ import annotations
 

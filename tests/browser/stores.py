@@ -505,7 +505,7 @@ def _free(driver: StoreDriver, run_id: str) -> None:
         connection.execute(update(queue).where(queue.c.id == run_id).values(awaits=None))
 
 
-# ---------------------------------------------------------------- MFU gates
+# ---------------------------------------------------------------- Performance regression gates
 def queued_gate(
     driver: StoreDriver, software: str = "pull request 7", held_to: Layout | None = None, **changes: Any
 ) -> GateRun:

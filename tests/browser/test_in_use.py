@@ -23,7 +23,7 @@ def test_an_empty_page_says_how_to_begin(page: Page, address: str) -> None:
     page.goto("/")
     for name, heading, command in (
         ("Retunes", "Retunes", "autotuner retune add nightly"),
-        ("Gates", "MFU gates", "--set-baseline"),
+        ("Gates", "Performance regression gates", "--set-baseline"),
         ("Webhooks", "No webhook yet", "autotuner webhook add ours https://hooks.example.com/autotuner"),
     ):
         if not (link := page.get_by_role("link", name=name)).is_visible():

@@ -205,10 +205,10 @@ def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_
     driver.gated(gated[1], loss_gate_result(outcome=GateOutcome.FAILED, detail="not shown to be within 2 %"))
     page.goto(f"/sweeps/{sweep.id}")
     rows = page.locator(".ranking tbody tr")
-    expect(rows).to_contain_text(["loss gate passed", "loss not gated"])
+    expect(rows).to_contain_text(["convergence gate passed", "loss not gated"])
     expect(rows.first).to_contain_text("50.0 % of fp8")
     page.get_by_text("1 ended for another reason").click()
-    expect(page.locator("#unranked")).to_contain_text("loss gate failed: not shown to be within 2 %")
+    expect(page.locator("#unranked")).to_contain_text("convergence gate failed: not shown to be within 2 %")
 
 
 def test_rows_with_many_choices_take_three_lines_at_most_and_the_table_fits_a_desk(

@@ -124,7 +124,7 @@ def measure(store: Store, sweep: Sweep, number: int, *, mfu: float, **changes: A
 
 
 def judge(store: Store, trial: Trial, result: GateResult, *, now: float = 13.0) -> Trial:
-    """The loss gate of a complete trial has found that."""
+    """The convergence gate of a complete trial has found that."""
     return store.add_gate(trial.id, result, lease=lease_of(store, trial.id), now=now)
 
 

@@ -298,7 +298,7 @@ def asks(store: Store, sweep: Sweep, trial_id: str) -> dict[str, Callable[[], ob
 def test_a_sweep_that_compares_runs_is_left_alone(store: Store, what: str) -> None:
     sweep = held_sweep(store, challenge=Challenge(incumbent=cpu_layout()))
     trial = end(store, start(store, sweep), measurement())
-    with pytest.raises(Conflict, match="retune or an MFU gate"):
+    with pytest.raises(Conflict, match="retune or a performance regression gate"):
         asks(store, sweep, trial.id)[what]()
 
 

@@ -1,4 +1,4 @@
-"""Store contract: MFU gates with the sweeps that measure for them, and baselines."""
+"""Store contract: performance regression gates with the sweeps that measure for them, and baselines."""
 
 from __future__ import annotations
 

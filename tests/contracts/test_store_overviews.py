@@ -54,7 +54,7 @@ def counted(database_url: str) -> Iterator[tuple[Store, list[str]]]:
 
 
 def busy_sweep(store: Store, *, name: str = "") -> Sweep:
-    """One of each end, one running since 11 on two ranks, one queued, and a loss gate."""
+    """One of each end, one running since 11 on two ranks, one queued, and a convergence gate."""
     create(store, name=name)
     sweep = claim(store)
     measure(store, sweep, 0, mfu=0.2)
@@ -285,7 +285,7 @@ def test_a_trial_that_repeats_another_has_no_rank_and_tells_how_that_one_is_know
     assert store.overview(sweep.id, now=30.0).num_repeats == 2
 
 
-# ---------------------------------------------------------------------- loss gates
+# ---------------------------------------------------------------------- convergence gates
 @pytest.mark.parametrize("outcome", GateOutcome)
 def test_a_trial_keeps_what_its_loss_gate_found_and_loses_its_rank_where_it_failed(
     store: Store, outcome: GateOutcome

@@ -1,4 +1,4 @@
-"""Retunes, MFU gates and announcements as the store's contract needs them."""
+"""Retunes, performance regression gates and announcements as the store's contract needs them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def outcome(verdict: Verdict = Verdict.REGRESSION, **changes: Any) -> RetuneOutc
     return replace(found, **changes)
 
 
-# ---------------------------------------------------------------------- MFU gates
+# ---------------------------------------------------------------------- Performance regression gates
 def mfu_gate_request(**changes: Any) -> MfuGateRequest:
     return replace(MfuGateRequest(sweep=sweep_request(), layout=cpu_layout(), baseline="main"), **changes)
 

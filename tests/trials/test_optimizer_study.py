@@ -1,4 +1,4 @@
-"""Optimizer studies and loss gates on real ranks."""
+"""Optimizer studies and convergence gates on real ranks."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_study_goes_on_where_a_worker_that_was_told_to_stop_left_it(tmp_path: 
     assert ended.reached.num_samples == ended.reached.num_steps * 16
 
 
-# ---------------------------------------------------------------- loss gate
+# ---------------------------------------------------------------- convergence gate
 
 GATE = LossGate(num_steps=6, num_seeds=2, tolerance=0.05)
 """Few steps of a tiny model: what fp8 rounds away shows at once, and five per cent of a loss is far more than that."""

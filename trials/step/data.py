@@ -83,7 +83,7 @@ def batch(
     part: ContextPart = WHOLE,
     turn: int = 0,
 ) -> Batch:
-    """The sequences that are dealt to one replica, or a part of them, drawn without those of the others.
+    """The sequences that one replica gets, or a part of them, drawn without those of the others.
 
     Each rank reads a language of its own, every ``turn`` the next one.
     """
@@ -105,7 +105,7 @@ def batch(
 
 
 def sequence_lengths(spec: TrialSpec, step: int) -> tuple[int, ...]:
-    """Tokens of each sequence of a step's global batch, before it is dealt."""
+    """Tokens of each sequence of a step's global batch, before they are distributed to replicas."""
     workload = spec.workload
     if workload.lengths is None:
         return (workload.seq_len,) * workload.global_batch_size

@@ -32,7 +32,7 @@ _Flags = Annotated[str, Form(max_length=_MOST_CHARACTERS)]
 
 @router.get("/compare")
 def compare_page(request: Request, app: AppOf, of: _Of = []) -> Response:  # noqa: B006  # nobody changes it
-    """Show how the contenders differ, which is faster and why; with fewer than two, offer contenders to choose from."""
+    """Show how candidates differ, which is faster and why; with fewer than two, offer candidates to choose from."""
     return _page(request, app, of)
 
 

@@ -184,7 +184,7 @@ def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
 
 
 def _links(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
-    """Return the steps with healthy links beside those with slow ones; None where no link is known to be slow.
+    """Return the steps with nominal links beside those with slow ones; None if no link is known to be slow.
 
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.

@@ -1,4 +1,4 @@
-"""The pages of retunes and of MFU gates: all of them, and one with what it measured."""
+"""The pages of retunes and of performance regression gates: all of them, and one with what it measured."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _back(request: Request, path: str) -> Response:
     return RedirectResponse(f"{request.scope.get('root_path', '')}{path}", 303)
 
 
-# The pages of MFU gates: all of them with the baselines, and one with what it measured.
+# The pages of performance regression gates: all of them with the baselines, and one with what it measured.
 
 _GATES_PER_PAGE = 50
 

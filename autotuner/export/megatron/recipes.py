@@ -48,7 +48,7 @@ class Assigned:
     function: str = ""
     """The function whose assignments these are; empty: there is none."""
     others: tuple[str, ...] = ()
-    """Functions whose assignments were left aside."""
+    """Functions whose assignments were ignored."""
     remarks: tuple[str, ...] = ()
     """Parts of a script that could not be followed; sentences without full stops."""
     is_script: bool = False

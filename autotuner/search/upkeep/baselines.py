@@ -1,4 +1,4 @@
-"""Baselines of retunes and MFU gates: what they keep of runs, and what announcements say of runs beside them."""
+"""Baselines of retunes and performance regression gates, and announcements of runs beside them."""
 
 from __future__ import annotations
 

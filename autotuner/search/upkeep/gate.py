@@ -1,4 +1,4 @@
-"""MFU gates: what they measure, how they end, what becomes of their baseline, and how that is announced."""
+"""Performance regression gates: their measurements, outcomes, baselines and announcements."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _STATES = {
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
     """The sweep that measures for a gate: the layout again and again, or a search and then its best.
 
-    A layout that is given is not to be ranked, so no loss gate is run for it.
+    A layout that is given is not to be ranked, so no convergence gate is run for it.
     """
     challenge = Challenge(
         incumbent=request.layout,
@@ -157,7 +157,7 @@ def gate_told(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> 
         id=f"an-{gate.id}",
         at=at,
         kind=AnnouncementKind(f"gate.{result.outcome.value}"),
-        title=f"MFU gate {asked.baseline}, {job.model.name} on {job.cluster.name}: {outcome}",
+        title=f"Performance regression gate {asked.baseline}, {job.model.name} on {job.cluster.name}: {outcome}",
         text=text,
         path=f"/gates/{gate.id}",
         subject_id=gate.id,

@@ -381,7 +381,7 @@ def test_all_trials_of_cores_nobody_measured_share_the_peak_that_the_first_one_m
     assert plan.reference_flop_per_s == 90e9  # of one of two ranks
 
 
-# ---------------------------------------------------------------------- loss gates
+# ---------------------------------------------------------------------- convergence gates
 def fp8_request(**changes: object) -> SweepRequest:
     """A sweep over bf16 and fp8 on eight GPUs."""
     job = Job(

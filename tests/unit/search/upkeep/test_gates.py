@@ -234,7 +234,7 @@ FAILED = measured(MfuGateOutcome.FAILED, findings=SLOWER)
 def test_a_gate_is_announced_once_with_its_numbers() -> None:
     told = gate_told(gate(software="commit 17"), FAILED, "slower than main", at=7.0)
     assert (told.id, told.kind.value, told.path, told.at) == ("an-ga-1", "gate.failed", "/gates/ga-1", 7.0)
-    assert told.title == "MFU gate main, tiny on cpu:2: failed"
+    assert told.title == "Performance regression gate main, tiny on cpu:2: failed"
     assert (told.facts["change"], told.facts["software"], told.facts["tokens_per_s"]) == (-0.07, "commit 17", 930.0)
 
 
