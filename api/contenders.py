@@ -17,7 +17,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.export.formats import read
 from autotuner.search.results.comparison import LETTERS, Contender
 from autotuner.search.results.reached import Standing, standings
-from autotuner.search.space.moves import arranged
+from autotuner.search.space.moves import arrange
 from autotuner.service.build import App
 from autotuner.store.options import Page
 
@@ -131,7 +131,7 @@ class _Reader:
         return Permalink.of_query(of.explored)
 
     def _predicted(self, layout: Layout, job: Job, name: str, link: Permalink) -> Contender:
-        layout = arranged(layout, job)
+        layout = arrange(layout, job)
         require_legal(layout, job)
         prediction = predict_one(layout, job)
         explored = link.with_layout(layout).asked

@@ -38,7 +38,7 @@ from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
 from autotuner.report.words import counted, likely, mfu_quantity, number, value_in_words
 from autotuner.search.explain.choosable import WhatIf
 from autotuner.search.explain.communication import routes
-from autotuner.search.space.moves import arranged, with_choice
+from autotuner.search.space.moves import arrange, with_choice
 
 _MOST_STAGES = 8
 """Stages that stand side by side; of more, the fullest and some on the way are shown."""
@@ -116,7 +116,7 @@ def _rule(reason: Reason, layout: Layout, job: Job, link_to: LinkTo) -> Cells:
     broken = (Strong(f"{subject} {value_in_words(reason.value(layout, job))}"), f": {reason.message}")
     if reason.nearest is None or reason.is_of_job:
         return broken
-    mended = arranged(with_choice(layout, reason.field, OPTIONS[reason.field].from_plain(reason.nearest)), job)
+    mended = arrange(with_choice(layout, reason.field, OPTIONS[reason.field].from_plain(reason.nearest)), job)
     return *broken, link_to(mended, f"{subject} {value_in_words(reason.nearest)} instead")
 
 

@@ -36,7 +36,7 @@ from autotuner.search.explain.choosable import WhatIf, what_if
 from autotuner.search.explain.links import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.preview import Question, best_of_space
-from autotuner.search.space.moves import arranged
+from autotuner.search.space.moves import arrange
 from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
@@ -71,7 +71,7 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
     """
     asked = Asked.of(request.query_params)
     job, asked = _job(app, asked)
-    layout = arranged(asked.layout(_best(app, asked, job)), job)
+    layout = arrange(asked.layout(_best(app, asked, job)), job)
     link = asked.link.with_layout(layout)
     if asked.is_form and not part and not asked.errors:
         return Response(status_code=303, headers={"Location": request.scope.get("root_path", "") + link.to("/explore")})

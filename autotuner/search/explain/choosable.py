@@ -13,7 +13,7 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.value import divisors
 from autotuner.search.explain.explanation import Explanation, explain
-from autotuner.search.space.moves import arranged, nearest_legal, with_choice
+from autotuner.search.space.moves import arrange, nearest_legal, with_choice
 
 _MOST_VALUES = 7
 """Numbers that stand side by side: more do not fit beside their label, and no finger hits them."""
@@ -64,7 +64,7 @@ def _choosable(layout: Layout, job: Job, field: str, value: int, broken: frozens
         why = tuple(reason for reason in reasons(layout, job) if _is_about(reason, field))
         return Choosable(field=field, value=value, is_chosen=True, layout=layout, reasons=why)
     asked = with_choice(layout, field, value)
-    after = arranged(asked, job)
+    after = arrange(asked, job)
     if is_idle := getattr(after, field) != value:
         why = tuple(reason for reason in reasons(asked, job) if reason.field == field)
     else:
@@ -189,7 +189,7 @@ class WhatIf:
 
 def what_if(layout: Layout, job: Job) -> WhatIf:
     """The layout on all ranks of the job's cluster, judged and predicted."""
-    layout = arranged(layout, job)
+    layout = arrange(layout, job)
     broken = reasons(layout, job)
     return WhatIf(
         layout=layout,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +14,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.columns import Booleans, Integers, LayoutColumns, broken_rows
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.rules.legality import IDLE_RULES
 from autotuner.core.rules.rule import Rule
 from autotuner.core.stages import layers_per_stage
 from autotuner.core.trial import ScaledTrial
@@ -22,6 +21,7 @@ from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.sampler.proxy import fewer_layers, scaled
+from autotuner.search.space.moves import settle_columns
 
 _SURE, _LIKELY = 0.9, 0.5
 """How likely a trial should fit before layers are left out of it; and where there is none left to leave out."""
@@ -170,7 +170,7 @@ class _Shrunk:
             found=found,
             of_row=of_row,
             fewer_layers=np.array(fewer, dtype=np.int64)[of_row] if found else depth,
-            layouts=_without_idle(small, job),
+            layouts=settle_columns(small, job),
         )
 
     @property
@@ -220,7 +220,6 @@ def _changed(layouts: LayoutColumns, found: Sequence[Any], of_row: Integers) -> 
         values = {number: int(getattr(small, name)) for number, small in trials.items()}
         own = np.array([values.get(number, -1) for number in range(len(found))], dtype=np.int64)[of_row]
         columns[name] = np.where(own < 0, columns[name], own).astype(columns[name].dtype, copy=False)
-    columns["reshard_after_forward"] = columns["reshard_after_forward"] & (columns["shard_level"] != 0)
     return LayoutColumns(columns)
 
 
@@ -236,14 +235,3 @@ def _broken(layouts: LayoutColumns, job: Job, rules: Sequence[Rule], refused: Co
             refused[rule.message(layouts.row(int(newly.argmax())), job)] += int(newly.sum())
             broken |= newly
     return broken
-
-
-def _without_idle(layouts: LayoutColumns, job: Job) -> LayoutColumns:
-    """With the defaults of choices that mean nothing beside the others."""
-    columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in OPTIONS}
-    plain: Mapping[str, Any] = {name: getattr(Layout(), name) for name in OPTIONS}
-    for rule in IDLE_RULES:
-        idle = broken_rows(LayoutColumns(columns), job, [rule])
-        settled = np.where(idle, plain[rule.field], columns[rule.field])
-        columns[rule.field] = settled.astype(columns[rule.field].dtype, copy=False)
-    return LayoutColumns(columns)

@@ -12,17 +12,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
-from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.degrees import DEGREE_RULES
-from autotuner.core.rules.legality import IDLE_RULES, illegal
+from autotuner.core.rules.legality import illegal
 from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import layers_per_stage, next_alike, stage_sizes, stages_of_rank
 from autotuner.core.trial import ScaledTrial
 from autotuner.core.value import divisors
+from autotuner.search.space.moves import settle, settle_groups
 
 OF_A_RANK = ("matrix_s", "attention_s", "pointwise_s", "host_s", "recompute_s", "offload_s")
 """Parts that a rank takes by itself."""
@@ -184,7 +185,7 @@ def _groups_left(split: tuple[int, int, int], whole: tuple[int, int, int]) -> tu
 def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, int, int], depth: int) -> ScaledTrial:
     """The trial with these degrees, whatever rule it breaks."""
     degrees = dict(zip(_SHRINKING, split, strict=True))
-    small = _without_groups(replace(layout, **degrees))  # type: ignore[arg-type]  # each is a number
+    small = settle_groups(replace(layout, **degrees))  # type: ignore[arg-type]  # each is a number
     num_layers = _num_layers(job.model, layout, small.pipeline_parallel_degree, depth)
     trial = ScaledTrial(
         layout=small,
@@ -192,31 +193,7 @@ def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, 
         num_dense_layers=_num_dense_layers(job.model, small, num_layers),
         global_batch_size=job.workload.num_micro_batches(layout) * small.data_parallel_degree * small.micro_batch_size,
     )
-    return replace(trial, layout=_without_idle(small, trial.job(job, cluster)))
-
-
-def _without_groups(layout: Layout) -> Layout:
-    """Without what asks for a group that is gone: a schedule and its stages, and what shards would share."""
-    if layout.pipeline_parallel_degree == 1:
-        layout = replace(
-            layout,
-            pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
-            virtual_stages_per_rank=1,
-            first_stage_less_layers=0,
-            last_stage_less_layers=0,
-        )
-    if layout.data_parallel_shard_degree * layout.context_parallel_degree == 1:
-        layout = replace(layout, shard_level=ShardLevel.NONE, reshard_after_forward=False)
-    return layout
-
-
-def _without_idle(layout: Layout, job: Job) -> Layout:
-    """With the defaults of choices that mean nothing beside the others."""
-    for rule in IDLE_RULES:
-        if rule.broken(layout, job):
-            field = {rule.field: OPTIONS[rule.field].default}
-            layout = replace(layout, **field)  # type: ignore[arg-type]  # each field has its own type
-    return layout
+    return replace(trial, layout=settle(small, trial.job(job, cluster)))
 
 
 # ---------------------------------------------------------------- layers

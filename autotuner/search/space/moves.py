@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from operator import gt, lt
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from autotuner.core.choices import BatchBalance, GradientClip, GradientSync, PipelineSchedule, ShardLevel
-from autotuner.core.columns import LayoutColumns
+from autotuner.core.columns import Booleans, LayoutColumns, broken_rows
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
 from autotuner.core.option import OptionSpec
@@ -22,6 +24,65 @@ from autotuner.core.workload import LengthDistribution
 from autotuner.costmodel.batch_shape import batch_shape
 from autotuner.costmodel.predict import predict
 
+_PLAIN = Layout()
+
+# ---------------------------------------------------------------- settled after a change
+_LONE_GROUPS: tuple[tuple[tuple[str, ...], Callable[[Layout], Any]], ...] = (
+    (("sequence_parallel",), lambda x: x.tensor_parallel_degree == 1),
+    (
+        ("pipeline_schedule", "virtual_stages_per_rank", "first_stage_less_layers", "last_stage_less_layers"),
+        lambda x: x.pipeline_parallel_degree == 1,
+    ),
+    (("shard_level",), lambda x: x.data_parallel_shard_degree * x.context_parallel_degree == 1),
+    (("reshard_after_forward",), lambda x: x.shard_level != ShardLevel.PARAMETERS),
+)
+"""Fields that have their defaults where the group that they are about has one rank, or shards nothing."""
+
+
+def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
+    """Return the layout with defaults where its groups or its other choices leave nothing to choose.
+
+    Args:
+        layout: Changed in some fields.
+        job: The job that the layout is for.
+        keeps_formats: Number formats stay as they are.
+    """
+    layout = settle_groups(layout)
+    for rule in IDLE_RULES:
+        if not (keeps_formats and OPTIONS[rule.field].is_number_format) and rule.broken(layout, job):
+            layout = _with_defaults(layout, (rule.field,))
+    return layout
+
+
+def settle_groups(layout: Layout) -> Layout:
+    """Return the layout with defaults of the fields that are about groups of one rank; it may not be for a job yet."""
+    for names, is_lone in _LONE_GROUPS:
+        if is_lone(layout):
+            layout = _with_defaults(layout, names)
+    return layout
+
+
+def _with_defaults(layout: Layout, names: Iterable[str]) -> Layout:
+    defaults = {name: OPTIONS[name].default for name in names if getattr(layout, name) != OPTIONS[name].default}
+    return replace(layout, **defaults) if defaults else layout  # type: ignore[arg-type]  # each field has its own type
+
+
+def settle_columns(layouts: LayoutColumns, job: Job) -> LayoutColumns:
+    """Return what ``settle`` makes of each layout of a table."""
+    columns: dict[str, Any] = {name: getattr(layouts, name) for name in OPTIONS}
+    for names, is_lone in _LONE_GROUPS:
+        _put_defaults(columns, names, is_lone(cast("Layout", LayoutColumns(columns))))
+    for rule in IDLE_RULES:
+        _put_defaults(columns, (rule.field,), broken_rows(LayoutColumns(columns), job, [rule]))
+    return LayoutColumns(columns)
+
+
+def _put_defaults(columns: dict[str, Any], names: Iterable[str], rows: Booleans) -> None:
+    for name in names:
+        columns[name] = np.where(rows, getattr(_PLAIN, name), columns[name]).astype(columns[name].dtype, copy=False)
+
+
+# ---------------------------------------------------------------- one step away
 _STEPPED = tuple(
     name
     for name, one in OPTIONS.items()
@@ -56,6 +117,14 @@ def _is_offered(step: Layout, layout: Layout, job: Job) -> bool:
     )
 
 
+def _after(layout: Layout, job: Job, **changes: Any) -> Layout:
+    """Return the settled layout with other values of some fields; number formats stay, since they change the losses."""
+    moved = replace(layout, **changes)
+    if moved.data_parallel_shard_degree == 1:
+        moved = replace(moved, shard_level=ShardLevel.NONE)
+    return settle(moved, job, keeps_formats=True)
+
+
 def _batches(layout: Layout) -> Iterator[Layout]:
     yield replace(layout, micro_batch_size=2 * layout.micro_batch_size)
     if layout.micro_batch_size % 2 == 0:
@@ -67,7 +136,7 @@ def _trades(layout: Layout, job: Job) -> Iterator[Layout]:
     for source, target in permutations(RANK_DEGREES, 2):
         if getattr(layout, source) % 2 == 0 and _may_grow(layout, target):
             degrees = {source: getattr(layout, source) // 2, target: getattr(layout, target) * 2}
-            yield _consistent(layout, job, **degrees)
+            yield _after(layout, job, **degrees)
 
 
 def _experts(layout: Layout, job: Job) -> Iterator[Layout]:
@@ -88,38 +157,6 @@ def _may_grow(layout: Layout, degree: str) -> bool:
     return True
 
 
-def _consistent(layout: Layout, job: Job, **changes: Any) -> Layout:
-    """The layout with these fields, and without what one rank of a kind cannot have or what now means nothing."""
-    moved = _without_one_rank(replace(layout, **changes))
-    if moved.data_parallel_shard_degree == 1:
-        moved = replace(moved, shard_level=ShardLevel.NONE, reshard_after_forward=False)
-    return _without_idle(moved, job, formats=False)
-
-
-def _without_one_rank(layout: Layout) -> Layout:
-    """The layout without what one tensor rank or one pipeline rank cannot have."""
-    if layout.tensor_parallel_degree == 1:
-        layout = replace(layout, sequence_parallel=False)
-    if layout.pipeline_parallel_degree > 1:
-        return layout
-    return replace(
-        layout,
-        pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
-        virtual_stages_per_rank=1,
-        first_stage_less_layers=0,
-        last_stage_less_layers=0,
-    )
-
-
-def _without_idle(layout: Layout, job: Job, *, formats: bool) -> Layout:
-    """The layout with defaults where a choice means nothing beside the others; number formats only if asked."""
-    for rule in IDLE_RULES:
-        one = OPTIONS[rule.field]
-        if (formats or not one.is_number_format) and rule.broken(layout, job):
-            layout = replace(layout, **{rule.field: one.default})  # type: ignore[arg-type]
-    return layout
-
-
 def _least_stages(layout: Layout, job: Job) -> int:
     """The fewest virtual stages of an interleaved schedule."""
     counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
@@ -134,7 +171,7 @@ def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
     for schedule in PipelineSchedule:
         if schedule != layout.pipeline_schedule:
             stages = least.get(schedule, 1)
-            yield _consistent(layout, job, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
+            yield _after(layout, job, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
     if layout.pipeline_schedule == PipelineSchedule.INTERLEAVED_1F1B:
         fewer = [count for count in counts if 1 < count < layout.virtual_stages_per_rank]
         more = [count for count in counts if count > layout.virtual_stages_per_rank]
@@ -150,7 +187,7 @@ def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
     shard = layout.data_parallel_shard_degree if layout.data_parallel_shard_degree > 1 else data
     for level in ShardLevel:
         if level != layout.shard_level:
-            yield _consistent(_sharded(layout, level, shard), job)
+            yield _after(_sharded(layout, level, shard), job)
     if layout.shard_level == ShardLevel.PARAMETERS:
         yield replace(layout, reshard_after_forward=not layout.reshard_after_forward)
 
@@ -168,7 +205,7 @@ def _options(layout: Layout, job: Job) -> Iterator[Layout]:
     """Every other field taken to each of its other values, a number to those beside it, where hardware has it."""
     for name in _STEPPED:
         for value in _other_values(OPTIONS[name], getattr(layout, name)):
-            step = _consistent(layout, job, **{name: value})
+            step = _after(layout, job, **{name: value})
             if not any(rule.broken(step, job) for rule in HARDWARE_RULES):
                 yield step
 
@@ -182,25 +219,23 @@ def _other_values(one: OptionSpec, value: int) -> tuple[int, ...]:
     return (2 * value, value // 2) if value % 2 == 0 else (2 * value,)
 
 
-# ---------------------------------------------------------------- settled after a change by hand
+# ---------------------------------------------------------------- changed by hand
 _MOST_STEPS = 8
 """Changes after which a search for a legal layout gives up: what is further off resembles it in nothing."""
 
 _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 
 
-def arranged(layout: Layout, job: Job) -> Layout:
-    """The layout on all ranks of the cluster, and without what means nothing beside its other choices.
+def arrange(layout: Layout, job: Job) -> Layout:
+    """Return the settled layout on all ranks of the cluster.
 
     Data-parallel ranks are those that the other degrees leave. They shard among all of them where the layout has no
     replicas, else in groups as large as before, as far as these divide them. A schedule has as many stages per rank as
     it runs with. A number of ranks that the other degrees do not divide stays what a rule refuses.
     """
-    arranged = _with_its_stages(_without_one_rank(_on_all_ranks(layout, job)), job)
-    arranged = replace(arranged, stage_rotation=arranged.stage_rotation % arranged.pipeline_parallel_degree)
-    if arranged.shard_level != ShardLevel.PARAMETERS:
-        arranged = replace(arranged, reshard_after_forward=False)
-    return _without_idle(arranged, job, formats=True)
+    arranged = _with_its_stages(settle_groups(_on_all_ranks(layout, job)), job)
+    rotation = arranged.stage_rotation % arranged.pipeline_parallel_degree
+    return settle(replace(arranged, stage_rotation=rotation), job)
 
 
 def _on_all_ranks(layout: Layout, job: Job) -> Layout:
@@ -263,15 +298,15 @@ def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layou
     for reason in broken:
         if reason.nearest is not None and not reason.is_of_job:
             value = OPTIONS[reason.field].from_plain(reason.nearest)
-            yield arranged(with_choice(layout, reason.field, value), job)
+            yield arrange(with_choice(layout, reason.field, value), job)
     for field in ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree", "micro_batch_size"):
         own = getattr(layout, field)
         whole = job.workload.global_batch_size if field == "micro_batch_size" else job.cluster.world_size
         for value in divisors(whole):
             if value < own:
-                yield arranged(with_choice(layout, field, value), job)
+                yield arrange(with_choice(layout, field, value), job)
     for step in neighbours(layout, job):
-        yield arranged(step, job)
+        yield arrange(step, job)
 
 
 def distance(one: Layout, other: Layout) -> float:
@@ -304,7 +339,7 @@ def exchange_ways(layout: Layout, job: Job) -> dict[str, Layout]:
     Full exchanges first: what the layout shards, and other levels. Lossy ones keep the layout's replicas, or make one
     of each node where it has none; details are the layout's own where it has that exchange, else the defaults.
     """
-    full = arranged(replace(layout, gradient_sync=GradientSync.FULL), job)
+    full = arrange(replace(layout, gradient_sync=GradientSync.FULL), job)
     ways = dict(_full_ways(full, job)) | dict(_lossy_ways(layout, full, job))
     return {name: way for name, way in ways.items() if not reasons(way, job)}
 

@@ -30,7 +30,7 @@ from autotuner.report.words import changes_in_words
 from autotuner.search.explain.choosable import Choosable, choices_of, what_if
 from autotuner.search.explain.communication import rank_groups
 from autotuner.search.results.pairs import MeasuredLayouts, PairEffect, pair_effects
-from autotuner.search.space.moves import arranged, neighbours
+from autotuner.search.space.moves import arrange, neighbours
 from tests.builders import big_job, cpu_layout, present, tiny_job
 
 # ---------------------------------------------------------------- neighbours
@@ -151,8 +151,8 @@ def test_a_step_may_leave_a_lossy_exchange_or_an_early_clip_and_takes_up_none() 
 JOB = big_job()
 
 
-def arrange(words: str, job: Job = JOB) -> Layout:
-    return arranged(Layout.parse(words), job)
+def arranged(words: str, job: Job = JOB) -> Layout:
+    return arrange(Layout.parse(words), job)
 
 
 def by_value(layout: Layout, field: str, job: Job = JOB) -> dict[int, Choosable]:
@@ -160,7 +160,7 @@ def by_value(layout: Layout, field: str, job: Job = JOB) -> dict[int, Choosable]
 
 
 def test_every_option_has_values_of_which_one_is_chosen_and_the_legal_ones_can_run() -> None:
-    layout = arrange("zero2 tp8 pp4 1f1b mb1 sp flash bf16")
+    layout = arranged("zero2 tp8 pp4 1f1b mb1 sp flash bf16")
     choices = choices_of(layout, JOB)
     assert choices.keys() == OPTIONS.keys() - {"data_parallel_replicate_degree"}
     for field, values in choices.items():
@@ -171,55 +171,55 @@ def test_every_option_has_values_of_which_one_is_chosen_and_the_legal_ones_can_r
 
 
 def test_degrees_that_break_a_rule_are_struck_with_their_reason_and_others_are_not() -> None:
-    tensor = by_value(arrange("tp8 pp4 1f1b mb1 flash bf16"), "tensor_parallel_degree")
+    tensor = by_value(arranged("tp8 pp4 1f1b mb1 flash bf16"), "tensor_parallel_degree")
     assert list(tensor) == [1, 2, 4, 8, 16]
     assert tensor[4].is_legal
     assert "8 kv heads do not split over 16 tensor ranks" in [reason.message for reason in tensor[16].reasons]
-    layout = arrange("tp16 pp2 1f1b mb1 flash bf16")
+    layout = arranged("tp16 pp2 1f1b mb1 flash bf16")
     assert not by_value(layout, "tensor_parallel_degree")[16].is_legal
     assert by_value(layout, "tensor_parallel_degree")[8].is_legal
     assert by_value(layout, "recompute")[0].is_legal
-    layout = arrange("tp8 pp3 1f1b mb1 flash bf16")
+    layout = arranged("tp8 pp3 1f1b mb1 flash bf16")
     assert not by_value(layout, "pipeline_parallel_degree")[3].is_legal
     assert not by_value(layout, "context_parallel_degree")[2].is_legal
     assert by_value(layout, "pipeline_parallel_degree")[4].is_legal
 
 
 def test_idle_values_and_formats_that_hardware_lacks_are_struck_with_the_reason() -> None:
-    schedule = by_value(arrange("dp64 mb1 flash bf16"), "pipeline_schedule")
+    schedule = by_value(arranged("dp64 mb1 flash bf16"), "pipeline_schedule")
     assert schedule[PipelineSchedule.GPIPE].is_idle
     assert "one pipeline rank runs no schedule" in schedule[PipelineSchedule.GPIPE].reasons[0].message
-    shards = by_value(arrange("tp8 pp8 1f1b mb1 flash bf16"), "shard_level")
+    shards = by_value(arranged("tp8 pp8 1f1b mb1 flash bf16"), "shard_level")
     assert shards[ShardLevel.PARAMETERS].is_idle
-    precisions = by_value(arrange("dp8 tp8 mb1 flash bf16"), "precision")
+    precisions = by_value(arranged("dp8 tp8 mb1 flash bf16"), "precision")
     assert not precisions[Precision.NVFP4].is_legal
     assert Precision.FP8_EMULATED not in precisions
 
 
 def test_a_choice_brings_the_ranks_and_the_stages_that_it_needs() -> None:
-    shards = by_value(arrange("dp8 tp8 mb1 flash bf16"), "shard_level")
+    shards = by_value(arranged("dp8 tp8 mb1 flash bf16"), "shard_level")
     assert str(shards[ShardLevel.PARAMETERS].layout) == "fsdp8 tp8 mb1 flash bf16"
-    groups = by_value(arrange("fsdp8 tp8 mb1 flash bf16"), "data_parallel_shard_degree")
+    groups = by_value(arranged("fsdp8 tp8 mb1 flash bf16"), "data_parallel_shard_degree")
     assert list(groups) == [2, 4, 8]
     assert str(groups[2].layout) == "dp4 fsdp2 tp8 mb1 flash bf16"
-    schedules = by_value(arrange("dp16 pp4 1f1b mb1 flash bf16"), "pipeline_schedule")
+    schedules = by_value(arranged("dp16 pp4 1f1b mb1 flash bf16"), "pipeline_schedule")
     assert schedules[PipelineSchedule.INTERLEAVED_1F1B].layout.virtual_stages_per_rank == 2
     assert schedules[PipelineSchedule.ZBV].is_legal
-    adaptive = by_value(arrange("zero2 tp8 pp4 interleaved_1f1b v2 mb1 sp flash bf16"), "pipeline_schedule")
+    adaptive = by_value(arranged("zero2 tp8 pp4 interleaved_1f1b v2 mb1 sp flash bf16"), "pipeline_schedule")
     assert adaptive[PipelineSchedule.ADAPTIVE].layout.virtual_stages_per_rank == 1
 
 
 def test_numbers_are_offered_that_divide_the_job_and_no_more_than_fit() -> None:
     job = replace(JOB, workload=Workload(seq_len=8192, global_batch_size=720 * 64))
     for size in (1, 45, 720):
-        values = by_value(arranged(Layout.parse(f"dp64 mb{size} flash bf16"), job), "micro_batch_size", job)
+        values = by_value(arrange(Layout.parse(f"dp64 mb{size} flash bf16"), job), "micro_batch_size", job)
         assert len(values) <= 7
         assert size in values
     job = replace(JOB, model=load_model("mixtral-8x7b"))
-    assert list(by_value(arranged(Layout.parse("fsdp64 ep4 mb1"), job), "expert_parallel_degree", job)) == [1, 2, 4, 8]
-    assert list(by_value(arrange("fsdp64 mb1 flash bf16"), "expert_parallel_degree")) == [1]
+    assert list(by_value(arrange(Layout.parse("fsdp64 ep4 mb1"), job), "expert_parallel_degree", job)) == [1, 2, 4, 8]
+    assert list(by_value(arranged("fsdp64 mb1 flash bf16"), "expert_parallel_degree")) == [1]
     late = replace(JOB, cluster=replace(JOB.cluster, link_health=(LinkHealth(ends=(2, 4), delay_s=0.01),)))
-    layout = arrange("zero2 tp8 pp4 1f1b delegated mb1 sp flash bf16", late)
+    layout = arranged("zero2 tp8 pp4 1f1b delegated mb1 sp flash bf16", late)
     rotations, delegates = by_value(layout, "stage_rotation", late), by_value(layout, "num_delegates", late)
     assert list(rotations) == [0, 1, 2, 3]
     assert all(one.is_legal for one in (*rotations.values(), *delegates.values()))

@@ -19,7 +19,7 @@ from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.limits import limit_of
 from autotuner.search.explain.links import link_timelines, messages_over
 from autotuner.search.ranking import best_predicted
-from autotuner.search.space.moves import arranged, nearest_legal, with_choice
+from autotuner.search.space.moves import arrange, nearest_legal, with_choice
 from tests.builders import big_job, cpu_cluster, h100_cluster, present, tiny_job, tiny_model
 from tests.slow_links import NUM_MICRO_BATCHES, slow_hop, stepped
 
@@ -198,7 +198,7 @@ JOB = big_job()
     ],
 )
 def test_data_parallel_ranks_are_those_that_the_other_degrees_leave(given: str, expected: str) -> None:
-    assert str(arranged(Layout.parse(given), JOB)) == str(Layout.parse(expected))
+    assert str(arrange(Layout.parse(given), JOB)) == str(Layout.parse(expected))
 
 
 @pytest.mark.parametrize(
@@ -213,32 +213,32 @@ def test_data_parallel_ranks_are_those_that_the_other_degrees_leave(given: str, 
     ],
 )
 def test_what_means_nothing_beside_the_other_choices_is_gone(given: str, expected: str) -> None:
-    assert str(arranged(Layout.parse(f"{given}".replace(" rowwise", "")), JOB)) == str(Layout.parse(expected))
+    assert str(arrange(Layout.parse(f"{given}".replace(" rowwise", "")), JOB)) == str(Layout.parse(expected))
 
 
 def test_an_arranged_layout_stays_grouped_as_it_is_or_breaks_the_rule_of_ranks() -> None:
-    layout = arranged(Layout.parse("dp2 fsdp4 tp8 mb1 flash bf16"), JOB)
-    assert arranged(layout, JOB) == layout
-    layout = arranged(Layout.parse("fsdp8 tp8 mb1 flash bf16"), JOB)
-    grouped = arranged(with_choice(layout, "data_parallel_shard_degree", 2), JOB)
+    layout = arrange(Layout.parse("dp2 fsdp4 tp8 mb1 flash bf16"), JOB)
+    assert arrange(layout, JOB) == layout
+    layout = arrange(Layout.parse("fsdp8 tp8 mb1 flash bf16"), JOB)
+    grouped = arrange(with_choice(layout, "data_parallel_shard_degree", 2), JOB)
     assert (grouped.data_parallel_replicate_degree, grouped.data_parallel_shard_degree) == (4, 2)
     assert grouped.shard_level is ShardLevel.PARAMETERS
-    layout = arranged(Layout.parse("tp8 pp3 1f1b mb1 flash bf16"), JOB)
+    layout = arrange(Layout.parse("tp8 pp3 1f1b mb1 flash bf16"), JOB)
     assert "world-size" in [reason.rule for reason in reasons(layout, JOB)]
 
 
 @pytest.mark.parametrize("given", ["tp16 pp4 1f1b mb1 flash bf16", "tp8 pp3 1f1b mb5 flash bf16", "mb1 flash_3 fp32"])
 def test_a_layout_near_one_that_cannot_run_can(given: str) -> None:
-    layout = arranged(Layout.parse(given), JOB)
+    layout = arrange(Layout.parse(given), JOB)
     assert reasons(layout, JOB)
     near = present(nearest_legal(layout, JOB))
     assert reasons(near, JOB) == ()
 
 
 def test_the_nearest_legal_layout_changes_only_what_is_wrong() -> None:
-    layout = arranged(Layout.parse("dp8 tp8 mb1 flash bf16"), JOB)
+    layout = arrange(Layout.parse("dp8 tp8 mb1 flash bf16"), JOB)
     assert nearest_legal(layout, JOB) == layout
-    near = nearest_legal(arranged(Layout.parse("tp16 pp2 1f1b mb2 recompute-full flash bf16"), JOB), JOB)
+    near = nearest_legal(arrange(Layout.parse("tp16 pp2 1f1b mb2 recompute-full flash bf16"), JOB), JOB)
     assert str(near) == "dp4 tp8 pp2 1f1b mb2 recompute-full flash bf16"
 
 

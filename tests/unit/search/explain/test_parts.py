@@ -38,7 +38,7 @@ from autotuner.search.explain.layers import LayerReport, layer_report, measured_
 from autotuner.search.explain.limits import limit_of
 from autotuner.search.explain.step_parts import StepPart, StepParts, measured_fields, step_parts
 from autotuner.search.space.legal import legal_layouts
-from autotuner.search.space.moves import arranged
+from autotuner.search.space.moves import arrange
 from tests.builders import (
     big_job,
     breakdown,
@@ -207,7 +207,7 @@ JOB = big_job()
 
 
 def said(words: str, part: str) -> str:
-    return source_in_words(part, arranged(Layout.parse(words), JOB), JOB)
+    return source_in_words(part, arrange(Layout.parse(words), JOB), JOB)
 
 
 def test_every_part_of_a_prediction_has_a_name_and_one_of_memory_a_source() -> None:
