@@ -52,9 +52,9 @@ from autotuner.report.words import (
 )
 from autotuner.search.explain.bandwidth import BandwidthCurve, BandwidthWay
 from autotuner.search.explain.communication import CrossedLink, NcclWays
-from autotuner.search.explain.explanation import Alternative, Explanation, Refusal
+from autotuner.search.explain.explanation import Explanation, Refusal
 from autotuner.search.results.pairs import MeasuredRules, PairEffect
-from autotuner.search.space.moves import BatchWay
+from autotuner.search.space.moves import Alternative, BatchWay
 
 _BESIDE_PANEL = 896
 """Pixels of a picture beside the controls of a page."""

@@ -25,7 +25,8 @@ from autotuner.report.words import (
 )
 from autotuner.search.preview import PredictionTable
 from autotuner.search.ranking import PredictedLayout
-from autotuner.search.suggestions import Gain, Remedy, RemedyKind, Shortfall
+from autotuner.search.space.moves import Alternative
+from autotuner.search.suggestions import Remedy, RemedyKind, Shortfall
 
 _PARTS = {
     "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
@@ -200,7 +201,7 @@ def _today(found: PredictionTable) -> Iterator[str]:
         yield f"what runs today: {label} is predicted to need {peak}: {fit}"
 
 
-def _gain(gain: Gain) -> str:
+def _gain(gain: Alternative) -> str:
     if not gain.changes:
         return "the same layout"
     share = 100 * gain.gain

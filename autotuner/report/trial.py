@@ -62,9 +62,10 @@ from autotuner.report.words import (
     sentence,
     size_in_words,
 )
-from autotuner.search.explain.explanation import Alternative, Explanation, TrialParts
+from autotuner.search.explain.explanation import Explanation, TrialParts
 from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.reached import standings
+from autotuner.search.space.moves import Alternative
 
 _TIGHT = 0.95
 """Share of the limit from which on a peak is close to it."""

@@ -26,8 +26,9 @@ from autotuner.search.caveats import caveats
 from autotuner.search.ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
 from autotuner.search.space.elimination import MOST_REASONS, empty_space
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
+from autotuner.search.space.moves import Alternative
 from autotuner.search.space.trainers import sayable_space, trial_rules
-from autotuner.search.suggestions import Advice, Current, Shortfall, Unsearched, advice, current_beside
+from autotuner.search.suggestions import Advice, Current, Shortfall, advice, current_beside
 
 if TYPE_CHECKING:
     from autotuner.core.sweep import SweepRequest
@@ -157,7 +158,7 @@ class PredictionTable:
     the measured runs that were sent say."""
     unchanged: PredictedLayout | None = None
     """The best layout that keeps the mathematics, where every row changes them."""
-    not_searched: tuple[Unsearched, ...] = ()
+    not_searched: tuple[Alternative, ...] = ()
     """Layouts one step outside the space that are expected to beat its best, the fastest first."""
     shortfall: Shortfall | None = None
     """What is missing and what would help, where no layout fits."""

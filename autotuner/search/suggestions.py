@@ -10,7 +10,6 @@ from autotuner.catalog.hardware import node_size
 from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns
-from autotuner.core.field_change import FieldChange, difference
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES, reasons
@@ -22,7 +21,7 @@ from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.costmodel.table import row
 from autotuner.search.ranking import BestLayouts, PredictedLayout, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
-from autotuner.search.space.moves import neighbours
+from autotuner.search.space.moves import Alternative, neighbours
 
 _WORTHWHILE = 0.005
 """Share of the step below which an option is not worth naming: half of what ``explain`` calls worthwhile, since several
@@ -32,20 +31,9 @@ _DERIVED = "data_parallel_replicate_degree"
 """The degree without an axis."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unsearched:
-    """A layout one step outside the space."""
-
-    changes: tuple[FieldChange, ...]
-    """From the best layout to it."""
-    saved_share: float
-    """Share of the best layout's step that it is predicted to save."""
-    candidate: PredictedLayout
-
-
 def unsearched(
     best: PredictedLayout, job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES
-) -> tuple[Unsearched, ...]:
+) -> tuple[Alternative, ...]:
     """Steps from the best layout out of the space that are expected to pay, what saves most first.
 
     A step is one option taken to a value that its axis does not name, and that device and software have. Whether it is
@@ -53,18 +41,17 @@ def unsearched(
     """
     outside = tuple(_outside(best.layout, job, space, rules))
     predictions = predict(LayoutColumns.from_layouts(outside), job)
-    after = [(layout, row(predictions, index)) for index, layout in enumerate(outside)]
-    before_s = best.prediction.step_time.total_s
-    paying = [
-        Unsearched(
-            changes=difference(best.layout, layout),
-            saved_share=1 - prediction.step_time.total_s / before_s,
-            candidate=PredictedLayout(layout=layout, prediction=prediction),
-        )
-        for layout, prediction in after
-        if prediction.fits and prediction.expected_mfu > best.prediction.expected_mfu
+    found = [
+        Alternative.of(layout, row(predictions, index), job, before=best.layout, own=best.prediction)
+        for index, layout in enumerate(outside)
     ]
-    return tuple(sorted((one for one in paying if one.saved_share >= _WORTHWHILE), key=lambda one: -one.saved_share))
+    paying = [
+        one
+        for one in found
+        if one.prediction.fits and one.prediction.expected_mfu > best.prediction.expected_mfu
+        if one.saved_share >= _WORTHWHILE
+    ]
+    return tuple(sorted(paying, key=lambda one: -one.saved_share))
 
 
 def _outside(best: Layout, job: Job, space: SearchSpace, rules: Sequence[Rule]) -> Iterator[Layout]:
@@ -250,7 +237,7 @@ def _growing(cluster: Cluster) -> Iterator[Cluster]:
 class Advice:
     """One of both: where layouts fit there is no shortfall, and where none does nothing is one step from the best."""
 
-    not_searched: tuple[Unsearched, ...] = ()
+    not_searched: tuple[Alternative, ...] = ()
     """What is expected to pay beyond the space, what saves most first."""
     shortfall: Shortfall | None = None
     """What is missing, and what would make a layout fit."""
@@ -264,16 +251,6 @@ def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rul
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """What another layout is predicted to give to who runs a layout today."""
-
-    gain: float
-    """Tokens per second more, as a share of today's; below 0 where it is slower."""
-    changes: tuple[FieldChange, ...]
-    """From today's to it; empty where it is the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
     """The layout that runs today."""
 
@@ -283,10 +260,10 @@ class Current:
     """It with its prediction; None where it breaks a rule."""
     reasons: tuple[Reason, ...] = ()
     """Every rule that it breaks."""
-    best: Gain | None = None
-    """What the first row of the table would give; None without a prediction or a row."""
-    unchanged: Gain | None = None
-    """What the best layout that keeps the mathematics would give, where the first row does not."""
+    best: Alternative | None = None
+    """The first row of the table in its place; None without a prediction or a row."""
+    unchanged: Alternative | None = None
+    """The best layout that keeps the mathematics in its place, where the first row does not keep them."""
 
     @property
     @derived
@@ -303,11 +280,15 @@ def current_beside(
         return Current(layout=layout, reasons=broken)
     predicted = predict_one(layout, job)
     today = PredictedLayout(layout=layout, prediction=predicted, footprint=footprint_of(layout, job, predicted))
-    return Current(layout=layout, candidate=today, best=_gain(today, best), unchanged=_gain(today, unchanged))
+    return Current(
+        layout=layout,
+        candidate=today,
+        best=_instead(best, today, job),
+        unchanged=_instead(unchanged, today, job),
+    )
 
 
-def _gain(today: PredictedLayout, other: PredictedLayout | None) -> Gain | None:
-    if other is None:
+def _instead(one: PredictedLayout | None, today: PredictedLayout, job: Job) -> Alternative | None:
+    if one is None:
         return None
-    gain = other.prediction.tokens_per_s / today.prediction.tokens_per_s - 1
-    return Gain(gain=gain, changes=difference(today.layout, other.layout))
+    return Alternative.of(one.layout, one.prediction, job, before=today.layout, own=today.prediction)

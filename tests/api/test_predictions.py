@@ -55,8 +55,8 @@ def test_options_that_a_space_leaves_out_are_named_with_what_they_would_save(cli
     answer = client.post("/predictions", json=EIGHT | {"space": {"compiled": [False]}}).json()
     change = {"field": "compiled", "before": False, "after": True}
     (compiled,) = (one for one in answer["not_searched"] if one["changes"] == [change])
-    assert compiled["candidate"]["layout"]["compiled"]
-    before, after = answer["items"][0]["prediction"], compiled["candidate"]["prediction"]
+    assert compiled["layout"]["compiled"]
+    before, after = answer["items"][0]["prediction"], compiled["prediction"]
     assert compiled["saved_share"] == pytest.approx(1 - after["step_time_s"] / before["step_time_s"])
 
 

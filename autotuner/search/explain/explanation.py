@@ -25,7 +25,7 @@ from autotuner.search.explain.communication import CrossedLink, NcclWays, Route,
 from autotuner.search.explain.limits import Limit, limit_of
 from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.explain.timeline import what_ran
-from autotuner.search.space.moves import BatchWay, batch_ways, neighbours
+from autotuner.search.space.moves import Alternative, BatchWay, batch_ways, neighbours
 
 _NUM_CHANGES = 5
 """Changes of one kind that are told; more are a table, and ``predict`` makes better tables."""
@@ -56,27 +56,6 @@ class MemoryPart:
     num_bytes: float
     share: float
     """Fraction of the whole peak, 0..1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """A legal layout one step away."""
-
-    changes: tuple[FieldChange, ...]
-    """What differs."""
-    layout: Layout
-    """The layout after the change."""
-    prediction: Prediction
-    saved_share: float
-    """Step time saved, as a share of the present step; below 0 where it grows."""
-    excess_bytes: float
-    """How far its peak lies above the limit; 0 where it fits."""
-
-    @property
-    @derived
-    def label(self) -> str:
-        """The layout after the change, in short."""
-        return str(self.layout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +126,8 @@ def explain(layout: Layout, job: Job) -> Explanation:
     table = predict(LayoutColumns.from_layouts([layout, *legal]), job)
     own, *others = (row(table, index) for index in range(1 + len(legal)))
     limit_bytes = float(job.cluster.accelerator.memory_bytes)
-    changes = [_change(layout, own, *after, limit_bytes) for after in zip(legal, others, strict=True)]
+    each = zip(legal, others, strict=True)
+    changes = [Alternative.of(after, then, job, before=layout, own=own) for after, then in each]
     return Explanation(
         model_size=ModelSize.of(job.model),
         layout=layout,
@@ -184,16 +164,6 @@ def _parts(whole: StepTime | Memory) -> list[tuple[str, float, float]]:
 
 
 # ---------------------------------------------------------------- its neighbours
-def _change(layout: Layout, own: Prediction, after: Layout, then: Prediction, limit_bytes: float) -> Alternative:
-    return Alternative(
-        changes=difference(layout, after),
-        layout=after,
-        prediction=then,
-        saved_share=1 - then.step_time.total_s / own.step_time.total_s,
-        excess_bytes=max(0.0, then.memory.total_bytes - limit_bytes),
-    )
-
-
 def _helpful(changes: Sequence[Alternative], own: Prediction) -> tuple[Alternative, ...]:
     """Those that raise the expected MFU, the most first: a shorter step, or one about as long that fits more surely."""
     least_mfu = (1 + _WORTHWHILE) * own.expected_mfu if own.fits else 0.0

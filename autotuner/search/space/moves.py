@@ -1,4 +1,4 @@
-"""The layouts near a layout: one step away, settled after a change, with other exchanges or batches."""
+"""Alternatives of a layout: those one step away, settled after a change, and with other exchanges or batches."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from operator import gt, lt
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
 from autotuner.core.choices import BatchBalance, GradientClip, GradientSync, PipelineSchedule, ShardLevel
 from autotuner.core.columns import Booleans, LayoutColumns, broken_rows
+from autotuner.core.field_change import FieldChange, difference
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
 from autotuner.core.option import OptionSpec
+from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import HARDWARE_RULES, IDLE_RULES, reasons
 from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
-from autotuner.core.value import divisors
+from autotuner.core.value import derived, divisors
 from autotuner.core.workload import LengthDistribution
 from autotuner.costmodel.batch_shape import batch_shape
 from autotuner.costmodel.predict import predict
@@ -82,6 +84,44 @@ def _put_defaults(columns: dict[str, Any], names: Iterable[str], rows: Booleans)
         columns[name] = np.where(rows, getattr(_PLAIN, name), columns[name]).astype(columns[name].dtype, copy=False)
 
 
+# ---------------------------------------------------------------- in the place of a layout
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A legal layout in the place of another one."""
+
+    layout: Layout
+    changes: tuple[FieldChange, ...]
+    """What differs from the other layout; empty where both are the same."""
+    gain: float
+    """Tokens per second more than by the other layout, as a share of that; below 0 where it is slower."""
+    prediction: Prediction
+    excess_bytes: float
+    """How far its peak lies above the limit; 0 where it fits."""
+
+    @classmethod
+    def of(cls, layout: Layout, prediction: Prediction, job: Job, *, before: Layout, own: Prediction) -> Self:
+        """Return a layout beside the one before and the prediction of that for the same job."""
+        return cls(
+            layout=layout,
+            changes=difference(before, layout),
+            gain=own.step_time.total_s / prediction.step_time.total_s - 1,
+            prediction=prediction,
+            excess_bytes=max(0.0, prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes),
+        )
+
+    @property
+    @derived
+    def label(self) -> str:
+        """The layout in short."""
+        return str(self.layout)
+
+    @property
+    @derived
+    def saved_share(self) -> float:
+        """Step time saved, as a share of the other layout's; below 0 where it grows."""
+        return self.gain / (1 + self.gain)
+
+
 # ---------------------------------------------------------------- one step away
 _STEPPED = tuple(
     name
@@ -119,10 +159,7 @@ def _is_offered(step: Layout, layout: Layout, job: Job) -> bool:
 
 def _after(layout: Layout, job: Job, **changes: Any) -> Layout:
     """Return the settled layout with other values of some fields; number formats stay, since they change the losses."""
-    moved = replace(layout, **changes)
-    if moved.data_parallel_shard_degree == 1:
-        moved = replace(moved, shard_level=ShardLevel.NONE)
-    return settle(moved, job, keeps_formats=True)
+    return settle(replace(layout, **changes), job, keeps_formats=True)
 
 
 def _batches(layout: Layout) -> Iterator[Layout]:

@@ -13,7 +13,8 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.ranking import PredictedLayout, best_predicted
-from autotuner.search.suggestions import RemedyKind, Shortfall, Unsearched, current_beside, shortfall, unsearched
+from autotuner.search.space.moves import Alternative
+from autotuner.search.suggestions import RemedyKind, Shortfall, current_beside, shortfall, unsearched
 from tests.builders import big_job, h100_cluster, llama_70b, present, tiny_job, tiny_space
 
 # ---------------------------------------------------------------- What runs today beside the best
@@ -107,7 +108,7 @@ def best(job: Job, space: SearchSpace) -> PredictedLayout:
     return best_predicted(job, space, limit=1).rows[0]
 
 
-def unsearched_found(job: Job, space: SearchSpace) -> tuple[Unsearched, ...]:
+def unsearched_found(job: Job, space: SearchSpace) -> tuple[Alternative, ...]:
     return unsearched(best(job, space), job, space)
 
 
@@ -115,11 +116,11 @@ def test_unsearched_options_are_named_by_what_they_save_unless_the_space_or_soft
     job, space = big_job(), SearchSpace(pipeline_parallel_degree=(8,))
     first = best(job, space)
     for one in unsearched_found(job, space):
-        assert not reasons(one.candidate.layout, job)
-        assert one.candidate.prediction == predict_one(one.candidate.layout, job)
-        assert (
-            one.saved_share == 1 - one.candidate.prediction.step_time.total_s / first.prediction.step_time.total_s > 0
-        )
+        assert not reasons(one.layout, job)
+        assert one.prediction == predict_one(one.layout, job)
+        saved_share = 1 - one.prediction.step_time.total_s / first.prediction.step_time.total_s
+        assert one.saved_share == pytest.approx(saved_share)
+        assert saved_share > 0
     compiled = FieldChange(field="compiled", before=False, after=True)
     assert (compiled,) in {one.changes for one in unsearched_found(job, space)}
     shares = [one.saved_share for one in unsearched_found(big_job(), SearchSpace(pipeline_parallel_degree=(8,)))]
@@ -134,5 +135,5 @@ def test_unsearched_options_are_named_by_what_they_save_unless_the_space_or_soft
     schedules = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
     plain = replace(job, stack=replace(job.stack, compiles=False, pipeline_schedules=schedules))
     for one in unsearched_found(plain, space):
-        assert not one.candidate.layout.compiled
-        assert one.candidate.layout.pipeline_schedule in schedules
+        assert not one.layout.compiled
+        assert one.layout.pipeline_schedule in schedules

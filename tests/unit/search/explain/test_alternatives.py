@@ -94,7 +94,8 @@ def test_ranks_that_move_keep_replicas_whole_and_take_with_them_what_one_of_a_ki
     for after in neighbours(alone, big_job()):
         assert after.tensor_parallel_degree > 1 or not after.sequence_parallel
         assert after.pipeline_parallel_degree > 1 or after.pipeline_schedule == PipelineSchedule.ONE_F_ONE_B
-        assert (after.data_parallel_shard_degree > 1) == (after.shard_level != ShardLevel.NONE)
+        has_shards = after.data_parallel_shard_degree * after.context_parallel_degree > 1
+        assert has_shards == (after.shard_level != ShardLevel.NONE)
 
 
 def test_kernels_and_recomputations_are_those_that_the_accelerator_has() -> None:
@@ -132,6 +133,18 @@ def test_a_step_away_from_every_choice_takes_with_it_what_would_mean_nothing() -
         broken = {reason.rule for reason in reasons(after, big_job(1), IDLE_RULES)}
         assert not broken
         assert after.pipeline_parallel_degree > 1 or not after.first_stage_less_layers + after.last_stage_less_layers
+
+
+def test_a_step_keeps_the_sharding_among_context_ranks() -> None:
+    sharded = replace(
+        PLAIN,
+        data_parallel_replicate_degree=1,
+        data_parallel_shard_degree=1,
+        context_parallel_degree=2,
+        shard_level=ShardLevel.PARAMETERS,
+    )
+    compiled = replace(sharded, compiled=not sharded.compiled)
+    assert compiled in neighbours(sharded, big_job(1))
 
 
 def test_a_step_may_leave_a_lossy_exchange_or_an_early_clip_and_takes_up_none() -> None:

@@ -23,10 +23,10 @@ from autotuner.costmodel.scenarios import at_bandwidth
 from autotuner.report.explanation import alternative_in_words
 from autotuner.report.words import changes_in_words
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
-from autotuner.search.explain.explanation import Alternative, Refusal, explain
+from autotuner.search.explain.explanation import Refusal, explain
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 from autotuner.search.space.legal import legal_layouts
-from autotuner.search.space.moves import batch_ways
+from autotuner.search.space.moves import Alternative, batch_ways
 from tests.builders import big_job, h100, h100_cluster, llama_70b, present
 from tests.properties.strategies import jobs
 from tests.unit.test_batches import SEQ_LEN, wikipedia
