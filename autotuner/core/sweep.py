@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from autotuner.core.amounts import read_minutes, read_share, written_minutes, written_share
@@ -16,8 +16,10 @@ from autotuner.core.convergence_gate import LossGate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace, at_worst, require_links
 from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.model import ModelSize
 from autotuner.core.objective import Objective, require_told
+from autotuner.core.prediction import Prediction
 from autotuner.core.run import Lease, Run, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import ScaledTrial, Trial, TrialState, Waiting
@@ -505,3 +507,22 @@ class Event:
     """One of ``EVENT_KINDS``."""
     data: dict[str, object]
     """Facts for a reader that does not want to ask again: ids, states, numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrial:
+    """Try this layout."""
+
+    number: int
+    layout: Layout
+    prediction: Prediction
+    stored: Trial | None = None
+    """The interrupted trial to try again, or None for a new one."""
+    scaled: ScaledTrial | None = None
+    """What runs in its place, where trials have fewer ranks than their job."""
+    repeats: int | None = None
+    """Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout."""
+    prospects: Prospects | None = None
+    """What the search expected when it chose the layout; None where it did not."""
+    note: str = ""
+    """What who follows should know of the choice; empty where there is nothing special."""

@@ -1,18 +1,162 @@
-"""Runs a convergence gate: trains candidate and reference from the same seeds, and has their losses judged."""
+"""Convergence gates of a sweep: which is due, what verdicts say of other layouts, and how one trains and is judged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
 
 from autotuner.core.choices import GradientClip, GradientSync
-from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate, Training, is_hopeless, judge
+from autotuner.core.columns import Integers, LayoutColumns
+from autotuner.core.convergence_gate import (
+    GateOutcome,
+    GateResult,
+    LossGate,
+    Training,
+    function_key,
+    is_hopeless,
+    judge,
+    trains_no_better,
+)
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, Measurement
-from autotuner.core.trial import EngineJob, Stopped, TrialFailure
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import EngineJob, Stopped, Trial, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
+from autotuner.runs.instructions import RunGate
 
+
+def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
+    """What a gated trial says of another layout; None where none does.
+
+    A verdict holds for every layout with the same mathematics. One that failed holds for those too that send less of
+    what they learn, all else being the same: what was lost already is not found by sending less.
+    """
+    for trial in trials:
+        found = trial.gate
+        if found is None or found.shared_from is not None or not found.is_verdict:
+            continue
+        if found.outcome is GateOutcome.PASSED and function_key(layout) == function_key(trial.layout):
+            return found.shared(trial.number, "has the same mathematics")
+        if found.outcome is GateOutcome.FAILED and trains_no_better(layout, trial.layout):
+            is_same = function_key(layout) == function_key(trial.layout)
+            return found.shared(trial.number, "has the same mathematics" if is_same else "sends more")
+    return None
+
+
+def rejected_rows(layouts: LayoutColumns, trials: Iterable[Trial]) -> Integers:
+    """Rows that a failed gate says need not be tried."""
+    failed = [
+        trial.layout
+        for trial in trials
+        if trial.gate is not None and trial.gate.outcome is GateOutcome.FAILED and trial.gate.is_verdict
+    ]
+    is_rejected = np.zeros(len(layouts), dtype=bool)
+    for layout in failed:
+        is_rejected |= trains_no_better(cast("Layout", layouts), layout)
+    return np.flatnonzero(is_rejected)
+
+
+@dataclass(slots=True, kw_only=True)
+class _RunningGate:
+    """A gate that runs, and what it costs: all the time since it began but for waiting, or what engines' jobs had."""
+
+    layout: Layout
+    """What it looks at."""
+    began_at: float
+    """Epoch seconds."""
+    jobs: dict[str, EngineJob] = field(default_factory=dict)
+    """What engines were given for it, by name."""
+    waits_since: float | None = None
+    """When it began to wait for devices; None while it has them."""
+    waited_s: float = 0.0
+    """How long it waited before."""
+
+    def seconds(self, now: float) -> float:
+        """Return how long it has had accelerators; jobs that wait have none."""
+        if self.jobs:
+            return sum(job.running_s(now) for job in self.jobs.values())
+        until = now if self.waits_since is None else self.waits_since
+        return until - self.began_at - self.waited_s
+
+
+class LossGates:
+    """The loss gates of one sweep, of which those that run are known by their trial's number."""
+
+    def __init__(self, request: SweepRequest) -> None:
+        self._is_enabled = request.loss_gate.enabled
+        self._precisions = request.job.cluster.accelerator.precisions
+        self._in_use = request.challenge.incumbent if request.challenge else None
+        self._running: dict[int, _RunningGate] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def due(self, leaders: Iterable[Trial]) -> RunGate | None:
+        """The gate that one of the leaders needs: it changes the mathematics, and nobody looked yet.
+
+        The layout in use is not gated where it may be ranked without: it trains already. A leader whose mathematics a
+        running gate looks at waits for that one's verdict.
+        """
+        looked_at = [function_key(gate.layout) for gate in self._running.values()]
+        for trial in leaders:
+            if self._is_open(trial) and function_key(trial.layout) not in looked_at:
+                return RunGate(trial=trial, reference=self._reference(trial))
+        return None
+
+    def answered(self, trials: Iterable[Trial]) -> RunGate | None:
+        """The gate of a trial that needs one and whose answer another trial's gate has given, however fast it is."""
+        known = list(trials)
+        for trial in known:
+            if trial.ran_measurement and self._is_open(trial) and (verdict := verdict_of(trial.layout, known)):
+                return RunGate(trial=trial, reference=self._reference(trial), known=verdict)
+        return None
+
+    def _is_open(self, trial: Trial) -> bool:
+        layout = trial.layout
+        trains_already = layout == self._in_use and not layout.needs_passed_gate
+        asks = self._is_enabled and not layout.is_equivalent and not trains_already
+        is_first = trial.gate is None and trial.repeats is None
+        return asks and is_first and trial.number not in self._running
+
+    def _reference(self, trial: Trial) -> Layout:
+        return trial.ran.equivalent_reference(self._precisions)
+
+    def started(self, trial: Trial, now: float) -> None:
+        """The gate runs; from now on it costs."""
+        self._running[trial.number] = _RunningGate(layout=trial.layout, began_at=now)
+
+    def waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
+        """A running gate waits for devices, or goes on."""
+        gate = self._running[trial.number]
+        gate.waited_s += 0.0 if gate.waits_since is None else now - gate.waits_since
+        gate.waits_since = now if is_waiting else None
+
+    def placed(self, trial: Trial, job: EngineJob) -> None:
+        """A job of a running gate stands elsewhere now, which says what it costs."""
+        self._running[trial.number].jobs[job.name] = job
+
+    def ended(self, trial: Trial) -> None:
+        """The gate runs no longer; what it cost stands in its result."""
+        self._running.pop(trial.number)
+
+    def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
+        """What engines were given for the trial's running gate."""
+        return tuple(self._running[trial.number].jobs.values())
+
+    def hours(self, trial: Trial, now: float) -> float:
+        """Accelerator-hours of the trial's running gate."""
+        return self._running[trial.number].seconds(now) * trial.ran.world_size / 3600
+
+    def all_hours(self, trials: Mapping[int, Trial], now: float) -> float:
+        """Accelerator-hours of all that run."""
+        return sum(self.hours(trials[number], now) for number in self._running)
+
+
+# ---------------------------------------------------------------- a gate that runs
 _MOST_VALIDATION_BATCHES = 8
 """Maximum number of validation batches, each of which costs a step; of more languages, every rank reads as many at
 equal distances."""

@@ -16,9 +16,9 @@ from autotuner.core.upkeep import (
     gate_key,
 )
 from autotuner.report.verdicts import gate_verdict
+from autotuner.runs.challenge import findings
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.lease import Hold
-from autotuner.search.sweeps.challenge import findings
 from autotuner.search.upkeep.gate import end_of, gate_result, gate_sweep, reused_result
 
 if TYPE_CHECKING:

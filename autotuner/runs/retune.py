@@ -8,9 +8,9 @@ import structlog
 
 from autotuner.core.upkeep import RetuneOutcome, Verdict
 from autotuner.report.verdicts import explanation, retune_verdict
+from autotuner.runs.challenge import findings
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.lease import Hold
-from autotuner.search.sweeps.challenge import findings
 from autotuner.search.upkeep.retune import end_of, outcome_of
 
 if TYPE_CHECKING:

@@ -21,30 +21,21 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import StepReport
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.run import Finish, Run, RunState, Stop, StopReason
-from autotuner.core.sweep import Demand, Prospects, SweepRequest, SweepResult
+from autotuner.core.sweep import Demand, Prospects, RunTrial, SweepRequest, SweepResult
 from autotuner.core.trial import EngineJob, FailureKind, PastTrial, Stopped, Trial, TrialState
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.scenarios import predicted_under
 from autotuner.report.sweep_trials import long_shot_in_words, memory_in_words
 from autotuner.report.verdicts import findings_in_words
 from autotuner.report.words import gain_in_words
+from autotuner.runs import instructions
+from autotuner.runs.challenge import Phases, findings, is_rerun, next_rerun
+from autotuner.runs.convergence_gate import LossGates
+from autotuner.runs.instructions import Instruction, Repeat, RunGate, Spending, no_improvement, nothing_runs, spent
 from autotuner.runs.kind import Do, Step, Wait
+from autotuner.runs.sweep_study import Candidates, SweepStudy
 from autotuner.search.pareto import on_front
 from autotuner.search.sampler.propose import Proposal
-from autotuner.search.sweeps import instructions
-from autotuner.search.sweeps.challenge import Phases, findings, is_rerun, next_rerun
-from autotuner.search.sweeps.convergence_gate import LossGates
-from autotuner.search.sweeps.instructions import (
-    Instruction,
-    Repeat,
-    RunGate,
-    RunTrial,
-    Spending,
-    no_improvement,
-    nothing_runs,
-    spent,
-)
-from autotuner.search.sweeps.sweep_study import Candidates, SweepStudy
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, Step
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.rules.legality import reasons
 from autotuner.core.run import Finish, Lease, RunState, StopReason
-from autotuner.core.sweep import SweepRequest, SweepResult
+from autotuner.core.sweep import RunTrial, SweepRequest, SweepResult
 from autotuner.core.trial import (
     EngineJob,
     FailureKind,
@@ -28,20 +28,13 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.launch.contract import Launcher
 from autotuner.runs.convergence_gate import run_gate
+from autotuner.runs.instructions import MAX_ATTEMPTS, RunGate, given_up, lost_in_words, unless_lost_again
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.lease import Hold
 from autotuner.runs.past_trials import informed_with_trials
 from autotuner.runs.sweep import SweepMachine
 from autotuner.runs.tracing import working_on
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.sweeps.instructions import (
-    MAX_ATTEMPTS,
-    RunGate,
-    RunTrial,
-    given_up,
-    lost_in_words,
-    unless_lost_again,
-)
 
 if TYPE_CHECKING:
     from autotuner.store.sql import Store

@@ -42,6 +42,7 @@ from autotuner.launch.node_processes import NodeProcesses
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.this_machine import software_of_this_machine
 from autotuner.launch.trainers.registration import RegisteredTrainer, read_trainers
+from autotuner.runs.challenge import findings
 from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.gate import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
@@ -52,7 +53,6 @@ from autotuner.search.preview import require_layouts, require_modest
 from autotuner.search.space.trainers import offered_by
 from autotuner.search.sweep_preview import Previews, SweepPreview
 from autotuner.search.sweep_tables import SweepTables
-from autotuner.search.sweeps.challenge import findings
 from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.access import Tokens
 from autotuner.service.background import Background

@@ -17,10 +17,9 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, Step
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.run import Lease
-from autotuner.core.sweep import Event
+from autotuner.core.sweep import Event, RunTrial
 from autotuner.core.trial import EngineJob, Outcome, RankedTime, Stopped, Trial, TrialState, TrialsVersion
 from autotuner.core.trial import trial_id as id_of
-from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store import events, trial_changes
 from autotuner.store.engine import AnySelect, one_row, reading, window, writing
 from autotuner.store.events import trial_facts, write_event

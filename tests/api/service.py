@@ -20,10 +20,9 @@ from api.main import create_app
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.run import Lease, RunState, StopReason
-from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.sweep import RunTrial, Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, Trial
 from autotuner.runs.clock import Clock
-from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.sql import Store, memory_store

@@ -13,10 +13,10 @@ import pytest
 from autotuner.core.codec import to_plain
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
+from autotuner.core.sweep import RunTrial
 from autotuner.core.upkeep import RetuneOutcome, RetuneRun, Verdict
 from autotuner.runs.gate import gate_kind
 from autotuner.runs.worker import Worker
-from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.sql import Store
 from tests.api.bodies import GATE, NIGHTLY, TWO_REPLICAS
 from tests.api.service import NOW, StoreDriver

@@ -26,7 +26,7 @@ from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.run import Run, RunState, StopReason
 from autotuner.core.space import default_trial_space
 from autotuner.core.study import OptimizerTrial, StudyBudget, TargetReached
-from autotuner.core.sweep import Budget, Prospects, Sweep, SweepRequest
+from autotuner.core.sweep import Budget, Prospects, RunTrial, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Outcome, Trial, TrialFailure
 from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from autotuner.core.upkeep import (
@@ -47,7 +47,6 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.costmodel.scenarios import predicted_under
 from autotuner.search.ranking import PredictedLayout, best_predicted
-from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.search.upkeep.cron import DueRun
 from autotuner.store.engine import writing
 from autotuner.store.tables import runs as queue

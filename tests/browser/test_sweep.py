@@ -16,7 +16,7 @@ from tests.api.service import NOW, FixedClock, StoreDriver, loss_gate_result
 from tests.browser.stores import sweep_with_front
 from tests.builders import big_job, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 from tests.fake_launcher import FakeLauncher, sweep_worker
-from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
+from tests.unit.runs.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
 
 # ---------------------------------------------------------------- sweep
 

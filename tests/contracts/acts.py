@@ -11,9 +11,8 @@ from typing import Any
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.errors import NotFound
 from autotuner.core.run import Finish, Lease, RunState, StopReason, Wish
-from autotuner.core.sweep import Prospects, Sweep, SweepResult
+from autotuner.core.sweep import Prospects, RunTrial, Sweep, SweepResult
 from autotuner.core.trial import Outcome, Trial
-from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.sql import Store
 from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
 

@@ -12,9 +12,8 @@ from autotuner.core.access import Caller, Scope
 from autotuner.core.errors import Conflict, LeaseLost, NotFound
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.run import RunState, Stop, StopReason
-from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.sweep import Budget, RunTrial, Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialState
-from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.options import ALL_SWEEPS, NEWEST_FIRST, Page, SweepColumn, SweepFilter, SweepOrder
 from autotuner.store.schema import head_revision
 from autotuner.store.sql import Store, memory_store

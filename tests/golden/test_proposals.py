@@ -30,7 +30,7 @@ from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.costmodel.predict import predict_one
 from autotuner.runs.past_trials import Recollection
-from autotuner.search.sweeps.sweep_study import Candidates
+from autotuner.runs.sweep_study import Candidates
 from tests.golden.golden import Golden
 from tests.golden.jobs import EndedSweep, few_digits, job_of, run_sweep
 

@@ -49,6 +49,7 @@ from autotuner.report.trial_facts import (
 from autotuner.report.trial_parts import time_to_loss_in_words
 from autotuner.report.verdicts import findings_in_words
 from autotuner.report.words import estimate_in_words
+from autotuner.runs.challenge import findings
 from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
 from autotuner.search.explain.links import trial_link_timelines
@@ -60,7 +61,6 @@ from autotuner.search.results.sensitivity import mattered
 from autotuner.search.results.sweep_answer import answer
 from autotuner.search.results.sweep_front import sweep_front
 from autotuner.search.space.trainers import trial_space
-from autotuner.search.sweeps.challenge import findings
 from autotuner.store.sql import memory_store
 from tests.builders import breakdown, tiny_space
 from tests.golden.golden import Golden

@@ -12,7 +12,7 @@ from autotuner.runs.clock import SystemClock
 from autotuner.runs.worker import forever
 from autotuner.store.sql import open_store
 from tests.fake_launcher import FakeLauncher, sweep_worker
-from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent
+from tests.unit.runs.challenged import a_fifth_slower_incumbent
 
 TRIAL_S = 0.4
 """Time enough for whoever kills the worker to see the trial run."""

@@ -16,7 +16,7 @@ from autotuner.core.codec import to_plain
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
-from autotuner.search.sweeps.challenge import findings
+from autotuner.runs.challenge import findings
 from autotuner.store.schema import migrate
 from autotuner.store.sql import Store, open_store
 from tests.api.bodies import CPU
@@ -25,7 +25,7 @@ from tests.databases import postgres_database
 from tests.patience import PATIENCE_S
 from tests.system.service import Service, until
 from tests.trainers.registered import LOOP
-from tests.unit.search.sweeps.challenged import challenge, challenged
+from tests.unit.runs.challenged import challenge, challenged
 
 # ---------------------------------------------------------------- retune
 

@@ -13,8 +13,7 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, Step
 from autotuner.core.trial import EngineJob, FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
-from autotuner.runs.convergence_gate import gate_settings, run_gate
-from autotuner.search.sweeps.convergence_gate import rejected_rows, verdict_of
+from autotuner.runs.convergence_gate import gate_settings, rejected_rows, run_gate, verdict_of
 from tests.builders import cpu_layout, failure, measurement, prediction, tiny_model
 from tests.fake_launcher import FakeLauncher, plain_measurement
 

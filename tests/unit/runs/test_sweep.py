@@ -14,11 +14,11 @@ from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_space, default_trial_space
-from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, PastTrial, Trial, TrialState
 from autotuner.core.workload import Workload
+from autotuner.runs.instructions import Finish, RunGate, Wait
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
 ONE_LAYOUT = tiny_space(

@@ -25,8 +25,8 @@ from autotuner.core.workload import Workload
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.lease import LeaseWatch
+from autotuner.runs.sweep_study import Candidates
 from autotuner.search.results.reached import standings
-from autotuner.search.sweeps.sweep_study import Candidates
 from autotuner.store.sql import Store, memory_store
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock

@@ -11,13 +11,12 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import Lease, Run, RunState, StopReason
-from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.sweep import Budget, RunTrial, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.sweep import SweepMachine
 from autotuner.runs.worker import Worker
-from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.runs import RunStore
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import Store, memory_store

@@ -34,7 +34,7 @@ from tests.builders import (
     tiny_job,
 )
 from tests.cases import each
-from tests.unit.search.sweeps.challenged import challenge, challenged
+from tests.unit.runs.challenged import challenge, challenged
 
 
 def trial(number: int, words: str, **measured: Any) -> Trial:

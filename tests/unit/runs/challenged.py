@@ -13,11 +13,11 @@ from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
-from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.runs.instructions import Finish, RunGate
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from tests.builders import cpu_layout, failure, measurement, sweep_request, trial
 from tests.fake_launcher import plain_measurement
 

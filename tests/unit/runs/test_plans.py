@@ -16,14 +16,14 @@ from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.run import StopReason
-from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.runs.instructions import Finish, RunGate
 from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.sweep_study import HEALTHY_VALUE, LosingPruner
 from autotuner.search.pareto import on_front
 from autotuner.search.space.trainers import trial_space
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
-from autotuner.search.sweeps.sweep_study import HEALTHY_VALUE, LosingPruner
 from tests.builders import (
     cpu_cluster,
     failure,

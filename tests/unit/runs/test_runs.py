@@ -23,11 +23,11 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.contract import Launcher, TrialWatcher
+from autotuner.runs.challenge import findings
 from autotuner.runs.clock import SystemClock
+from autotuner.runs.instructions import given_up, unless_lost_again
 from autotuner.search.pareto import on_front, valued
 from autotuner.search.results.reached import standings
-from autotuner.search.sweeps.challenge import findings
-from autotuner.search.sweeps.instructions import given_up, unless_lost_again
 from autotuner.store.sql import Store, memory_store
 from tests.builders import (
     cpu_cluster,
@@ -42,8 +42,8 @@ from tests.builders import (
 )
 from tests.contracts.acts import lease_of, release_sweep
 from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
+from tests.unit.runs.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
 from tests.unit.runs.test_sweep_trials import mixed_precision_request
-from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
 
 # ---------------------------------------------------------------- small scale
 SLOWER = {"matrix_s": 1.4, "tensor_communication_s": 3.0, "data_communication_s": 1.5, "pipeline_communication_s": 2.0}

@@ -31,6 +31,9 @@ from autotuner.core.trial import FailureKind, PastTrial, Trial, TrialState
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.costmodel.scenarios import predict_under, predicted_under
+from autotuner.runs.challenge import incumbent_problems
+from autotuner.runs.convergence_gate import rejected_rows
+from autotuner.search.sampler.full_size import SmallScale
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.propose import MemoryBelief, Proposal
@@ -38,9 +41,6 @@ from autotuner.search.sampler.proxies import rows_of
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import neighbours
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.sweeps.challenge import incumbent_problems
-from autotuner.search.sweeps.convergence_gate import rejected_rows
-from autotuner.search.sweeps.proxy_trials import SmallScale
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.objective import WORTHWHILE_GAIN
-from autotuner.core.prediction import Prediction
 from autotuner.core.run import RunState, StopReason
-from autotuner.core.sweep import Budget, Prospects, SweepRequest
-from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, ScaledTrial, Stopped, Trial, TrialFailure
+from autotuner.core.sweep import Budget, RunTrial, SweepRequest
+from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, Trial, TrialFailure
 from autotuner.core.units import format_seconds
 from autotuner.search.pareto import adds_to_front, valued
 
@@ -135,25 +134,6 @@ def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
     last = f"; the last time: {detail}" if detail else ""
     what = "its nodes were lost or never came" if on_engine else "its ranks were killed or found no room"
     return f"{what} in {num_attempts} attempts{last}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTrial:
-    """Try this layout."""
-
-    number: int
-    layout: Layout
-    prediction: Prediction
-    stored: Trial | None = None
-    """The interrupted trial to try again, or None for a new one."""
-    scaled: ScaledTrial | None = None
-    """What runs in its place, where trials have fewer ranks than their job."""
-    repeats: int | None = None
-    """Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout."""
-    prospects: Prospects | None = None
-    """What the search expected when it chose the layout; None where it did not."""
-    note: str = ""
-    """What who follows should know of the choice; empty where there is nothing special."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,17 +15,17 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_space
-from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.workload import Workload
 from autotuner.report.verdicts import comparison_in_words
+from autotuner.runs.challenge import findings, run_group
+from autotuner.runs.instructions import Finish, Wait
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import neighbours
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.sweeps.challenge import findings, run_group
-from autotuner.search.sweeps.instructions import Finish, RunTrial, Wait
 from tests.builders import cpu_cluster, cpu_layout, measurement, present, step_report, tiny_job, trial
-from tests.unit.search.sweeps.challenged import (
+from tests.unit.runs.challenged import (
     INCUMBENT,
     OUTSIDE,
     RUN_S,

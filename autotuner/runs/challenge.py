@@ -22,9 +22,9 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.run import StopReason
 from autotuner.core.sweep import Rerun, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
+from autotuner.runs.instructions import Finish, Repeat, Spending, finish, spent
 from autotuner.search.sequential_test import compare, next_baseline_runs, next_runs
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.sweeps.instructions import Finish, Repeat, Spending, finish, spent
 
 _MAX_DEATHS = 2
 """Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""

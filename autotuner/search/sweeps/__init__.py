@@ -1,1 +1,0 @@
-"""What a sweep decides by: its study, its gates, its challenge, and when it is over."""
