@@ -31,9 +31,9 @@ from autotuner.backtest.table import Sheet
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
 from autotuner.costmodel.resource_cost import predicted_footprints
-from autotuner.search.pareto import Frontier, non_dominated, reference_below
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.pareto import Frontier, non_dominated, reference_below
 from autotuner.search.sampler.propose import FrontWorths
 from autotuner.service.observing import silence_optuna
 from research.fit_stacks import FITS, sheets_of

@@ -13,11 +13,10 @@ from autotuner.core.listed import Listed
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep
 from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
-from autotuner.search.results.accuracy import Accuracy, accuracy
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.results.reached import RankedTrial, standings
 from autotuner.search.results.sensitivity import SweepChoices, mattered
-from autotuner.search.results.sweep_answer import SweepAnswer, answer
+from autotuner.search.results.sweep_answer import Accuracy, SweepAnswer, accuracy, answer
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
 from autotuner.search.results.trial_query import TableQuery, TableSlice
 from autotuner.search.results.trial_table import TableRow, as_csv

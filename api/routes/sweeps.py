@@ -25,8 +25,8 @@ from autotuner.core.run import Run
 from autotuner.core.sweep import SweepOverview, SweepStanding
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 from autotuner.core.trial import Trial
+from autotuner.search.preview import SweepPreview
 from autotuner.search.results.reached import RankedTrial, standings
-from autotuner.search.sweep_preview import SweepPreview
 from autotuner.service.build import App
 
 # Sweeps: create, list, read; their trials and their ranking.

@@ -130,6 +130,15 @@ class ChallengeFindings:
     death: str = ""
     """Why the incumbent could not be measured, as a sentence; empty where it was."""
 
+    def facts(self) -> dict[str, object]:
+        """Return what announcements tell a program: the measured layout, what it reached, and how that differs."""
+        found: dict[str, object] = {"layout": None if self.measured is None else str(self.measured)}
+        if self.runs is not None:
+            found |= {"tokens_per_s": sum(self.runs.rates) / len(self.runs.rates), "mfu": self.runs.mfu}
+        if self.against_baseline is not None:
+            found["change"] = self.against_baseline.change
+        return found
+
 
 _SOFTWARE = (
     *("container_image", "torch", "driver", "cuda", "nccl", "cudnn", "triton", "transformer-engine", "flash-attn"),

@@ -29,8 +29,7 @@ from autotuner.costmodel.memory.weights import Sharding, state_bytes
 from autotuner.costmodel.stages import load_of_rank
 from autotuner.report.links import link_in_words
 from autotuner.report.words import likely, listed, percent, plain
-from autotuner.search.explain.limits import Limit
-from autotuner.search.explain.step_parts import ACTIVITY_WORDS, COMPUTED, PASSES, StepPart, StepParts
+from autotuner.search.explain.step_parts import ACTIVITY_WORDS, COMPUTED, PASSES, Limit, StepPart, StepParts
 
 PART_WORDS: Mapping[str, str] = {
     "matrix_s": "matrix products",

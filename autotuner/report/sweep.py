@@ -40,9 +40,9 @@ from autotuner.report.sweep_charts import (
     trial_points,
 )
 from autotuner.report.words import counted, number, percent, sentence
-from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.pairs import PairEffect
 from autotuner.search.results.sensitivity import Choices
+from autotuner.search.results.sweep_answer import Accuracy
 
 _MOST_EFFECTS = 10
 

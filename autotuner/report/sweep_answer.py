@@ -46,7 +46,7 @@ from autotuner.report.words import (
     sentence,
     signed,
 )
-from autotuner.search.explain.limits import limit_of
+from autotuner.search.explain.step_parts import limit_of
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.reached import Reached
 from autotuner.search.results.sweep_answer import Answer, Rival, Role, Why

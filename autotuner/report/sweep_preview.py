@@ -26,9 +26,9 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.words import changes_in_words, fit_in_words, mfu_quantity, quantity
+from autotuner.search.preview import SweepPreview
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.suggestions import Shortfall
-from autotuner.search.sweep_preview import SweepPreview
 
 _NUM_SHOWN = 6
 """Rules that are told one by one; the others rarely matter, and are counted together."""

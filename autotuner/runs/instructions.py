@@ -12,7 +12,7 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, Trial, TrialFailure
 from autotuner.core.units import format_seconds
-from autotuner.search.pareto import adds_to_front, valued
+from autotuner.search.sampler.pareto import adds_to_front, valued
 
 _MAX_FAULTS_IN_A_ROW = 8
 """Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""

@@ -34,7 +34,7 @@ from autotuner.runs.convergence_gate import LossGates
 from autotuner.runs.instructions import Instruction, Repeat, RunGate, Spending, no_improvement, nothing_runs, spent
 from autotuner.runs.kind import Do, Step, Wait
 from autotuner.runs.sweep_study import Candidates, SweepStudy
-from autotuner.search.pareto import on_front
+from autotuner.search.sampler.pareto import on_front
 from autotuner.search.sampler.propose import Proposal
 
 P = ParamSpec("P")

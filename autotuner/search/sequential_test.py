@@ -400,3 +400,17 @@ def _of_length(sitting: Sitting, num_runs: int, calm: float = 1.0) -> Sitting:
 
 def _deviation(sitting: Sitting) -> float:
     return math.sqrt(sitting.squares / max(sitting.num_runs - 1, 1))
+
+
+# ---------------------------------------------------------------- a baseline that grows
+_FIRST_GROUPS, _LAST_GROUPS = 5, 15
+"""Of a long baseline the first runs after the adoption are kept, so that many small losses add up to one that is found,
+and the latest, which know how runs differ now."""
+
+
+def longer_baseline(baseline: Sequence[RunGroup], runs: RunGroup) -> tuple[RunGroup, ...]:
+    """The baseline with one run more."""
+    groups = (*baseline, runs)
+    if len(groups) <= _FIRST_GROUPS + _LAST_GROUPS:
+        return groups
+    return (*groups[:_FIRST_GROUPS], *groups[-_LAST_GROUPS:])

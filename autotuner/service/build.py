@@ -49,10 +49,9 @@ from autotuner.runs.retuning import Retuning
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.planning.optimizer_study import starts_of, with_trials
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.preview import require_layouts, require_modest
+from autotuner.search.preview import Previews, SweepPreview, require_layouts, require_modest
+from autotuner.search.results.sweep_tables import SweepTables
 from autotuner.search.space.trainers import offered_by
-from autotuner.search.sweep_preview import Previews, SweepPreview
-from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.access import Tokens
 from autotuner.service.background import Background

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autotuner.core.sweep import Event
 from autotuner.core.trial import Trial, TrialsVersion
-from autotuner.search.sweep_tables import SweepTrials
+from autotuner.search.results.sweep_tables import SweepTrials
 from autotuner.store.events import STEP
 from autotuner.store.options import Page
 

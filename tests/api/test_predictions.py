@@ -14,7 +14,7 @@ from autotuner.core.requests import PredictionRequest
 from autotuner.core.sweep import SweepRequest
 from autotuner.door import Autotuner
 from autotuner.search.asides import Inline
-from autotuner.search.sweep_preview import Previews
+from autotuner.search.preview import Previews
 from tests.api.bodies import CPU, EIGHT
 from tests.api.service import StoreDriver
 from tests.builders import sweep_request

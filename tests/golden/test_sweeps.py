@@ -53,12 +53,11 @@ from autotuner.runs.challenge import findings
 from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
 from autotuner.search.explain.links import trial_link_timelines
-from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.comparison import Contender, side_by_side
 from autotuner.search.results.failures import failures
 from autotuner.search.results.reached import ranked_times, standings
 from autotuner.search.results.sensitivity import mattered
-from autotuner.search.results.sweep_answer import answer
+from autotuner.search.results.sweep_answer import accuracy, answer
 from autotuner.search.results.sweep_front import sweep_front
 from autotuner.search.space.trainers import trial_space
 from autotuner.store.sql import memory_store

@@ -35,13 +35,12 @@ from autotuner.report.sweep_answer import answer_report, foreseen_report
 from autotuner.report.sweep_charts import CloudPoint
 from autotuner.report.sweep_trials import compared, ended, run_again, under_way
 from autotuner.search.caveats import caveats_of_job
-from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.results.sensitivity import Choices, Grid, SweepChoices, grid, mattered, two_that_matter
-from autotuner.search.results.sweep_answer import Answer, answer
+from autotuner.search.results.sweep_answer import Answer, accuracy, answer
+from autotuner.search.results.sweep_tables import SweepTrials
 from autotuner.search.results.trial_table import TableRow
-from autotuner.search.sweep_tables import SweepTrials
 from autotuner.service.build import App
 
 LIMITS = inputs_of(BudgetChange)

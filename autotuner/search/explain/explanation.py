@@ -22,8 +22,7 @@ from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.table import row
 from autotuner.search.caveats import caveats
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
-from autotuner.search.explain.limits import Limit, limit_of
-from autotuner.search.explain.step_parts import StepParts, step_parts
+from autotuner.search.explain.step_parts import Limit, StepParts, limit_of, step_parts
 from autotuner.search.explain.timeline import what_ran
 from autotuner.search.space.moves import Alternative, BatchWay, batch_ways, neighbours
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-import autotuner
 from autotuner.core import codec
 from autotuner.core.caveat import Caveat
 from autotuner.core.columns import LayoutColumns
@@ -25,12 +24,12 @@ from autotuner.core.run import Run
 from autotuner.core.value import value
 from autotuner.search.asides import Asides
 from autotuner.search.caveats import caveats
-from autotuner.search.pareto import non_dominated
 from autotuner.search.planning.clusters import Offer, Price, offers, prices_of
 from autotuner.search.planning.decision import Decision
 from autotuner.search.planning.layouts import Outcome, TrainingRun, job_on, searched_clusters
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
 from autotuner.search.planning.request import PlanRequest
+from autotuner.search.sampler.pareto import non_dominated
 
 T = TypeVar("T")
 
@@ -282,6 +281,8 @@ class PlanRun(Run):
 
 _DIGITS = 16
 
+_PACKAGE = Path(__file__).parents[2]
+
 _READ_BY_PLANS = (".py", ".toml")
 """Endings of code and of the catalog."""
 
@@ -296,7 +297,7 @@ def plan_id_of(request: PlanRequest) -> str:
 def _release() -> str:
     """Digest of the package, in 10 milliseconds: a version number stays while somebody works on the cost model."""
     digest = hashlib.sha256()
-    for path in sorted(Path(autotuner.__file__).parent.rglob("*")):
+    for path in sorted(_PACKAGE.rglob("*")):
         if path.suffix in _READ_BY_PLANS:
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -13,7 +13,15 @@ from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Weight
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.pareto import Frontier, Valued, dominators, log_values, non_dominated, reference_below, valued
+from autotuner.search.sampler.pareto import (
+    Frontier,
+    Valued,
+    dominators,
+    log_values,
+    non_dominated,
+    reference_below,
+    valued,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,10 @@ from autotuner.core.measurement import Footprint
 from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
 from autotuner.costmodel.resource_cost import FootprintColumns, worth_per_step
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.pareto import (
+from autotuner.search.sampler.model import Estimate, Posterior, Prior, Related
+from autotuner.search.sampler.normal import log_expected_gain, log_probability
+from autotuner.search.sampler.observations import Evidence
+from autotuner.search.sampler.pareto import (
     LEAST_MARGIN,
     Frontier,
     Outcomes,
@@ -24,9 +27,6 @@ from autotuner.search.pareto import (
     reference_below,
     steps_to_enter,
 )
-from autotuner.search.sampler.model import Estimate, Posterior, Prior, Related
-from autotuner.search.sampler.normal import log_expected_gain, log_probability
-from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.priors import learn_peaks, learn_times, past_noise, scale_inflation
 from autotuner.search.sampler.transfer import OtherJobs
 

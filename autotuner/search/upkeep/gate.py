@@ -20,8 +20,7 @@ from autotuner.core.upkeep import (
     MfuGateRequest,
     MfuGateResult,
 )
-from autotuner.search.sequential_test import compare
-from autotuner.search.upkeep.baselines import longer_baseline, measured_facts
+from autotuner.search.sequential_test import compare, longer_baseline
 
 _OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
 """Deaths that the layout or the code brought about; of others a machine or a network may be the cause."""
@@ -169,6 +168,6 @@ def gate_told(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> 
             "software": asked.software,
             "model": job.model.name,
             "cluster": job.cluster.name,
-            **dict(measured_facts(result.findings) if result.findings else ()),
+            **(result.findings.facts() if result.findings else {}),
         },
     )

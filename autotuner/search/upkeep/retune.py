@@ -23,7 +23,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, StepChange, Verdict
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.upkeep.baselines import longer_baseline, measured_facts
+from autotuner.search.sequential_test import longer_baseline
 
 
 def _why_better(before: Layout, after: Layout, job: Job, trials: Sequence[Trial]) -> StepChange:
@@ -163,7 +163,7 @@ def told(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at: float) -> Ann
         "trigger": run.request.trigger.value,
         "due_at": run.request.due_at,
         "verdict": outcome.verdict.value,
-        **dict(measured_facts(found) if found else ()),
+        **(found.facts() if found else {}),
     }
     if outcome.verdict is Verdict.BETTER_FOUND and found is not None and found.gain is not None:
         facts |= {"challenger": str(found.challenger), "gain": found.gain.change}

@@ -31,13 +31,12 @@ from autotuner.report.sweep_charts import agreement, best_so_far, memory_front, 
 from autotuner.report.sweep_list import short_moment, sweep_list_report
 from autotuner.report.sweep_preview import sweep_preview_report
 from autotuner.report.sweep_trials import ended
-from autotuner.search.results.accuracy import accuracy
+from autotuner.search.preview import preview
 from autotuner.search.results.axis import Value
 from autotuner.search.results.failures import failures
 from autotuner.search.results.sensitivity import choices
-from autotuner.search.results.sweep_answer import Role, answer
+from autotuner.search.results.sweep_answer import Role, accuracy, answer
 from autotuner.search.results.sweep_front import sweep_front
-from autotuner.search.sweep_preview import preview
 from autotuner.store.options import SweepColumn, SweepFilter, SweepOrder
 from tests.builders import (
     big_job,

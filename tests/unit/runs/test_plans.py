@@ -22,7 +22,7 @@ from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.runs.instructions import Finish, RunGate
 from autotuner.runs.sweep import SweepMachine
 from autotuner.runs.sweep_study import HEALTHY_VALUE, LosingPruner
-from autotuner.search.pareto import on_front
+from autotuner.search.sampler.pareto import on_front
 from autotuner.search.space.trainers import trial_space
 from tests.builders import (
     cpu_cluster,

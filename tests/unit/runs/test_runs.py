@@ -26,8 +26,8 @@ from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.challenge import findings
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.instructions import given_up, unless_lost_again
-from autotuner.search.pareto import on_front, valued
 from autotuner.search.results.reached import standings
+from autotuner.search.sampler.pareto import on_front, valued
 from autotuner.store.sql import Store, memory_store
 from tests.builders import (
     cpu_cluster,

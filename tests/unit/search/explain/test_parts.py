@@ -35,8 +35,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.report.parts import PART_WORDS, limit_in_words, loss_in_words, part_limit, part_name, source_in_words
 from autotuner.search.explain.explanation import stage_peaks, trial_parts
 from autotuner.search.explain.layers import LayerReport, layer_report, measured_layers, options_of_layer
-from autotuner.search.explain.limits import limit_of
-from autotuner.search.explain.step_parts import StepPart, StepParts, measured_fields, step_parts
+from autotuner.search.explain.step_parts import StepPart, StepParts, limit_of, measured_fields, step_parts
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.moves import arrange
 from tests.builders import (

@@ -15,12 +15,11 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.report.layouts import choice_in_words
 from autotuner.report.sweep_trials import way_out
-from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.axis import AXES, axis_named, varied
 from autotuner.search.results.failures import Decisive, Shared, WayOut, failures
 from autotuner.search.results.reached import ranked_times, standings
 from autotuner.search.results.sensitivity import choices, grid, shares_explained, two_that_matter
-from autotuner.search.results.sweep_answer import Answer, Role, answer
+from autotuner.search.results.sweep_answer import Answer, Role, accuracy, answer
 from tests.builders import big_job, breakdown, memory, prediction, present, sweep_request
 from tests.unit.search.results.test_comparison import drawing
 from tests.unit.search.results.trials import BASE, died, ran

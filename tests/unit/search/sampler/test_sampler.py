@@ -27,7 +27,6 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import predicted_footprints
-from autotuner.search.pareto import log_expected_volume_gain, non_dominated
 from autotuner.search.sampler.full_size import FullSize, ProxyTrial
 from autotuner.search.sampler.model import Estimate
 from autotuner.search.sampler.observations import (
@@ -39,6 +38,7 @@ from autotuner.search.sampler.observations import (
     params_of,
 )
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.pareto import log_expected_volume_gain, non_dominated
 from autotuner.search.sampler.priors import MemoryTrial
 from autotuner.search.sampler.propose import FrontWorths, Proposal, log_expected_entry, propose
 from autotuner.search.sampler.transfer import StandIn

@@ -14,8 +14,8 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.upkeep import GateRun, MfuGateOutcome, MfuGateResult
 from autotuner.report.verdicts import gate_verdict, predicted_verdict
+from autotuner.search.sequential_test import longer_baseline
 from autotuner.search.space.legal import legal_layouts
-from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, new_baseline, reused_result
 from autotuner.search.upkeep.gate_prediction import PredictedGate, predicted_change, predicted_gate
 from tests.builders import big_job, failure, present, trial

@@ -7,7 +7,7 @@ import pytest
 from optuna._hypervolume import compute_hypervolume  # private: an oracle of tests alone
 
 from autotuner.core.columns import Floats
-from autotuner.search.pareto import (
+from autotuner.search.sampler.pareto import (
     Frontier,
     Outcomes,
     dominators,
