@@ -72,11 +72,11 @@ class ChallengeRuns:
 
     @property
     def incumbent_runs(self) -> RunGroup | None:
-        """What the incumbent reached before any turn; None where it never ran."""
+        """Return what the incumbent reached before any turn; None where it never ran."""
         return run_group(self.incumbent)
 
     def wants_incumbent(self) -> bool:
-        """Whether the incumbent should run again before anything is searched; for one that can run."""
+        """Return whether the incumbent should run again before anything is searched; for one that can run."""
         if self.turns or _gave_up(self.incumbent):
             return False
         return _wants_more(self.incumbent_runs, self.challenge.baseline, self.challenge.test)
@@ -105,7 +105,7 @@ class ChallengeRuns:
 
 
 def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: SequentialTest) -> bool:
-    """Whether a layout should run again, beside its baseline or to become one."""
+    """Return whether a layout should run again, beside its baseline or to become one."""
     if runs is None or not baseline:
         return next_baseline_runs(runs, test) > 0
     return next_runs(baseline, [runs], test) > 0
@@ -119,7 +119,7 @@ def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
 
 
 def run_group(trials: Sequence[Trial]) -> RunGroup | None:
-    """What runs of one layout reached; None where none was measured."""
+    """Return what runs of one layout reached; None where none was measured."""
     measured = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
     if not measured:
         return None
@@ -154,7 +154,7 @@ def _better(request: SweepRequest, challenge: Challenge, ended: Sequence[Trial],
 
 
 def _may_take_over(request: SweepRequest, challenge: Challenge, trial: Trial) -> bool:
-    """Whether nothing is to be feared for the losses: it changes no mathematics, or passed, or changes what was."""
+    """Return whether nothing is to be feared for the losses: the same mathematics, or a passed gate, or no gate."""
     passed = trial.gate is not None and trial.gate.outcome is GateOutcome.PASSED
     if trial.layout.needs_passed_gate:
         return passed
@@ -167,7 +167,7 @@ def _num_measured(trials: Sequence[Trial]) -> int:
 
 
 def _gave_up(trials: Sequence[Trial]) -> bool:
-    """Whether the last of the runs died, so often or so surely that another one is not worth its time."""
+    """Return whether the last of the runs died, so often or so surely that another one is not worth its time."""
     deaths: list[Trial] = []
     for trial in trials:
         deaths = [*deaths, trial] if trial.measurement is None else []
@@ -176,7 +176,10 @@ def _gave_up(trials: Sequence[Trial]) -> bool:
 
 
 def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFindings:
-    """What is known by these trials; of a sweep that runs, what is known so far, and without a challenge nothing."""
+    """Return what is known by these trials.
+
+    Of a sweep that runs, what is known so far, and without a challenge nothing.
+    """
     challenge = request.challenge
     if challenge is None:
         return ChallengeFindings()
@@ -191,7 +194,10 @@ def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFinding
 
 
 def _of_the_best(challenge: Challenge, runs: ChallengeRuns) -> ChallengeFindings:
-    """Without an incumbent the best stands beside the baseline, by its later runs: the first is why it is the best."""
+    """Return findings without an incumbent: the best beside the baseline, by its later runs.
+
+    The first is why it is the best.
+    """
     if runs.challenger is None:
         return ChallengeFindings()
     later = run_group(runs.turns)
@@ -216,7 +222,7 @@ def _beside_baseline(challenge: Challenge, runs: RunGroup) -> Comparison | None:
 
 
 def _death(request: SweepRequest, runs: ChallengeRuns) -> str:
-    """Why the incumbent never ran; empty where it did, or was not tried yet."""
+    """Return why the incumbent never ran; empty where it did, or was not tried yet."""
     if broken := incumbent_problems(request):
         return f"it cannot run here: {broken[0].message}"
     if runs.incumbent_runs is not None or not runs.incumbent:
@@ -257,7 +263,7 @@ class Phases:
         return _repeat(incumbent, runs.incumbent)
 
     def end_of_search(self, trials: Sequence[Trial], spending: Spending) -> Finish | None:
-        """Why nothing more is searched, beside the reasons of every sweep.
+        """Return why nothing more is searched, beside the reasons of every sweep.
 
         A search that ended does not begin again, though what the turns tell could make another trial worth its while.
         """
@@ -277,7 +283,7 @@ class Phases:
         return ChallengeRuns.of(self._request, self._challenge, trials)
 
     def _turns(self, trials: Sequence[Trial]) -> Spending:
-        """What the fewest turns will take, after what trials took until now."""
+        """Return what the fewest turns will take, after what trials took until now."""
         measured = [trial for trial in trials if trial.measurement is not None]
         seconds = statistics.fmean((t.finished_at or 0.0) - (t.started_at or 0.0) for t in measured)
         hours = statistics.fmean(trial.accelerator_hours(0.0) for trial in measured)
@@ -301,5 +307,5 @@ def _repeat(layout: Layout, runs: Sequence[Trial]) -> Repeat:
 
 
 def is_rerun(number: int, layout: Layout, reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> bool:
-    """Whether the trial of that number and layout runs since somebody wants it to, and so to its end."""
+    """Return whether the trial of that number and layout runs since somebody wants it to, and so to its end."""
     return any(number > wanted.number and trials[wanted.number].layout == layout for wanted in reruns)

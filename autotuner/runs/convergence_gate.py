@@ -30,7 +30,7 @@ from autotuner.runs.instructions import RunGate
 
 
 def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
-    """What a gated trial says of another layout; None where none does.
+    """Return what a gated trial says of another layout; None where none does.
 
     A verdict holds for every layout with the same mathematics. One that failed holds for those too that send less of
     what they learn, all else being the same: what was lost already is not found by sending less.
@@ -144,7 +144,7 @@ class LossGates:
         self._running.pop(trial.number)
 
     def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
-        """What engines were given for the trial's running gate."""
+        """Return what engines were given for the trial's running gate."""
         return tuple(self._running[trial.number].jobs.values())
 
     def hours(self, trial: Trial, now: float) -> float:

@@ -1,4 +1,4 @@
-"""What a sweep does next, and when the sweep or one of its trials is given up."""
+"""Instructions of a sweep: what it does next, and when the sweep or one of its trials is given up."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _MAX_FAULTS_IN_A_ROW = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What a sweep has used of the budgets that pass while trials run."""
+    """Time and accelerator-hours that a sweep has used of its budgets."""
 
     elapsed_s: float
     accelerator_hours: float
 
     def and_then(self, more: Spending) -> Spending:
-        """With what is to come."""
+        """Return the sum of this and what is to come."""
         hours = self.accelerator_hours + more.accelerator_hours
         return Spending(elapsed_s=self.elapsed_s + more.elapsed_s, accelerator_hours=hours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """End the sweep."""
+    """The sweep ends."""
 
     state: RunState
     reason: StopReason
@@ -50,7 +50,7 @@ def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
 
 
 def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:
-    """Which of the budgets that pass while trials run, or which share of one, is used up: wall-clock time or hours."""
+    """Return which budget is used up, or which share of one: wall-clock time or accelerator-hours."""
     elapsed_s, hours = spending.elapsed_s, spending.accelerator_hours
     if budget.wall_clock_s is not None and elapsed_s >= share * budget.wall_clock_s:
         return StopReason.TIME_BUDGET, f"{format_seconds(elapsed_s)} of {format_seconds(budget.wall_clock_s)} passed"
@@ -61,7 +61,7 @@ def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[St
 
 
 def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Whether the last trials all died of something that layouts do not cause."""
+    """Return whether the last trials all died of something that layouts do not cause."""
     faults = 0
     for trial in ended:
         is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
@@ -96,7 +96,7 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
 
 
 def _noise(trials: Sequence[Trial]) -> str:
-    """What differences of step times mean little, where a trial ran more than once."""
+    """Return what differences of step times mean little, where a trial ran more than once."""
     floors = [trial.ran_measurement.noise_floor for trial in trials if trial.ran_measurement]
     known = [floor for floor in floors if floor is not None]
     return f"; repeats of one trial differed by up to {100 * max(known):.1f} %" if known else ""
@@ -107,7 +107,10 @@ MAX_ATTEMPTS = 3
 
 
 def given_up(trial: Trial) -> TrialFailure | None:
-    """How a queued trial ends that was started often enough; None where it may be started, or is to be found again."""
+    """Return how a queued trial ends that was started often enough.
+
+    None where it may be started, or is to be found again.
+    """
     if trial.job_goes_on or trial.attempts < MAX_ATTEMPTS:
         return None
     last = trial.jobs[-1] if trial.jobs else None
@@ -157,7 +160,7 @@ class RunGate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing new may begin until something that runs has ended."""
+    """A wait: nothing new may begin until something that runs has ended."""
 
 
 Instruction = RunTrial | RunGate | Wait | Finish

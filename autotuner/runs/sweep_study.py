@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:
-    """What a sweep may try."""
+    """The layouts that a sweep may try."""
 
     layouts: LayoutColumns
     """The legal ones of its space, and its incumbent where that is none of them."""
@@ -71,7 +71,7 @@ class Candidates:
 
     @property
     def num_fitting(self) -> int:
-        """How many are predicted to fit in memory."""
+        """Return how many are predicted to fit in memory."""
         return int(np.count_nonzero(self.predictions.fits))
 
     @property
@@ -133,7 +133,7 @@ class LosingPruner(BasePruner):
         self._min_reports = min_reports
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Whether the trial should end now."""
+        """Return whether the trial should end now."""
         finished = study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
         values: list[float] = [t.user_attrs.get(HEALTHY_VALUE, t.value) for t in finished if t.value is not None]
         reports = trial.intermediate_values.values()
@@ -144,7 +144,7 @@ class LosingPruner(BasePruner):
     def falls_behind(
         self, reports: Sequence[Sequence[float]], finished: Iterable[Sequence[float]], metrics: Sequence[Metric]
     ) -> bool:
-        """Whether the trial should end now where values by several metrics make a front.
+        """Return whether the trial should end now where values by several metrics make a front.
 
         It should when a finished trial would be as good in everything even if the best report were that much faster.
 
@@ -161,7 +161,7 @@ class LosingPruner(BasePruner):
 
 
 class Worths:
-    """What a step is worth by the objective of a request: over a step time in seconds it is a layout's value."""
+    """Values of steps by the objective of a request; over a step time in seconds they are a layout's value."""
 
     def __init__(self, request: SweepRequest) -> None:
         self._objective = request.objective
@@ -170,11 +170,11 @@ class Worths:
         self._modelled: dict[Layout, Footprint] = {}
 
     def reached(self, reached: Measurement | TrialEstimate) -> float:
-        """Of a layout that was measured, by what it was found to take beside time."""
+        """Return the worth of a step of a layout that was measured, by what it was found to take beside time."""
         return self._objective.worth_per_step(self._job, reached.footprint)
 
     def predicted(self, layout: Layout) -> float:
-        """Of a layout that has not been, by what it is modelled to take."""
+        """Return the worth of a step of a layout that was not measured, by what it is modelled to take."""
         return self._objective.worth_per_step(self._job, self.modelled(layout))
 
     def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
@@ -182,7 +182,7 @@ class Worths:
         return tuple(self._value(metric, footprint, step_time_s) for metric in self._objective.front)
 
     def modelled(self, layout: Layout) -> Footprint | None:
-        """What a layout is modelled to take beside time; None where nothing reads it."""
+        """Return what a layout is modelled to take beside time; None where nothing reads it."""
         if not self._objective.reads_footprint:
             return None
         if layout not in self._modelled:
@@ -198,7 +198,7 @@ class Worths:
 
 
 class SweepStudy:
-    """What was ordered of a sweep's candidates and what came of it, under the numbers of its trials.
+    """Trials that a sweep ordered of its candidates and what came of them, under the numbers of its trials.
 
     Args:
         request: What was asked for.
@@ -228,7 +228,7 @@ class SweepStudy:
 
     @property
     def study(self) -> optuna.Study:
-        """For plots and tests; its trials are copies of ours."""
+        """Return the study for plots and tests; its trials are copies of ours."""
         return self._study
 
     @property
@@ -238,7 +238,7 @@ class SweepStudy:
 
     @property
     def has_interrupted(self) -> bool:
-        """Whether a trial is to be ordered again."""
+        """Return whether a trial is to be ordered again."""
         return bool(self._interrupted)
 
     @property
@@ -257,11 +257,11 @@ class SweepStudy:
         return self._order(self._study.ask(self._sampler.distributions))
 
     def propose(self) -> Proposal | None:
-        """What ``ask`` would try next, which the sampler remembers; None where nothing is left."""
+        """Return what ``ask`` would try next, which the sampler remembers; None where nothing is left."""
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
 
     def memory(self) -> MemoryBelief:
-        """What is believed of the peaks of the untried layouts."""
+        """Return what is believed of the peaks of the untried layouts."""
         return self._sampler.memory(self._study.get_trials(deepcopy=False))
 
     def proposed(self, proposal: Proposal) -> Layout:
@@ -286,7 +286,7 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ learning
     def layout(self, number: int) -> Layout:
-        """What a running trial runs."""
+        """Return what a running trial runs."""
         return self._ordered[number]
 
     def loses(self, number: int, step: StepReport) -> bool:
@@ -388,7 +388,7 @@ class SweepStudy:
         return (self._small.growth(layout) if self._small else 1.0) * step.step_time_s
 
     def _attributes(self, trial: Trial) -> dict[str, bool | float | tuple[float, ...]]:
-        """What the sampler learns beside the value, and what the pruner compares with."""
+        """Return what the sampler learns beside the value, and what the pruner compares with."""
         if trial.failure:
             return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
         if trial.ran_measurement:
@@ -399,7 +399,7 @@ class SweepStudy:
         return {STEP_TIME_S: self._slowdown(trial) * statistics.median(measured)} if measured else {}
 
     def _healthy(self, trial: Trial) -> float | tuple[float, ...] | None:
-        """What steps of a running trial are compared with: a value, or one by each metric of the front."""
+        """Return what steps of a running trial are compared with: a value, or one by each metric of the front."""
         if not self._request.objective.front or trial.reached is None or not trial.is_valid:
             return self.healthy_value(trial)
         return self._worths.front(trial.reached.footprint, trial.reached.step_time_s)

@@ -1,1 +1,1 @@
-"""Which layouts there are, which to try next, and the worker that tries them."""
+"""Search: the layouts that there are, the best of them by prediction, and what trials of them say."""

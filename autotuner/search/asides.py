@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsidesStanding:
-    """How asides stand now."""
+    """Counts of the computations that run, wait and ended without an answer."""
 
     num_running: int = 0
     """Computed at this moment."""
@@ -26,7 +26,7 @@ class Asides(Protocol):
     """Calls a function that others may have to wait for; function, arguments and answer can be pickled."""
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """What the function answers or raises; it takes a moment at most.
+        """Return or raise what the function does; it takes a moment at most.
 
         Raises:
             TooCostly: It took too long, or too much memory.
@@ -35,12 +35,12 @@ class Asides(Protocol):
         ...
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """The same of a function that may take seconds; some room is kept for those that ``ask``."""
+        """Do the same for a function that may take seconds; some room is kept for those that ``ask``."""
         ...
 
     @property
     def standing(self) -> AsidesStanding:
-        """How they stand now."""
+        """Return how many run, wait and were ended."""
         ...
 
     def close(self) -> None:
@@ -54,12 +54,12 @@ class Inline:
     standing = AsidesStanding()
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call it."""
+        """Call the function."""
         return function(*args, **kwargs)
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        """Call it."""
+        """Call the function."""
         return function(*args, **kwargs)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """End whatever is computed."""

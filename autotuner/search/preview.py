@@ -119,7 +119,7 @@ def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -
 # ---------------------------------------------------------------- answers
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked about a job."""
+    """A question about a job."""
 
     job: Job
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class NotStoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoodFor:
-    """How far trials on the smaller cluster reach."""
+    """Counts of the layouts that trials on the smaller cluster stand for."""
 
     num_layouts: int
     """Legal layouts of the job for which a trial stands."""
@@ -262,7 +262,7 @@ class StoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPreview:
-    """What a sweep would search; nothing was measured or stored for it."""
+    """A preview of a sweep's search; nothing was measured or stored for it."""
 
     space: SearchSpace
     """Every axis with the values that would be tried; null: every legal one."""

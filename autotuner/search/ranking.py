@@ -29,7 +29,7 @@ from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBy:
-    """What predicted layouts are compared by."""
+    """The measure that predicted layouts are compared by."""
 
     objective: Objective = field(default_factory=Objective)
     """What more of is better."""

@@ -1,4 +1,4 @@
-"""Whether runs of one layout are slower than those of another: a test that asks for more runs until it knows.
+"""A sequential test whether runs of one layout are slower than those of another; it asks for runs until it knows.
 
 Two bets run while the runs come in. One pays where the candidate lost what must be found, against a candidate that is
 equal; the other pays where it lost nothing, against one that lost just what must be found. What a bet has paid is the
@@ -115,14 +115,14 @@ class Belief:
     """Deviation from run to run of each."""
 
     def log_likelihoods(self, changes: Sequence[float]) -> list[float]:
-        """How likely the runs are for each change of the logarithm of the rate, up to one factor for all."""
+        """Return how likely the runs are for each change of the logarithm of the rate, up to one factor for all."""
         z = (np.array(changes)[:, None] - self.centres) / self.deviations
         logs = self.log_weights - np.log(self.deviations) - z**2 / 2
         highest = logs.max(axis=1)
         return [float(value) for value in highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))]
 
     def reaching(self, log_likelihood: float) -> Belief:
-        """What is left of the mixture without the parts that are nowhere as likely as this."""
+        """Return what is left of the mixture without the parts that are nowhere as likely as this."""
         kept = self.log_weights - np.log(self.deviations) > log_likelihood
         return Belief(**{f.name: getattr(self, f.name)[kept] for f in fields(self)})
 
@@ -153,7 +153,7 @@ class Belief:
 
 
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
-    """What sittings of two layouts say of the change from the first to the second."""
+    """Return what sittings of two layouts say of the change from the first to the second."""
     within, between, ratio, log_prior = _considered()
     mean, variance, log_fit = _level(reference, within, between)
     candidates_mean, candidates_variance, candidates_log_fit = _level(candidate, ratio * within, between)
@@ -167,7 +167,7 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
 
 
 def believe_pairs(differences: Sitting) -> Belief:
-    """What differences of runs by turns say: whatever the sitting does to both is gone from them.
+    """Return what differences of runs by turns say: whatever the sitting does to both is gone from them.
 
     Here the deviation itself counts as uniform, not its logarithm. Nothing else stands beside the scatter of these
     pairs, and three that lie close by chance would be an alarm too often: 1.3 of 100 equal layouts at a noise of 5 %,
@@ -198,7 +198,7 @@ def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tupl
 
 
 def _log_scatter(sittings: Sequence[Sitting], within: Floats) -> Floats:
-    """How likely runs lie as far from the means of their sittings as they do."""
+    """Return how likely runs lie as far from the means of their sittings as they do."""
     freedom = sum(sitting.num_runs - 1 for sitting in sittings)
     squares = sum(sitting.squares for sitting in sittings)
     fit: Floats = -freedom * np.log(within) - squares / (2 * within**2)
@@ -230,7 +230,7 @@ _NEGLIGIBLE = 25.0
 
 
 def _paid(belief: Belief, test: SequentialTest) -> tuple[float, float]:
-    """What two bets have paid by the runs that the belief knows, as logarithms of multiples of their stakes.
+    """Return what two bets have paid by the runs that the belief knows, as logarithms of multiples of their stakes.
 
     That on a loss, against equal layouts; and that on no loss, against just the loss that must be found.
     """
@@ -272,7 +272,7 @@ _INTERVAL = (0.025, 0.975)
 def compare(
     reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> Comparison:
-    """What the runs so far say of the candidate; may be asked after every run.
+    """Return what the runs so far say of the candidate; may be asked after every run.
 
     Args:
         reference: What the candidate is held to, a group for each sitting (a night, a gate).
@@ -300,7 +300,7 @@ def compare(
 
 
 def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_sitting: bool = False) -> Belief:
-    """What the runs leave possible of the change; the arguments are those of ``compare``.
+    """Return what the runs leave possible of the change; the arguments are those of ``compare``.
 
     Raises:
         InvalidInput: One side has no runs.
@@ -337,7 +337,7 @@ _Z95 = 1.645
 def next_runs(
     reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> int:
-    """How many more runs of the candidate, and where both run by turns of each, would decide if they are like the last.
+    """Return how many more runs of the candidate, or of each by turns, would decide if they are like the last.
 
     Ask again after every run. 0: it is decided, there were the most runs allowed, or no runs of this sitting can
     decide it, since what is unknown is how far sittings lie apart or where the reference lies.
@@ -353,7 +353,7 @@ def next_runs(
 
 
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
-    """How many more runs of its first sitting make a baseline beside which a lost ``test.loss`` can be found.
+    """Return how many more runs of its first sitting make a baseline beside which a lost ``test.loss`` can be found.
 
     As many as a candidate of as many runs needs, with a little bad luck. Few runs may hide some of their scatter: the
     deviation of three is less than half the truth once in five times, that of ten less than three quarters. At most a

@@ -1,4 +1,4 @@
-"""What a table of predictions leaves open: options that were not searched, what makes a job fit, what runs today."""
+"""Suggestions beside a table of predictions: options that were not searched, what makes a job fit, what runs today."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class LargerCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Why nothing fits, and what would."""
+    """A shortfall of memory, and what would fit."""
 
     nearest: PredictedLayout
     """The layout of the space with the smallest peak."""
@@ -178,7 +178,7 @@ class _Change:
 
 
 def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
-    """What may be changed; what the space holds already is none."""
+    """Yield what may be changed; what the space holds already is none."""
     if Recompute.FULL not in (space.values("recompute") or ()):
         yield _Change(kind=RemedyKind.FULL_RECOMPUTATION, axes={"recompute": (Recompute.FULL,)})
     if any(space.values(name) not in (values, None) for name, values in _ANY_SPLIT.items()):
@@ -190,7 +190,7 @@ def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
 
 
 def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy | None:
-    """What the changes make of the space; None where they leave no legal layout, or too many to look at."""
+    """Return what the changes make of the space; None where they leave no legal layout, or too many to look at."""
     for change in changes:
         space = space.with_axes(**change.axes)
         if change.shrinks_moments:
@@ -244,7 +244,7 @@ class Advice:
 
 
 def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rule] = RULES) -> Advice:
-    """What the table of the job's space leaves open; layouts that break a rule are not advised beside others."""
+    """Return what the table of the job's space leaves open; layouts that break a rule are not advised beside others."""
     if table.nearest is not None:
         return Advice(shortfall=shortfall(table.nearest, job, space))
     return Advice(not_searched=unsearched(table.rows[0], job, space, rules)) if table.rows else Advice()

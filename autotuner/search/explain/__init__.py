@@ -1,1 +1,1 @@
-"""Why a layout takes what it takes: what limits it, what lies one step away, what measured pairs show."""
+"""Explanations of a layout: what limits it, what lies one step away, and what measured pairs show."""

@@ -52,7 +52,7 @@ class BandwidthWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthSpan:
-    """Where one way takes the shortest step of all."""
+    """A range of bandwidths in which one way takes the shortest step of all."""
 
     way: str
     low_bytes_per_s: float
@@ -132,7 +132,7 @@ class _Table:
             )
 
     def spans(self) -> tuple[BandwidthSpan, ...]:
-        """From the lowest bandwidth on, as far as each way is the fastest."""
+        """Return the fastest ways from the lowest bandwidth on, as far as each is the fastest."""
         names, winners = list(self._ways), [self._fastest(self._at(one)) for one in self.bandwidths]
         changes = [index for index, (before, after) in enumerate(pairwise(winners)) if before != after]
         edges = [self._crossing(partial(self._is_fastest, winners[index]), index) for index in changes]

@@ -1,4 +1,4 @@
-"""What a layout chosen by hand would do, and which values each of its options may take beside the others."""
+"""A layout chosen by hand: what it would do, and which values each of its options may take beside the others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Choosable:
 
     @property
     def is_legal(self) -> bool:
-        """Whether the layout with it could run, as far as this option is concerned."""
+        """Return whether the layout with it could run, as far as this option is concerned."""
         return not self.reasons and not self.is_idle
 
 
@@ -73,7 +73,7 @@ def _choosable(layout: Layout, job: Job, field: str, value: int, broken: frozens
 
 
 def _is_about(reason: Reason, field: str) -> bool:
-    """Whether another value of the field may mend it; how many ranks there are is about each of the degrees."""
+    """Return whether another value of the field may mend it; how many ranks there are is about each of the degrees."""
     return reason.field == field or (reason.rule == "world-size" and field in _SPLITTING)
 
 
@@ -89,7 +89,7 @@ def _offered(layout: Layout, job: Job, field: str) -> tuple[int, ...]:
 
 
 def _is_offered(field: str, value: int, job: Job) -> bool:
-    """Whether the software has it; formats that only emulate another are for losses, never for speed."""
+    """Return whether the software has it; formats that only emulate another are for losses, never for speed."""
     match field:
         case "attention_kernel":
             return value in job.stack.attention_kernels
@@ -103,7 +103,7 @@ def _is_offered(field: str, value: int, job: Job) -> bool:
 
 
 def _around(own: int, values: tuple[int, ...]) -> tuple[int, ...]:
-    """As many of the values as there is room for, the present one and those next to it first."""
+    """Return as many of the values as there is room for, the present one and those next to it first."""
     rising = sorted({own, *values})
     first = min(max(0, rising.index(own) - _MOST_VALUES // 2), max(0, len(rising) - _MOST_VALUES))
     return tuple(rising[first : first + _MOST_VALUES])
@@ -164,7 +164,7 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
 # ---------------------------------------------------------------- what it would do
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalLayout:
-    """What is predicted of a layout that can run."""
+    """The prediction of a layout that can run."""
 
     explanation: Explanation
     untried: tuple[Reason, ...]
@@ -173,7 +173,7 @@ class LegalLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What a layout would do."""
+    """A layout chosen by hand, judged and predicted."""
 
     layout: Layout
     """On all ranks of the cluster, without what means nothing beside its other choices."""

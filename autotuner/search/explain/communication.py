@@ -1,4 +1,4 @@
-"""Who of a layout talks to whom, over which links, and what limits them."""
+"""Communication of a layout: which ranks talk, over which links, and what limits them."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroups:
-    """Where a rank lies, and its groups of more than one."""
+    """A rank's place, and its groups of more than one."""
 
     rank: int
     pipeline_rank: int
@@ -269,7 +269,7 @@ def _members(rank: int, size: int, stride: int) -> tuple[int, ...]:
 
 
 def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[LinkHealth, ...]:
-    """What ails the links between ends that the ranks lie at."""
+    """Return the faults of the links between ends that the ranks lie at."""
     found = pairwise(ends) if in_a_row else combinations(sorted(set(ends)), 2)
     known = {cluster.health_between(*pair): None for pair in found}
     return tuple(health for health in known if health is not None and not health.is_healthy)
@@ -290,7 +290,7 @@ class NcclBand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclWays:
-    """What NCCL would take among the ranks of one axis, whatever a layout names."""
+    """Algorithms and protocols that NCCL would take among the ranks of one axis, whatever a layout names."""
 
     axis: str
     """``tensor``, ``shard`` or ``replicate``."""
@@ -303,7 +303,10 @@ class NcclWays:
 
 
 def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
-    """By axis, of groups of several ranks; none where NCCL does not communicate: on cores and on GPUs of others."""
+    """Return them by axis, for groups of several ranks.
+
+    None where NCCL does not communicate: on cores and on GPUs of others.
+    """
     if job.cluster.accelerator.kind != "cuda":
         return ()
     x = LayoutColumns.from_layouts([layout])

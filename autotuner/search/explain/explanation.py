@@ -1,4 +1,4 @@
-"""Why a layout takes the time and memory that it takes, which step away would help, and what a trial measured."""
+"""Explanations: what takes the time and memory of a layout, which step away would help, what a trial measured."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class StagePeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialParts:
-    """Where a trial's time and memory go."""
+    """The parts of a trial's time and memory."""
 
     is_small: bool
     """It is the trial on fewer ranks that stands for the layout of which this is told, not that layout."""

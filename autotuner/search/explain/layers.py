@@ -1,4 +1,4 @@
-"""What each layer of communication gives: the best with the first layer's options searched, with two layers', to five.
+"""Gains of the layers of communication: the best with the first layer's options searched, with two layers', to five.
 
 Layers are searched together with those before them, so that each best is found among more layouts than the one before
 and is no worse. What a layer gives depends on that order; alone, or first, it may give more or less.
@@ -68,7 +68,7 @@ class LayerGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """What each layer gives, by prediction or as it was measured."""
+    """Gains of all layers, by prediction or as they were measured."""
 
     gains: tuple[LayerGain, ...]
     """In the order of the layers; of measured trials those of which there are any."""
@@ -79,13 +79,13 @@ class LayerReport:
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[Caveat, ...] = ()) -> LayerReport:
-        """Of gains, one layer at least."""
+        """Return the report of gains, one layer at least."""
         return cls(gains=tuple(gains), total_gain=gains[-1].value / gains[0].value - 1, caveats=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLayers:
-    """What each layer of communication gives to a job."""
+    """Gains of the layers of communication to a job, predicted and measured."""
 
     predicted: LayerReport
     """Strategies of the sweep's own space, and more values of other layers than most spaces name."""
@@ -159,7 +159,7 @@ def _searched(table: LayoutColumns, job: Job, space: SearchSpace) -> Mapping[str
 
 
 def _algorithms(job: Job) -> tuple[int, ...]:
-    """What may be better than the library's own choice: on GPUs, where it times its own, sums in switches alone."""
+    """Return what may be better than the library's choice: on GPUs, where it times its own, only sums in switches."""
     if job.cluster.accelerator.kind == "cpu":
         return (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)
     adds = job.cluster.network is not None and job.cluster.network.adds
@@ -203,7 +203,7 @@ def _best_of(
 def _gain(
     layer: CommunicationLayer, found: tuple[Layout, float, float], before: LayerGain | None, num_layouts: int
 ) -> LayerGain:
-    """What a layout with its step time and value is beside the best of the layer before."""
+    """Return the gain of a layout with its step time and value over the best of the layer before."""
     layout, step_s, value = found
     return LayerGain(
         layer=layer,
@@ -243,7 +243,7 @@ def _values(table: LayoutColumns, job: Job) -> Floats:
 
 # ---------------------------------------------------------------- measured
 def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerReport | None:
-    """What each layer gave among trials that have a rank: the best that leaves the options of later layers alone.
+    """Return what each layer gave among ranked trials: the best that leaves the options of later layers alone.
 
     An option that is the same in all of them was not searched, whatever its value. A layer whose options no trial tried
     gave nothing; None where every trial tried some of a later layer.

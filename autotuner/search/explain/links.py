@@ -43,7 +43,7 @@ class SlowHop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What one pass hands to another pipeline rank over such a hop."""
+    """A message from one pass to another pipeline rank over such a hop."""
 
     action: str
     """The pass whose result it is, as torch writes it: ``2F3``."""
@@ -93,12 +93,12 @@ class LinkTimelines:
 
     @property
     def is_measured_slow(self) -> bool:
-        """Whether the recorded step ran under the slow links: under a trace, the healthy steps are recorded."""
+        """Return whether the recorded step ran under the slow links: under a trace, the healthy steps are recorded."""
         return self.slow is not None and self.stretch is None
 
 
 def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
-    """What its links hold up of the step that ran as a trial, which the store read with its timeline.
+    """Return what its links hold up of the step that ran as a trial, which the store read with its timeline.
 
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
@@ -194,14 +194,14 @@ def _what(block: Block) -> tuple[int, bool, int]:
 
 
 def _sends(block: Block, num_stages: int) -> bool:
-    """Whether another stage needs what the pass makes."""
+    """Return whether another stage needs what the pass makes."""
     if block.kind is BlockKind.FORWARD:
         return (block.stage or 0) < num_stages - 1
     return block.kind is not BlockKind.WEIGHT and (block.stage or 0) > 0
 
 
 def messages_over(hops: Sequence[SlowHop], timeline: StepTimeline, *, blocks_sends: bool) -> tuple[Message, ...]:
-    """What passes slow hops in a step, by the time when it is sent; what was folded away is not told.
+    """Return the messages over slow hops in a step, by the time when they are sent; what was folded away is not told.
 
     Where a rank ``blocks_sends``, it computes nothing while what it sends is under way.
     """
@@ -216,7 +216,7 @@ def messages_over(hops: Sequence[SlowHop], timeline: StepTimeline, *, blocks_sen
 
 
 def _between(one: _Lane, other: _Lane, hop: SlowHop, step_s: float) -> Iterator[Message]:
-    """What one rank hands to the other."""
+    """Yield what one rank hands to the other."""
     for (stage, is_forward, micro_batch), block in one.passes.items():
         behind = (stage + (1 if is_forward else -1), is_forward, micro_batch)
         if stage < 0 or behind[0] < 0 or behind not in other.passes:

@@ -1,4 +1,4 @@
-"""Where a step's time goes, predicted and measured in one vocabulary: parts that mean the same on both sides.
+"""Parts of a step's time, predicted and measured in one vocabulary: they mean the same on both sides.
 
 A prediction knows kinds of work and groups of ranks; a profiler knows passes and kinds of collectives. Forward and
 backward are on both sides. Collectives are set against each other by who calls which (``_CALLS``): where two groups
@@ -161,7 +161,7 @@ def _fields(measured: Breakdown | PhaseTimes | None) -> dict[str, float]:
 
 
 def _measured_as(name: str, layout: Layout, measured: Breakdown | PhaseTimes | None) -> frozenset[Activity]:
-    """Which activities what was measured under that name is made of; none of what no law explains."""
+    """Return the activities that what was measured under that name is made of; none for what no law explains."""
     return _of_phases(name, layout) if isinstance(measured, PhaseTimes) else _of_breakdown(name, layout)
 
 
@@ -242,7 +242,7 @@ Resource = Literal["matrix", "memory", "host", "host_link", "link", "schedule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What limits a part of a step, with the numbers of the job that decide how long it takes."""
+    """A limit of a part of a step, with the numbers of the job that decide how long the part takes."""
 
     part: str
     """The field of ``StepTime``."""

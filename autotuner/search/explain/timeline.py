@@ -119,7 +119,7 @@ def _few_enough(rows: Sequence[RankTimeline]) -> tuple[RankTimeline, ...]:
 
 
 def _synced_each_s(layout: Layout, num_micro_batches: int, times: StageTimes) -> float:
-    """What exchanging weights and gradients adds to every micro-batch; 0 where that is done once a step.
+    """Return what exchanging weights and gradients adds to every micro-batch; 0 where that is done once a step.
 
     A pipeline exchanges its gradients once; the little that its ranks gather again is shown with them at the end.
     """
@@ -136,7 +136,7 @@ def _with_end(blocks: Sequence[Block], rank: int, times: StageTimes, *, once: bo
 
 
 def _seconds(blocks: Sequence[Block], folded: Mapping[BlockKind, float], step_s: float) -> RankSeconds:
-    """Of all blocks, and what the folded micro-batches add to each kind."""
+    """Return the seconds of all blocks, and what the folded micro-batches add to each kind."""
     spent = {kind: folded.get(kind, 0.0) for kind in BlockKind}
     for block in blocks:
         spent[block.kind] += block.end_s - block.start_s
@@ -154,7 +154,7 @@ def _seconds(blocks: Sequence[Block], folded: Mapping[BlockKind, float], step_s:
 # ---------------------------------------------------------------- the schedule, whole or in its beginning and end
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ran:
-    """What each rank did, in order of time, with every micro-batch's number and moment in the whole step."""
+    """The actions of each rank, in order of time, with every micro-batch's number and moment in the whole step."""
 
     ranks: tuple[tuple[Block, ...], ...]
     folds: tuple[Fold, ...]
@@ -176,7 +176,7 @@ class _Ran:
         return ran._longer_by(missing, p) if missing else ran
 
     def _longer_by(self, missing: int, num_ranks: int) -> _Ran:
-        """The same with more micro-batches in its folds, which each take as long as those in there."""
+        """Return the same with more micro-batches in its folds, which each take as long as those in there."""
         added_s = [  # of the slowest rank, over one round of the ranks or the whole fold
             missing * max((_period_s(blocks, fold, num_ranks) for blocks in self.ranks), default=0.0)
             for fold in self.folds
@@ -206,7 +206,7 @@ class _Ran:
 
 
 def _numbers_simulated(p: int, v: int, num_micro_batches: int, most_actions: int) -> Iterator[int]:
-    """As few micro-batches as show beginning, steady state and end, in whole rounds of the ranks; at last all."""
+    """Yield as few micro-batches as show beginning, steady state and end, in whole rounds of the ranks; at last all."""
     few = p * max(4 if p <= _FEW_RANKS else 3, -(-12 // p))
     if few < num_micro_batches and 3 * p * v * num_micro_batches > most_actions:
         yield few
@@ -214,7 +214,7 @@ def _numbers_simulated(p: int, v: int, num_micro_batches: int, most_actions: int
 
 
 def _schedule(layout: Layout, num_micro_batches: int, times: StageTimes) -> Schedule:
-    """What its ranks run: by name, or as it is planned for its stages and links, as trials plan it."""
+    """Return what its ranks run: by name, or as it is planned for its stages and links, as trials plan it."""
     if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
         return _planned(_seen(times), num_micro_batches, layout.extra_slack)
     return _named(
@@ -226,7 +226,7 @@ _named = lru_cache(maxsize=64)(named_schedule)
 
 
 def _seen(times: StageTimes) -> PassTimes:
-    """What a planner is told: sends that are short beside a forward are what every link takes, and no delay."""
+    """Return what a planner is told: sends that are short beside a forward are what every link takes, and no delay."""
     sends = zip(times.blocks_s, times.flies_s, times.forward_s, strict=False)
     return PassTimes(
         forward_s=times.forward_s,
@@ -242,7 +242,7 @@ def _planned(times: PassTimes, num_micro_batches: int, extra_slack: int) -> Sche
 
 
 def _period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
-    """What a micro-batch adds to a fold, by one rank."""
+    """Return what a micro-batch adds to a fold, by one rank."""
     starts: dict[tuple[BlockKind, int | None], list[float]] = {}
     for b in blocks:
         if b.kind.is_pass and fold.start_s <= b.start_s < fold.end_s:
@@ -308,7 +308,7 @@ def _blocks(
 
 
 def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
-    """How long what an action needs of another rank is under way."""
+    """Return how long what an action needs of another rank is under way."""
     other = action.stage + {Kind.FORWARD: -1, Kind.WEIGHT: 0}.get(action.kind, 1)
     rank_of = schedule.rank_of
     if rank_of.get(other, rank_of[action.stage]) == rank_of[action.stage]:

@@ -1,1 +1,1 @@
-"""Where to invest: whole clusters, layouts for each phase of a job, candidates of optimizer studies."""
+"""Plans: whole clusters, layouts for each phase of a job, candidates of optimizer studies."""

@@ -45,7 +45,7 @@ a cluster that cannot hold them is not looked at."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What an accelerator costs, and who says so."""
+    """The price of an accelerator, and its source."""
 
     accelerator: str
     """Its name."""

@@ -1,4 +1,4 @@
-"""Which cluster has the least expected loss, how sure that is, and what knowing more would be worth."""
+"""The decision for a cluster: which has the least expected loss, how sure that is, what knowing more is worth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUM_FACTORS = len(PARTS) + 1
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Errors:
-    """What the logarithm of one predicted step time may be off by."""
+    """Errors that the logarithm of one predicted step time may have."""
 
     parts: Floats
     """By the order of ``PARTS``: what a standard deviation of each part's factor does to the whole step."""
@@ -50,7 +50,7 @@ def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Told:
-    """What a small sweep on one accelerator tells: sums of standard factors, each with noise."""
+    """Findings of a small sweep on one accelerator: sums of standard factors, each with noise."""
 
     accelerator: str
     """Whose factors they are."""
@@ -61,7 +61,7 @@ class Told:
 
     @classmethod
     def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
-        """What trials tell of the parts that they run as the target does; None where that is nothing.
+        """Return what trials tell of the parts that they run as the target does; None where that is nothing.
 
         Each part's own factor times that of all parts is measured, as well as trials scatter: by the residual of a
         whole step, of which a part is a share.
@@ -95,7 +95,7 @@ class Belief:
 
     @classmethod
     def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
-        """What is believed before anything is measured."""
+        """Return what is believed before anything is measured."""
         names = tuple(dict.fromkeys(outcome.cluster.accelerator.name for outcome in found))
         weights = np.zeros((len(found), _NUM_FACTORS * len(names)))
         for row, (outcome, error) in enumerate(zip(found, errors, strict=True)):
@@ -119,7 +119,7 @@ class Belief:
 
     @property
     def shared_covariance(self) -> Floats:
-        """Of the logarithms, without what each has for itself."""
+        """Return the covariance of the logarithms, without what each has for itself."""
         found: Floats = self.weights @ self.covariance @ self.weights.T
         return found
 
@@ -186,7 +186,7 @@ class Loss:
         return losses
 
     def chance_kept(self, log_hours: Floats, deviations: Floats) -> Floats:
-        """How likely each is to keep every limit."""
+        """Return how likely each is to keep every limit."""
         return below((np.log(self.limits_h) - log_hours) / np.maximum(deviations, 1e-9))
 
 
@@ -222,11 +222,11 @@ class Decision:
 
     @property
     def chances_kept(self) -> Floats:
-        """How likely each is to keep the goal's limits; 1 where there are none."""
+        """Return how likely each is to keep the goal's limits; 1 where there are none."""
         return self.loss.chance_kept(self.belief.log_hours, self.belief.deviations)
 
     def regret_saved(self, after: Belief) -> float:
-        """What the choice is better by, on average in dollars, if it is made once more is known (value of information).
+        """Return the mean dollars that the choice gains if it is made once more is known (value of information).
 
         The means that will then be believed are drawn; a choice that stays as it is saves nothing (Raiffa and Schlaifer
         1961, Applied Statistical Decision Theory, preposterior analysis).
@@ -240,7 +240,7 @@ class Decision:
         return self._dollars_below(self._losses_once_known())
 
     def chances_best(self) -> Floats:
-        """How likely each cluster is to turn out with the least loss."""
+        """Return how likely each cluster is to turn out with the least loss."""
         losses = self._losses_once_known()
         chances: Floats = np.bincount(np.argmin(losses, axis=1), minlength=len(self.belief.own)) / len(losses)
         return chances

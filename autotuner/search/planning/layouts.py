@@ -40,7 +40,7 @@ class Interval:
 
     @classmethod
     def of(cls, median: float, deviation: float) -> Interval:
-        """Of a log-normal value; the deviation is that of its logarithm."""
+        """Return the interval of a log-normal value; the deviation is that of its logarithm."""
         factor = math.exp(Z80 * deviation)
         return cls(low=median / factor, median=median, high=median * factor)
 
@@ -66,7 +66,7 @@ class Outcome:
 
     @property
     def time_s(self) -> Interval:
-        """Of the whole run, interruptions counted."""
+        """Return the seconds of the whole run, interruptions counted."""
         return Interval.of(self.num_steps * self.step_time_s / self.goodput, self.deviation)
 
     @property
@@ -76,28 +76,31 @@ class Outcome:
 
     @property
     def accelerator_hours(self) -> Interval:
-        """Of the run, interruptions counted."""
+        """Return the accelerator-hours of the run, interruptions counted."""
         return self._scaled(self.cluster.world_size / _S_PER_HOUR)
 
     @property
     def energy_kwh(self) -> Interval | None:
-        """Of the run; None where nobody knows what the accelerator draws. How sure the power is, is not counted."""
+        """Return the energy of the run.
+
+        None where nobody knows what the accelerator draws. How sure the power is, is not counted.
+        """
         power = self.footprint.power
         return None if power is None else self._scaled(power.total_w / _J_PER_KWH)
 
     @property
     def co2_kg(self) -> Interval:
-        """Of the energy; 0 where its mix is not known."""
+        """Return the emissions of the energy; 0 where its mix is not known."""
         return self._scaled(self.footprint.co2_kg_per_hour / _S_PER_HOUR)
 
     @property
     def step_time_s(self) -> float:
-        """Of one step."""
+        """Return the seconds of one step."""
         return self.best.prediction.step_time.total_s
 
     @property
     def mfu(self) -> float:
-        """Of steps that are not interrupted."""
+        """Return the MFU of steps that are not interrupted."""
         return self.best.prediction.mfu
 
     def _scaled(self, factor: float) -> Interval:
@@ -108,7 +111,7 @@ class Outcome:
 def outcome_of(
     job: Job, best: PredictedLayout, goal: Goal, failures: Failures, *, is_hypothetical: bool = False
 ) -> Outcome:
-    """What the run takes on the job's cluster by a layout."""
+    """Return what the run takes on the job's cluster by a layout."""
     num_ranks = job.cluster.world_size
     log_slowdown = failures.log_slowdown(num_ranks)
     of_failures = log_slowdown * math.log(failures.spread) / Z80  # to first order, as goodput is near 1
@@ -224,7 +227,7 @@ def _missed(kind: CaveatKind, offer: Offer, rule: str) -> Caveat | None:
 
 
 def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:
-    """What the run takes by the same layout on a cluster of as many nodes."""
+    """Return what the run takes by the same layout on a cluster of as many nodes."""
     job = job_on(request, cluster)
     row = PredictedLayout(layout=outcome.best.layout, prediction=predict_one(outcome.best.layout, job))
     return outcome_of(job, row, request.goal, request.failures, is_hypothetical=True)

@@ -1,4 +1,4 @@
-"""What to try before the choice of a cluster, and what a change of it would buy."""
+"""Next steps: what to try before the choice of a cluster, and what a change of it would buy."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class UpgradeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """What a change of the chosen cluster buys."""
+    """A change of the chosen cluster, and what it buys."""
 
     change: UpgradeKind
     num_nodes: int = 0
@@ -228,7 +228,7 @@ class Upgrade:
 
     @classmethod
     def between(cls, change: UpgradeKind, before: Outcome, after: Outcome) -> Upgrade:
-        """What the second outcome has over the first."""
+        """Return what the second outcome has over the first."""
         num_nodes = after.cluster.num_nodes - before.cluster.num_nodes
         saved_s = before.time_s.median - after.time_s.median
         saved_cost = before.cost.median - after.cost.median
@@ -260,7 +260,7 @@ class Upgrades:
 
 
 def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
-    """What each change of the chosen cluster buys."""
+    """Return what each change of the chosen cluster buys."""
     cluster = chosen.cluster
     faster = changed(cluster, request.change_prices, network_factor=2.0)
     larger = changed(cluster, request.change_prices, extra_bytes=_MORE_MEMORY_BYTES)
@@ -275,7 +275,7 @@ def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
 
 
 def _changed(request: PlanRequest, cluster: Cluster, change: UpgradeKind, before: Outcome) -> Upgrades:
-    """What the better of the best layout there and the present one, moved there, gains."""
+    """Return what the better of the best layout there and the present one, moved there, gains."""
     moved = moved_outcome(request, before, cluster)
     found = searched_cluster(request, Offer(cluster=cluster, is_hypothetical=True))
     after = moved if found.outcome is None else min(moved, found.outcome, key=lambda one: one.time_s.median)

@@ -33,7 +33,7 @@ from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSpe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much trains at once."""
+    """Sizes of what trains at once."""
 
     global_batch_size: int
     data_parallel_degree: int
@@ -49,7 +49,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """What may be tried, and what not."""
+    """Values that may be tried, and reasons why others may not."""
 
     scales: Mapping[OptimizerName, tuple[Scale, ...]]
     """By optimizer; an optimizer that has none is left out."""
@@ -127,7 +127,7 @@ class Pruning:
         self._best = [_BestLosses(trial, self._window) for trial in others if trial.curve.num_steps > 1]
 
     def verdict(self, trial: OptimizerTrial) -> PruneReason | None:
-        """Why the running trial should end; None where it goes on."""
+        """Return why the running trial should end; None where it goes on."""
         curve = trial.curve
         if curve.num_steps < _NUM_STEPS:
             return None
@@ -163,7 +163,7 @@ class _BestLosses:
         self._losses = trial.curve.smoothed(window_sequences)
 
     def at(self, time_s: float) -> float | None:
-        """After so many seconds; None where it ended before, elsewhere than at the target."""
+        """Return the time after so many seconds; None where it ended before, elsewhere than at the target."""
         index = int(time_s / self._step_time_s) - 1
         if index >= len(self._losses) and not self._has_reached:
             return None
@@ -183,7 +183,7 @@ Params = dict[str, float | int | str]
 
 
 def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[OptimizerTrial]) -> OptimizerCandidate:
-    """What to try next after these trials: first each optimizer in the middle of its ranges, then as TPE says."""
+    """Return what to try next: first each optimizer in the middle of its ranges, then as TPE says."""
     number = len(trials)
     names = list(starts.scales)
     if number < len(names):
@@ -214,7 +214,7 @@ def _middle(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> Optim
 
 
 def _distributions(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> dict[str, BaseDistribution]:
-    """What is drawn beside the optimizer; learning rates and scales of its own, other numbers shared by all."""
+    """Return what is drawn beside the optimizer; learning rates and scales of its own, other numbers shared by all."""
     rate, decay = space.learning_rates(name), space.weight_decay
     return {
         f"learning_rate.{name}": FloatDistribution(rate.low, rate.high, log=True),
@@ -281,7 +281,7 @@ def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[floa
 
 
 class StudyLimit(StrEnum):
-    """What ends a study."""
+    """A limit that ends a study."""
 
     ACCELERATOR_HOURS = "accelerator_hours"
     CANDIDATES = "candidates"
@@ -289,7 +289,7 @@ class StudyLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyEnd:
-    """How a study ends."""
+    """The end of a study."""
 
     limit: StudyLimit
     accelerator_hours: float
@@ -326,7 +326,7 @@ class StudyPlan:
         self._trials[trial.number] = trial
 
     def spec(self, trial: OptimizerTrial) -> TrialSpec:
-        """What a launcher runs for the trial: as many steps as its samples last."""
+        """Return what a launcher runs for the trial: as many steps as its samples last."""
         request, candidate = self._request, trial.candidate
         job = request.job_of(candidate)
         accelerator = job.cluster.accelerator
@@ -347,7 +347,7 @@ class StudyPlan:
         )
 
     def reached(self, trial: OptimizerTrial) -> TargetReached | None:
-        """What the trial took to the target; None where it is not there."""
+        """Return what the trial took to the target; None where it is not there."""
         curve = trial.curve
         num_steps = curve.steps_to(self._request.target_loss, self._request.window_sequences)
         if num_steps is None:
@@ -365,7 +365,7 @@ class StudyPlan:
         )
 
     def loses(self, trial: OptimizerTrial) -> PruneReason | None:
-        """Why the running trial should end before its target."""
+        """Return why the running trial should end before its target."""
         return None if self._pruning is None else self._pruning.verdict(trial)
 
     def ended(

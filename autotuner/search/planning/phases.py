@@ -94,7 +94,7 @@ def _can_run(x: LayoutColumns, job: Job, phase: JobPhase) -> Booleans:
 
 
 def _expected_s(x: LayoutColumns, phased: PhasedJob, phase: JobPhase) -> Floats:
-    """What the phase takes of every row, all legal in it; infinite where it is not predicted to fit."""
+    """Return what the phase takes of every row, all legal in it; infinite where it is not predicted to fit."""
     if not len(x):
         return np.empty(0)
     job = phased.job_in(phase)
@@ -161,7 +161,7 @@ def each_phase_its_own(phase_s: Floats) -> tuple[int, ...] | None:
 
 
 def course_s(course: tuple[int, ...], phase_s: Floats, switch_s: float, start: int | None = None) -> float:
-    """What a course takes, its switches included."""
+    """Return what a course takes, its switches included."""
     run = course if start is None else (start, *course)
     num_switches = sum(before != after for before, after in pairwise(run))
     return float(sum(phase_s[number, candidate] for number, candidate in enumerate(course))) + num_switches * switch_s
@@ -180,7 +180,7 @@ _ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesQuestion:
-    """What is asked about a job of phases.
+    """A question about a job of phases.
 
     Raises:
         InvalidInput: What runs today takes other ranks than the cluster has.
@@ -234,7 +234,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesPlan:
-    """Which layout trains which phase; nothing here was measured."""
+    """A layout for each phase; nothing here was measured."""
 
     best: Course
     """The course that takes least."""
@@ -253,7 +253,7 @@ class PhasesPlan:
 
     @property
     def saved_s(self) -> float | None:
-        """What the best course saves of the fastest static one; None where nothing can stay."""
+        """Return what the best course saves of the fastest static one; None where nothing can stay."""
         return self.statics[0].total_s - self.best.total_s if self.statics else None
 
 

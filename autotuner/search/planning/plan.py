@@ -50,7 +50,7 @@ _THREADS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProgress:
-    """How far a plan is computed, in pieces of work."""
+    """Progress of a plan, in pieces of work."""
 
     num_done: int = 0
     num_known: int = 0
@@ -90,7 +90,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Where to invest for one training run. Nothing of it was measured."""
+    """A plan where to invest for one training run. Nothing of it was measured."""
 
     contenders: tuple[Candidate, ...]
     """Clusters on which a layout fits, the least expected loss first: the first is the one to take."""

@@ -60,7 +60,7 @@ class Goal:
 
 @value
 class Failures:
-    """How often accelerators, hosts and networks interrupt a job, and what each time takes.
+    """Rates of interruptions by accelerators, hosts and networks, and what each time takes.
 
     The defaults are those of Llama 3 405B (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on
     16,384 H100, and more than 90 % of the time effective, of which each interruption then has 19.5 minutes. Other
@@ -100,7 +100,7 @@ MOST_CLUSTERS = 512
 
 @value
 class ChangePrices:
-    """What changes of a cluster cost that nobody has a price list of."""
+    """Costs of changes of a cluster that nobody has a price list of."""
 
     network_share: Annotated[Share, Flag("network-price-share")] = 0.10
     """Share of a cluster's price that its network is; twice the bandwidth costs as much again. The default is an

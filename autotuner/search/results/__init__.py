@@ -1,1 +1,1 @@
-"""What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were."""
+"""Results of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were."""

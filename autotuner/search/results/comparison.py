@@ -74,7 +74,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a layout reaches, as well as anybody knows."""
+    """The figures of a layout, as well as anybody knows them."""
 
     source: FiguresSource
     """What the figures have to be called."""
@@ -115,7 +115,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """By how much a part is longer in the fastest than in another layout; below 0: shorter."""
+    """The difference of a part between the fastest and another layout: longer in the fastest, or below 0 shorter."""
 
     name: str
     seconds: float
@@ -156,7 +156,7 @@ class ComparedLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutComparison:
-    """What differs between layouts, which is faster and whether by more than noise, and through which parts."""
+    """A comparison: what differs, which is faster and whether by more than noise, and through which parts."""
 
     fastest: str
     """Letter of the one with the highest rate."""

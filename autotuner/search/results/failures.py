@@ -1,4 +1,4 @@
-"""What died, grouped by cause: how many, what they share, the number that decided, and the nearest way out."""
+"""Failures grouped by cause: how many, what they share, the number that decided, and the nearest way out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SLACK = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """What would have helped trials that died, as far as those that were measured tell."""
+    """A remedy for trials that died, as far as those that were measured tell."""
 
     died: Layout
     """The layout that died and differs least; without the next two the one that is predicted to need least memory."""

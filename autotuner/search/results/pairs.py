@@ -1,4 +1,4 @@
-"""What measured runs say about one choice at a time: pairs of layouts that differ in nothing else.
+"""Effects of one choice at a time in measured runs: pairs of layouts that differ in nothing else.
 
 The method of arXiv 2311.05610, on any sweep: whoever tried two layouts that differ in recomputation alone has measured
 what recomputation costs there. All such pairs together are an effect with a count and a size.
@@ -26,7 +26,7 @@ MeasuredLayouts = tuple[LayoutColumns, Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairEffect:
-    """What one change did to the throughput of otherwise equal layouts. Every number was measured."""
+    """The effect of one change on the throughput of otherwise equal layouts. Every number was measured."""
 
     subject: str
     """What differs: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the other."""
@@ -49,7 +49,7 @@ class PairEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRules:
-    """What measured layouts say about one choice at a time."""
+    """Effects of one choice at a time among measured layouts."""
 
     num_measured: int
     """Layouts with a measured step time."""

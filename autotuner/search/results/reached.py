@@ -1,4 +1,4 @@
-"""What a trial reached, how well that is known, and what a ranking cannot tell apart."""
+"""Figures that trials reached, how well they are known, and what a ranking cannot tell apart."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ _GRID = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How sure a trial's place is."""
+    """The certainty of a trial's place."""
 
     probability_best: float
     """That this trial's layout is the best of those ranked, 0..1; they sum to 1."""

@@ -1,4 +1,4 @@
-"""What mattered: how much of the differences each choice explains, what it did in equal pairs, and two at a time."""
+"""Sensitivity: how much of the differences each choice explains, what it did in equal pairs, and two at a time."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Importance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What mattered among the ranked trials of a sweep."""
+    """Choices that mattered among the ranked trials of a sweep."""
 
     num_ranked: int
     """Ranked layouts that this rests on."""
@@ -257,7 +257,7 @@ def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepChoices:
-    """What mattered in a sweep."""
+    """Choices that mattered in a sweep."""
 
     choices: Choices
     """How much each choice explains, and what it did in otherwise equal pairs."""

@@ -25,7 +25,7 @@ _WORTHWHILE = 0.01
 
 
 class Role(StrEnum):
-    """Why a layout stands beside the best."""
+    """The reason why a layout stands beside the best."""
 
     IN_USE = "in_use"  # it runs today
     NEXT = "next"  # one of the ranks that follow
@@ -57,7 +57,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Why the best is faster than a rival."""
+    """Reasons why the best is faster than a rival."""
 
     rival: Rival
     """What runs today, else the first that can be told from the best, else the first."""
@@ -76,7 +76,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a sweep says so far; once it has ended, what it says."""
+    """The best layout of a sweep so far, how sure that is, and the layouts beside it."""
 
     best: Reached
     """What to train with."""
@@ -100,7 +100,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepAnswer:
-    """What to train with, by a sweep."""
+    """The answer of a sweep, and what its search expects."""
 
     answer: Answer | None
     """None before a trial has a rank."""
@@ -231,7 +231,7 @@ class ComparedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """How right the predictions of a sweep were."""
+    """The accuracy of a sweep's predictions."""
 
     trials: tuple[ComparedTrial, ...]
     """Those that were measured, by number."""

@@ -26,7 +26,7 @@ from autotuner.search.sampler.pareto import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """By which share of it a metric is higher or lower elsewhere."""
+    """A share by which a metric is higher or lower elsewhere."""
 
     metric: Metric
     share: float
@@ -86,7 +86,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How much of the present hypervolume was dominated when a trial had ended, of those up to its number."""
+    """The part of the present hypervolume that was dominated when a trial had ended, by trials up to its number."""
 
     trial: int
     volume_share: float

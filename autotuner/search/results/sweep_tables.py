@@ -33,7 +33,7 @@ class SweepTrials:
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, work_out: Callable[[], T]) -> T:
-        """What ``work_out`` makes of these trials, or made of them before.
+        """Return what ``work_out`` makes of these trials, or made of them before.
 
         Args:
             key: Says what it is, and what it depends on besides.
@@ -67,7 +67,7 @@ class SweepTables:
         return trials.once("untried", lambda: untried_rows(informed.request, predicted.rows, trials.trials))
 
     def knows(self, sweep: Sweep) -> bool:
-        """Whether what is predicted of the sweep's space was worked out before."""
+        """Return whether what is predicted of the sweep's space was worked out before."""
         with self._mutex:
             return sweep.id in self._predicted
 

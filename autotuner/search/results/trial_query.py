@@ -1,4 +1,4 @@
-"""Which rows of a table, in which order, with which columns: ``tp=4 pp>1 recompute=none mfu>40``."""
+"""Queries of a table: which rows, in which order, with which columns: ``tp=4 pp>1 recompute=none mfu>40``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _SUFFIXES: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a row must be to be shown."""
+    """A condition that a row must meet to be shown."""
 
     column: Column
     sign: str
@@ -71,7 +71,7 @@ class Condition:
     """As it was written, without blanks."""
 
     def __call__(self, row: TableRow) -> bool:
-        """Whether the row is; one that has no value there is never more, less or equal."""
+        """Return whether the row meets it; one that has no value there is never more, less or equal."""
         value = self.column.value(row)
         if self.sign == "!=":
             return all(value != each for each in self.values)
@@ -184,7 +184,7 @@ _SAID: Mapping[object, str] = {
 # ---------------------------------------------------------------- the query
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:
-    """What somebody wants to see of a table."""
+    """A query of the rows, order and columns of a table."""
 
     conditions: tuple[Condition, ...] = ()
     """All of which a row must meet."""

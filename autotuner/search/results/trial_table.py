@@ -46,22 +46,22 @@ class TableRow:
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
-        """What it is ranked by; None where it was not tried."""
+        """Return what it is ranked by; None where it was not tried."""
         return None if self.trial is None else self.trial.reached
 
     @property
     def robust(self) -> RobustMeasurement | None:
-        """What it reached under the sweep's fault trace; None without one, or where it was not measured."""
+        """Return what it reached under the sweep's fault trace; None without one, or where it was not measured."""
         return self.reached.robust if isinstance(self.reached, Measurement) else None
 
     @property
     def source(self) -> Source | Literal["predicted"]:
-        """What its figures have to be called."""
+        """Return what its figures have to be called."""
         return "predicted" if self.reached is None else self.reached.source
 
     @property
     def step_time_s(self) -> float:
-        """What a step took, or takes by the prediction where none ran."""
+        """Return what a step took, or takes by the prediction where none ran."""
         return self.prediction.step_time.total_s if self.reached is None else self.reached.step_time_s
 
     @property
@@ -71,18 +71,18 @@ class TableRow:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of the whole job, measured or estimated, else predicted."""
+        """Return the rate of the whole job, measured or estimated, else predicted."""
         return self.prediction.tokens_per_s if self.reached is None else self.reached.tokens_per_s
 
     @property
     def peak_bytes(self) -> float | None:
-        """Of the fullest rank, measured or estimated; None where nobody measured it."""
+        """Return the peak of the fullest rank, measured or estimated; None where nobody measured it."""
         peak = None if self.reached is None else self.reached.highest_peak_bytes
         return None if peak is None else float(peak)
 
     @property
     def footprint(self) -> Footprint | None:
-        """What it takes beside time, as found or as modelled; None in records older than footprints."""
+        """Return what it takes beside time, as found or as modelled; None in records older than footprints."""
         return self.modelled if self.reached is None else self.reached.footprint
 
     @property
@@ -174,11 +174,11 @@ class Column:
 
     @property
     def is_figure(self) -> bool:
-        """Whether it is a number that is known to some digits, so that nobody asks for an exact value."""
+        """Return whether it is a number that is known to some digits, so that nobody asks for an exact value."""
         return self.unit not in ("count", "word", "text")
 
     def key(self, row: TableRow) -> tuple[int, float | str]:
-        """What rows are sorted by: choices in their own order."""
+        """Return what rows are sorted by: choices in their own order."""
         value = self.value(row)
         if isinstance(value, str):
             return (0, float(self.words.index(value))) if value in self.words else (1, value)

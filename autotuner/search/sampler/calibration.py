@@ -1,4 +1,4 @@
-"""What the trials that a team stored teach about its next jobs, and whether intervals hold as many as they claim."""
+"""Calibration by stored trials: what they teach about a team's next jobs, and how many its intervals hold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Platform:
 
     @classmethod
     def of(cls, job: Job, trainer: str | None = None) -> Platform:
-        """The job's."""
+        """Return the platform of a job."""
         cluster = job.cluster
         return cls(
             accelerator=cluster.accelerator.name,
@@ -49,7 +49,7 @@ class Platform:
         )
 
     def differences(self, other: Platform) -> int:
-        """How many of accelerator, links and software differ."""
+        """Return how many of accelerator, links and software differ."""
         links = (self.intra_node_link, self.inter_node_link) != (other.intra_node_link, other.inter_node_link)
         software = (self.stack, self.trainer) != (other.stack, other.trainer)
         return (self.accelerator != other.accelerator) + links + software
@@ -63,7 +63,7 @@ _LEAST = 0.7
 
 
 def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
-    """What to multiply deviations by, so that 80 % of the errors are within their 80 % interval.
+    """Return what to multiply deviations by, so that 80 % of the errors are within their 80 % interval.
 
     Runs of one job err together: a job's runs weigh as much as the square root of their number.
 
@@ -102,7 +102,7 @@ _Ran: TypeAlias = tuple[Job, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntFactor:
-    """How many times as long something takes as is predicted for a typical platform."""
+    """A factor: how many times as long something takes as is predicted for a typical platform."""
 
     factor: float
     """Above 1: longer."""
@@ -120,7 +120,7 @@ class LearntFactor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What the trials on one platform teach."""
+    """The calibration of one platform by the trials on it."""
 
     platform: Platform
     num_trials: int
@@ -138,14 +138,14 @@ class Lesson:
     @property
     @derived
     def whole_step(self) -> LearntFactor | None:
-        """What whole steps take; null where every trial ran out of memory."""
+        """The factor of whole steps; null where every trial ran out of memory."""
         known = self.calibration
         return None if known is None else LearntFactor.of(known.factor, known.deviation)
 
     @property
     @derived
     def parts(self) -> dict[str, LearntFactor]:
-        """What parts of a step take beside that, by name; one that the trials say nothing of is about 1 and wide."""
+        """Factors of parts of a step beside that, by name; one that the trials say nothing of is about 1 and wide."""
         parts = () if self.calibration is None else self.calibration.parts
         return {one.part: LearntFactor.of(one.factor, one.deviation) for one in parts}
 
@@ -199,7 +199,7 @@ class Learnt:
         return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:most])
 
     def lessons(self) -> Iterator[Lesson]:
-        """What the trials of each platform teach, that of the newest trial first."""
+        """Yield what the trials of each platform teach, that of the newest trial first."""
         for platform in dict.fromkeys(Platform.of(trial.job, trial.trainer) for trial in self.past):
             trials = [trial for trial in self.past if Platform.of(trial.job, trial.trainer) == platform]
             before, after = _errors_of(trials)

@@ -1,4 +1,4 @@
-"""What past trials teach about the factors behind step times: those of a job that is to be predicted.
+"""Factors behind step times, as past trials teach them for a job that is to be predicted.
 
 A trial takes the sum of its parts, each times a factor of its own, times the common one, times what is the trial's own.
 Where the parts of a run were measured, each is observed by itself, so that one that takes longer is not blamed on
@@ -130,7 +130,7 @@ class _Predicted:
 
 @lru_cache(maxsize=256)
 def _kept(_: Job) -> dict[Layout, _Predicted]:
-    """What was predicted of the job's layouts: the same trials teach each of the jobs that are asked about."""
+    """Return what was predicted of the job's layouts: the same trials teach each of the jobs that are asked about."""
     return {}
 
 
@@ -204,7 +204,7 @@ class Factors:
 
     @classmethod
     def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
-        """What is believed after these runs.
+        """Return what is believed after these runs.
 
         Args:
             runs: By job, at least one.
@@ -252,7 +252,7 @@ class _Line:
 
     @classmethod
     def of(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity, means: Floats) -> _Line:
-        """Where the factors of each job are these."""
+        """Return the line where the factors of each job are these."""
         lines = [one.linear(means[number]) for one, number in zip(runs, numbers, strict=True)]
         loads, errors = (np.concatenate([line[side] for line in lines]) for side in (0, 1))
         jobs = np.concatenate([np.full(len(one), number) for one, number in zip(runs, numbers, strict=True)])
@@ -275,13 +275,13 @@ class _Line:
 
     @property
     def means(self) -> Floats:
-        """Of the factors of each job, shape (jobs, factors)."""
+        """Return the means of the factors of each job, shape (jobs, factors)."""
         weighted = self.loads * (self.inverse @ self.errors)[:, None]
         means: Floats = np.einsum("if,fji->jf", weighted, self.shared.factors[:, :, self.jobs])
         return means
 
     def left_out(self) -> tuple[Floats, Floats]:
-        """Of every run: its error beside what all runs of other jobs say, and by how much that might be off.
+        """Return every run's error beside what all runs of other jobs say, and by how much that might be off.
 
         Blocks of the inverse covariance are what leaving the block out leaves (Rasmussen and Williams 2006, 5.4.2).
         """

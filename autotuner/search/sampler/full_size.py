@@ -39,7 +39,7 @@ _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyTrial:
-    """What a proxy trial told; if it ran the layout itself, on the job itself, it is an ordinary observation."""
+    """The findings of a proxy trial; if it ran the layout itself, on the job itself, it is an ordinary observation."""
 
     stands_for: Layout
     """Layout of the full-size job in whose place it ran."""
@@ -69,7 +69,7 @@ class FullSize:
         self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
     def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyTrial]) -> list[FullSizeEstimate]:
-        """Of each layout, after all of these trials; every layout must be legal for the job."""
+        """Return the estimate of each layout, after all of these trials; every layout must be legal for the job."""
         told = list(trials)
         if not layouts:
             return []
@@ -142,7 +142,7 @@ def times_in_intervals(layouts: LayoutColumns, predictions: PredictionColumns, j
 
 # ---------------------------------------------------------------- of a sweep
 class SmallScale:
-    """What a plan knows of proxy trials.
+    """Proxy trials of a sweep whose trials run on fewer ranks than its job.
 
     Args:
         request: With a cluster for its trials.
@@ -171,7 +171,7 @@ class SmallScale:
 
     @cached_property
     def left_out(self) -> str:
-        """How many legal layouts no trial stands for, and why most do not; empty where one stands for each."""
+        """Return how many legal layouts no trial stands for, and why most do not; empty where one stands for each."""
         if not self._trials.refused:
             return ""
         number, (why, _) = self._trials.num_refused, self._trials.refused[0]
@@ -180,18 +180,18 @@ class SmallScale:
         )
 
     def scaled(self, layout: Layout) -> ScaledTrial:
-        """What runs in the place of a layout."""
+        """Return what runs in the place of a layout."""
         if layout not in self._scaled:
             self._scaled[layout] = self._trials.trial_of(layout)
         return self._scaled[layout]
 
     def stand_in(self, layout: Layout) -> StandIn:
-        """The same, with the job that it is."""
+        """Return what runs in the place of a layout, with the job that it is."""
         scaled = self.scaled(layout)
         return StandIn(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
 
     def growth(self, layout: Layout) -> float:
-        """How many times as long a step of the layout is predicted to take as one of its proxy trial."""
+        """Return how many times as long a step of the layout is predicted to take as one of its proxy trial."""
         if layout not in self._growth:
             small = self.stand_in(layout)
             few_s = predict_one(small.layout, small.job).step_time.total_s
@@ -199,7 +199,7 @@ class SmallScale:
         return self._growth[layout]
 
     def estimates(self, trials: Iterable[Trial], reference_flop_per_s: float) -> Mapping[str, TrialEstimate]:
-        """What is estimated of each trial that was measured, by its id, after what all of them told.
+        """Return what is estimated of each trial that was measured, by its id, after what all of them told.
 
         Args:
             trials: Of the sweep.
@@ -242,7 +242,7 @@ class SmallScale:
 
 
 def _step_time_s(trial: Trial) -> float | None:
-    """Of the proxy trial: measured, or the median of the steps before it was pruned."""
+    """Return the step time of the proxy trial: measured, or the median of the steps before it was pruned."""
     if trial.ran_measurement is not None:
         return trial.ran_measurement.step_time_s
     steps = [step.step_time_s for step in trial.steps if step.is_measured]
@@ -250,7 +250,7 @@ def _step_time_s(trial: Trial) -> float | None:
 
 
 def _fits(trial: Trial) -> bool | None:
-    """Whether the proxy trial fitted in memory, where it came far enough to tell."""
+    """Return whether the proxy trial fitted in memory, where it came far enough to tell."""
     if trial.failure is not None:
         return False if trial.failure.kind is FailureKind.OOM else None
     return True if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) else None

@@ -45,7 +45,7 @@ _COLUMNS = ("log_predicted", "loads", "residual", "tasks")
 # ---------------------------------------------------------------- tasks
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """How much of a belief carries over between two tasks, as correlations."""
+    """Correlations that say how much of a belief carries over between two tasks."""
 
     factor: float
     """Of the same factor in two tasks."""

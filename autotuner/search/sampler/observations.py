@@ -1,4 +1,4 @@
-"""What the trials of an Optuna study tell about the rows of a table of layouts."""
+"""Observations: what the trials of an Optuna study tell about the rows of a table of layouts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ down ran what stands in for the layout, and of any other sampler the layout."""
 
 @dataclass(frozen=True, kw_only=True)
 class SmallEvidence:
-    """What trials of one size told, by the row that each ran or stood in for."""
+    """Findings of trials of one size, by the row that each ran or stood in for."""
 
     pending: tuple[int, ...] = ()
     """Rows whose trial waits or runs."""
@@ -47,7 +47,7 @@ class SmallEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(SmallEvidence):
-    """What trials of layouts themselves told, and beside it what trials told that ran a stand-in."""
+    """Findings of trials of layouts themselves, and beside them of trials that ran a stand-in."""
 
     tried: frozenset[int]
     """Rows that have a trial, in whatever state and of whatever size, and rows equal to them."""
@@ -83,7 +83,7 @@ class EvidenceReader:
         self._rows: dict[tuple[Any, ...], Integers] = {}
 
     def read(self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None) -> Evidence:
-        """What the trials tell; one whose parameters are no row of the table tells nothing.
+        """Return what the trials tell; one whose parameters are no row of the table tells nothing.
 
         Args:
             trials: Trials of one study.
@@ -135,7 +135,7 @@ class EvidenceReader:
 
 @dataclass(kw_only=True)
 class _Told:
-    """What trials of one size told so far."""
+    """Findings of trials of one size so far."""
 
     pending: list[int] = field(default_factory=list)
     times_s: dict[int, list[float]] = field(default_factory=dict)  # of each run of a row
@@ -195,7 +195,7 @@ def _positive(trial: FrozenTrial, name: str) -> float:
 
 
 def _objective_value(trial: FrozenTrial) -> float | None:
-    """What the trial returned, or reported before it was pruned."""
+    """Return what the trial returned, or reported before it was pruned."""
     if trial.state == TrialState.COMPLETE:
         value = trial.values[0] if len(trial.values) == 1 else None  # several do not tell which is a rate
     elif trial.state == TrialState.PRUNED and trial.intermediate_values:

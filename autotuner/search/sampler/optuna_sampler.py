@@ -172,7 +172,7 @@ class LayoutSampler(BaseSampler):
         return from_plain(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
 
     def remaining_gain(self, study: Study) -> float:
-        """By which fraction the best value is expected to rise with the next trial.
+        """Return by which fraction the best value is expected to rise with the next trial.
 
         Infinite before anything was measured, 0.0 when no untried layout is likely to fit.
         """
@@ -195,7 +195,7 @@ class LayoutSampler(BaseSampler):
     def propose(
         self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None
     ) -> Proposal | None:
-        """What to try after these trials; None when every row was tried or is not likely to fit.
+        """Return what to try after these trials; None when every row was tried or is not likely to fit.
 
         Args:
             trials: Of one study.
@@ -209,11 +209,11 @@ class LayoutSampler(BaseSampler):
         return proposal
 
     def propose_among(self, rows: Integers, trials: Iterable[FrozenTrial]) -> Proposal | None:
-        """What to try of some rows after these trials; None when each of them was tried or is not likely to fit."""
+        """Return what to try of some rows after these trials; None when each was tried or is not likely to fit."""
         return self._proposal(self._reader.read(trials), rows)
 
     def memory(self, trials: Iterable[FrozenTrial]) -> MemoryBelief:
-        """What is believed of the peaks of the untried layouts after these trials."""
+        """Return what is believed of the peaks of the untried layouts after these trials."""
         return memory_belief(self._beliefs, self._reader.read(trials))
 
     def _proposal(self, evidence: Evidence, among: Integers | None = None) -> Proposal | None:

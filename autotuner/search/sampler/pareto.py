@@ -17,7 +17,7 @@ from autotuner.core.trial import Trial
 
 
 def non_dominated(values: Floats) -> Booleans:
-    """Which rows no other row dominates: none is as good in every column and better in one; equal rows stay together.
+    """Return the rows that no other dominates: as good in every column and better in one; equal rows stay together.
 
     ``values`` has shape (rows, columns); takes time in proportion to rows x rows that stay.
     """
@@ -54,7 +54,7 @@ class Boxes:
     high: Floats
 
     def volumes_below(self, points: Floats) -> Floats:
-        """How much of the boxes each point dominates; ``points`` has shape (..., dimensions)."""
+        """Return how much of the boxes each point dominates; ``points`` has shape (..., dimensions)."""
         flat = points.reshape(-1, points.shape[-1])
         at_once = max(1, _MOST_AT_ONCE // self.low.size)
         parts = [self._volumes_below(flat[first : first + at_once]) for first in range(0, len(flat), at_once)]
@@ -117,12 +117,12 @@ class Frontier:
 
     @classmethod
     def of(cls, points: Floats, reference: Floats) -> Self:
-        """The same with those alone that no other dominates."""
+        """Return the frontier of those points alone that no other dominates."""
         return cls(points=points[non_dominated(points)], reference=reference)
 
     @cached_property
     def boxes(self) -> Boxes:
-        """What lies above the reference and is not dominated."""
+        """Return what lies above the reference and is not dominated."""
         return open_boxes(self.points, self.reference)
 
     @cached_property
@@ -134,7 +134,7 @@ class Frontier:
         return float(np.prod(best - self.reference) - self.boxes.volumes_below(best[None, :])[0])
 
     def gains(self, points: Floats) -> Floats:
-        """By how much the hypervolume would rise with each point alone; ``points`` has shape (..., dimensions)."""
+        """Return the rise of the hypervolume with each point alone; ``points`` has shape (..., dimensions)."""
         return self.boxes.volumes_below(points)
 
 
@@ -176,7 +176,7 @@ def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
 
 
 def adds_to_front(values: Sequence[float], others: Iterable[Sequence[float]]) -> bool:
-    """Whether no other comes within 1 % of these values in all of them: less than that is noise on most machines."""
+    """Return whether no other comes within 1 % of these values in all of them: less is noise on most machines."""
     return not any(
         all((1 + WORTHWHILE_GAIN) * theirs >= own for own, theirs in zip(values, other, strict=True))
         for other in others
@@ -190,7 +190,7 @@ def log_values(every: Sequence[Valued]) -> Floats:
 
 
 def _tells(footprint: Footprint | None, metric: Metric) -> bool:
-    """Whether a metric has a value where this is known beside the steps."""
+    """Return whether a metric has a value where this is known beside the steps."""
     if not metric.reads_footprint or footprint is None:
         return not metric.reads_footprint
     match metric:
@@ -217,7 +217,7 @@ _LEAST_DEVIATION = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcomes:
-    """What each row may turn out to be: the log values of a front's metrics, along a line."""
+    """Outcomes that each row may have: the log values of a front's metrics, along a line."""
 
     log_worth: Floats
     """Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value."""

@@ -1,4 +1,4 @@
-"""How long steps take and which layouts fit in memory, as far as predictions and the trials so far tell."""
+"""Priors: how long steps take and which layouts fit in memory, as far as predictions and the trials so far tell."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ _PEAK_RUN_TO_RUN = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTrial:
-    """What a trial told about memory."""
+    """The findings of a trial about memory."""
 
     fits: bool
     """It ran; False if it ran out."""
@@ -158,7 +158,7 @@ class MemoryTrial:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RelatedPeaks:
-    """What trials of other jobs told about memory, each with the limit of the accelerators that it ran on."""
+    """Findings of trials of other jobs about memory, each with the limit of the accelerators that it ran on."""
 
     points: Related
     trials: Sequence[MemoryTrial]

@@ -1,4 +1,4 @@
-"""Which layout to try next, and what that is expected to gain."""
+"""Proposals: which layout to try next, and what that is expected to gain."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ class FrontWorths:
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
-        """Of every row, by what it is modelled to take beside time; ``footprints`` may be None where none is read."""
+        """Return the worth of every row, by what it is modelled to take beside time.
+
+        ``footprints`` may be None where none is read.
+        """
         worths = [_worth(metric, job, footprints, num_rows) for metric in metrics]
         return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
 
     def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
-        """What some rows may turn out to be, by what is believed of their step times.
+        """Return what some rows may turn out to be, by what is believed of their step times.
 
         Args:
             rows: Of the table; ``times`` are theirs.
@@ -130,7 +133,7 @@ of 53 begins with another layout for it."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Beliefs:
-    """What is believed of every row before any trial."""
+    """Beliefs about every row before any trial."""
 
     times: Prior
     """Log step time in seconds."""
@@ -146,7 +149,7 @@ class Beliefs:
     """What trials ran in the place of rows, and what ran before the search; None: neither."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
-        """What is believed of peaks after the trials."""
+        """Return what is believed of peaks after the trials."""
         small = evidence.small.memory
         related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
@@ -199,7 +202,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongShot:
-    """Why a layout is proposed that has less than an even chance to fit in memory."""
+    """Reasons why a layout is proposed that has less than an even chance to fit in memory."""
 
     fit_probability: float
     """The chance."""
@@ -212,7 +215,7 @@ class LongShot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBelief:
-    """What is believed of the peaks of the untried layouts."""
+    """Beliefs about the peaks of the untried layouts."""
 
     factor: float
     """Believed / predicted peak; the geometric mean of the layouts."""
@@ -270,7 +273,7 @@ def propose(
 
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
-    """What is believed of the peaks of the untried layouts after the trials."""
+    """Return what is believed of the peaks of the untried layouts after the trials."""
     peaks = beliefs.after_peaks(evidence).at_all_rows()
     untried = _untried(len(beliefs.worth_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0
@@ -286,7 +289,7 @@ def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Outlook:
-    """What is believed after the trials so far."""
+    """Beliefs after the trials so far."""
 
     beliefs: Beliefs
     times: Posterior
@@ -355,7 +358,7 @@ class _Outlook:
         return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, worth)
 
     def is_justified(self, log_worth: Floats, log_fits: Floats) -> Booleans:
-        """Which of the rows may be proposed: those likely to fit, and those that gain much more although they are not.
+        """Return which rows may be proposed: those likely to fit, and unlikely ones that gain much more.
 
         Rows that are sure to fit may, where too many trials ran out of memory; where no row is as likely as it should
         be, the less likely may as well.
@@ -375,7 +378,7 @@ class _Outlook:
 
     @cached_property
     def frontier(self) -> Frontier:
-        """What is known of the front, above the worst of what is expected of it."""
+        """Return what is known of the front, above the worst of what is expected of it."""
         assert self.beliefs.front is not None
         likely = np.flatnonzero(self.log_fits(self.peaks.at_all_rows()) >= math.log(0.5))
         return self.beliefs.front.frontier(self.log_step_s, likely, self.times.at_all_rows().mean)
@@ -394,7 +397,7 @@ class _Outlook:
 
 
 def _long_shot(outlook: _Outlook, log_worth: Floats, log_fits: Floats, chosen: int) -> LongShot | None:
-    """Why the chosen row is proposed if it is a long shot."""
+    """Return why the chosen row is proposed if it is a long shot."""
     is_likely = (log_fits >= math.log(EVEN_CHANCE)) & (log_worth > -np.inf)
     if is_likely[chosen]:
         return None
@@ -412,7 +415,7 @@ def _lost_share(evidence: Evidence) -> float:
 
 
 def _is_safest(score: Floats, log_fits: Floats) -> Booleans:
-    """Which of the rows that are about as good as the best are about as likely to fit as the likeliest of them."""
+    """Return the rows that are about as good as the best, and about as likely to fit as the likeliest of these."""
     about_best = score >= score.max() - _AS_GOOD
     safest: Booleans = about_best & (log_fits >= log_fits[about_best].max() - _AS_LIKELY)
     return safest
@@ -436,7 +439,10 @@ def _most_promising(outlook: _Outlook, rows: Integers) -> Integers:
 def _expected_step_s(
     pending: tuple[int, ...], times: Posterior, peaks: Posterior, limit_bytes: float
 ) -> Mapping[int, float]:
-    """Of the pending rows that will probably fit; one that will probably not is left to be a surprise."""
+    """Return the step times of the pending rows that will probably fit.
+
+    One that will probably not is left to be a surprise.
+    """
     rows = _that_fit(pending, peaks, limit_bytes)
     return {int(row): math.exp(mean) for row, mean in zip(rows, times.at(rows).mean, strict=True)}
 

@@ -84,7 +84,7 @@ def _groups(x: Layout, job: Job) -> Mapping[str, tuple[_Group, ...]]:
 
 
 def _is_alike(cluster: Cluster, ours: _Group, room: Cluster, theirs: _Group) -> bool:
-    """Whether both groups have as many ranks, over a link of the same name."""
+    """Return whether both groups have as many ranks, over a link of the same name."""
     if ours[0] != theirs[0]:
         return False
     return ours[0] == 1 or cluster.link_for(*ours).name == room.link_for(*theirs).name
@@ -132,7 +132,7 @@ def fewer_layers(job: Job, layout: Layout, layers: int) -> int | None:
 
 # ---------------------------------------------------------------- degrees
 def _too_large(job: Job, layout: Layout, cluster: Cluster) -> Reason | None:
-    """Why the groups that are kept have no room, if they have none."""
+    """Return why the groups that are kept have no room, if they have none."""
     tensor, per_node = layout.tensor_parallel_degree, cluster.accelerators_per_domain
     if per_node % tensor:
         return _reason("tensor_parallel_degree", f"{tensor} tensor ranks do not divide the {per_node} of its nodes")
@@ -178,7 +178,7 @@ def _has_room(num_ranks: int, num_nodes: int, per_node: int) -> bool:
 
 
 def _groups_left(split: tuple[int, int, int], whole: tuple[int, int, int]) -> tuple[bool, ...]:
-    """Which groups still are some, or never were: pipeline, shards, replicas, of which the earlier counts for more."""
+    """Return which groups still are some, or never were: pipeline, shards, replicas; the earlier counts for more."""
     return tuple(few > 1 or many == 1 for few, many in zip(split, whole, strict=True))
 
 

@@ -43,7 +43,7 @@ from autotuner.search.sampler.priors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """What a proxy trial runs in the place of a layout."""
+    """A layout and a job that a proxy trial runs in the place of a layout."""
 
     job: Job
     """Its own model, workload and cluster, the latter with as many accelerators as the trial has ranks."""
@@ -155,7 +155,7 @@ class StandIns:
                 )
 
     def _on_known_cluster(self, job: Job) -> Job:
-        """The other job with what is known of the speed of the target's cluster, where it is the same hardware.
+        """Return the other job with what is known of the speed of the target's cluster, where it is the same hardware.
 
         Both predictions are then for the same cluster factor, and what is left of its deviation is common to both.
         """
@@ -163,7 +163,7 @@ class StandIns:
 
 
 class OtherJobs:
-    """What ran in the place of a table's rows, and what ran before its search, as evidence about them.
+    """Evidence of what ran in the place of a table's rows, and of what ran before its search.
 
     Points are those of past trials first, then those of what stands in for rows.
 
@@ -186,7 +186,7 @@ class OtherJobs:
 
     @property
     def past_step_time_s(self) -> list[float]:
-        """Of the past trials that were timed."""
+        """Return the step times of the past trials that were timed."""
         return [seconds for _, seconds in self._timed]
 
     def times(self, rows: Sequence[int]) -> Related | None:
@@ -195,7 +195,7 @@ class OtherJobs:
         return self._stand_ins.times(stood_for) if stood_for else None
 
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
-        """What past trials, and these of what stands in for each row, say of peaks."""
+        """Return what past trials, and these of what stands in for each row, say of peaks."""
         stood_for = [*map(_itself, self._past), *self._stood_for(rows)]
         memory = self._stand_ins.memory
         past = [

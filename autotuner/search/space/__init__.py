@@ -1,1 +1,1 @@
-"""Which layouts a job may have: the legal ones, those that a trainer can run, why others fall out, and what is near."""
+"""Layouts that a job may have: the legal ones, those that a trainer can run, why others fall out, what is near."""

@@ -1,4 +1,4 @@
-"""Why the other layouts of a space are illegal: each is counted once, under the first rule that it breaks."""
+"""Elimination: each illegal layout of a space is counted once, under the first rule that it breaks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Fall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sieved:
-    """How the candidates of a space become its legal layouts."""
+    """Counts of the candidates of a space, its legal layouts, and what each rule takes out."""
 
     num_candidates: int
     """Different layouts that the values of the space make; those that differ only in a choice that means nothing are
@@ -64,7 +64,7 @@ class Sieved:
 
 
 def sieved(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
-    """What each rule takes out of a space; None of a space too large to be judged rule by rule.
+    """Return what each rule takes out of a space; None of a space too large to be judged rule by rule.
 
     Rules of degrees alone come first, then those of choices alone, then those of both.
 
@@ -140,13 +140,13 @@ def _row(table: LayoutColumns | Mapping[str, Any], row: int) -> Layout:
 
 # ---------------------------------------------------------------- an empty space
 def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
-    """What to raise of a space without a layout, with the rules that remove most."""
+    """Return what to raise of a space without a layout, with the rules that remove most."""
     broken = explain_empty(job, space, rules)[:MOST_REASONS]
     return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
-    """Why the space holds no legal layout: each rule that removes some, the one that removes most first.
+    """Return why the space holds no legal layout: each rule that removes some, the one that removes most first.
 
     The message says how many of the candidates break the rule and shows the first of them; a candidate may break
     several. Of very many candidates the first million are looked at. Empty when nothing is wrong.

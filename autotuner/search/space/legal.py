@@ -122,7 +122,7 @@ def _model_splits(world_size: int, space: SearchSpace) -> Iterator[tuple[int, in
 
 
 def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipeline]:
-    """What a number of pipeline ranks may run."""
+    """Yield what a number of pipeline ranks may run."""
     if pipeline == 1:
         yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
         return
@@ -144,7 +144,7 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipelin
 
 
 def _stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
-    """What tells the stages' layers apart, of two stages or more, however many there are.
+    """Return what tells the stages' layers apart, of two stages or more, however many there are.
 
     The first stage, the last, and of those between them the smaller size and how many have one layer more.
     """
@@ -302,7 +302,7 @@ def combinations_of(job: Job, space: SearchSpace) -> _Choices:
 
 
 def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
-    """Which combinations break the rule; None where it reads a degree, which they do not have."""
+    """Return which combinations break the rule; None where it reads a degree, which they do not have."""
     if not fields_read(rule, job) <= choices.keys():
         return None
     verdict = rule.broken(cast("Layout", SimpleNamespace(**choices)), job)
@@ -329,7 +329,7 @@ def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
 
 
 def length_of(choices: _Choices) -> int:
-    """How many combinations there are."""
+    """Return how many combinations there are."""
     return len(choices[_CHOICE_FIELDS[0]])
 
 

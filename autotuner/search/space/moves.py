@@ -147,7 +147,7 @@ def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
 
 
 def _is_offered(step: Layout, layout: Layout, job: Job) -> bool:
-    """Whether the software has what changes."""
+    """Return whether the software has what changes."""
     stack = job.stack
     return (
         step.attention_kernel in (layout.attention_kernel, *stack.attention_kernels)
@@ -331,7 +331,7 @@ def nearest_legal(layout: Layout, job: Job) -> Layout | None:
 
 
 def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layout]:
-    """What the rules name as nearest, then degrees that divide the ranks there are, then any other step."""
+    """Yield what the rules name as nearest, then degrees that divide the ranks there are, then any other step."""
     for reason in broken:
         if reason.nearest is not None and not reason.is_of_job:
             value = OPTIONS[reason.field].from_plain(reason.nearest)
@@ -347,7 +347,10 @@ def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layou
 
 
 def distance(one: Layout, other: Layout) -> float:
-    """How much two layouts differ: doublings of numbers, and choices; data-parallel ranks are what the others leave."""
+    """Return how much two layouts differ: doublings of numbers, and choices.
+
+    Data-parallel ranks are what the others leave.
+    """
     total = 0.0
     for field, option in OPTIONS.items():
         before, after = getattr(one, field), getattr(other, field)

@@ -1,4 +1,4 @@
-"""What a sweep of a registered trainer may try: what can run at all, as far as the trainer can be told."""
+"""Spaces of registered trainers and formats: what can run at all, as far as a trainer can be told."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _target_of(name: str) -> Target:
 
 
 def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
-    """What a layout must keep to be tried: by our own decoder, or by a trainer."""
+    """Return what a layout must keep to be tried: by our own decoder, or by a trainer."""
     if trainer is None:
         return (*RULES, *TRIAL_RULES)
     return (*RULES, *trainer_rules(trainer, _target_of(trainer.format)))
 
 
 def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
-    """What a sweep tries where the caller names the values of some axes.
+    """Return what a sweep tries where the caller names the values of some axes.
 
     Where these are lossy exchanges without their details, a ladder of details is tried.
 
@@ -65,7 +65,7 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
 def sayable_space(
     job: Job, wanted: ExportFormat, axes: Axes, current: Layout | None = None
 ) -> tuple[SearchSpace, tuple[Rule, ...]]:
-    """What a prediction tries of layouts that can be said in a format, and the rules that these keep.
+    """Return what a prediction tries of layouts that can be said in a format, and the rules that these keep.
 
     Args:
         job: With the stack of the format.
@@ -104,7 +104,7 @@ def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
 
 
 def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
-    """What its format cannot say, what it does not know, and that it has no replicas where it reads none."""
+    """Return rules for what its format cannot say and what it does not know; it has no replicas where it reads none."""
     rules = (*target.rules, *(_known_rule(trainer, name) for name in trainer.values))
     return rules if trainer.reads(_REST, target.decided_elsewhere) else (*rules, _held_rule(trainer))
 

@@ -1,4 +1,4 @@
-"""When a cron expression is due, in the wall-clock time of a time zone, and which run a due time stands for."""
+"""Cron expressions: when one is due, in the wall-clock time of a time zone, and which run a due time stands for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cron:
 
     @classmethod
     def read(cls, expression: str, time_zone: str) -> Self:
-        """What a person wrote.
+        """Return the expression that a person wrote.
 
         Raises:
             InvalidInput: A field is not legal, no day is like that, or there is no such time zone.
@@ -68,7 +68,7 @@ class Cron:
 
     @property
     def in_words(self) -> str:
-        """When it is due: ``At 02:00 on Monday``."""
+        """Return when it is due: ``At 02:00 on Monday``."""
         return CronSim(self.expression, datetime(2000, 1, 1)).explain()
 
     def _moments(self, after: float) -> Iterator[datetime]:

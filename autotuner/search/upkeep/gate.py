@@ -63,7 +63,7 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
 def gate_result(
     asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
 ) -> MfuGateResult:
-    """How the gate ended whose sweep is finished. What was decided stands, however the sweep ended."""
+    """Return how the gate ended whose sweep is finished. What was decided stands, however the sweep ended."""
     runs, against = findings.runs, findings.against_baseline
     is_decided = against is not None and against.decision is not Decision.UNDECIDED
     if runs is None or (sweep.state is not RunState.COMPLETE and not is_decided):
@@ -72,7 +72,7 @@ def gate_result(
 
 
 def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | None:
-    """What the runs of an earlier gate of the same content say of this one; None where they do not decide it."""
+    """Return what the runs of an earlier gate of the same content say of this one; None where they do not decide it."""
     if earlier.result is None or earlier.result.findings is None or earlier.result.findings.runs is None:
         return None
     findings, runs = earlier.result.findings, earlier.result.findings.runs
@@ -118,7 +118,7 @@ def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baselin
 
 
 def _is_as_it_was(asked: GateRunRequest, result: MfuGateResult) -> bool:
-    """Whether the runs belong beside those of before: on the same environment, and not faster outside the noise."""
+    """Return whether the runs belong beside those before: in the same environment, and not faster outside the noise."""
     against = result.findings.against_baseline if result.findings else None
     is_faster = against is not None and against.low > asked.gate.test.tolerance
     return not result.changes and not is_faster
@@ -148,7 +148,7 @@ def _measured(
 
 
 def gate_told(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
-    """What the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
+    """Return what the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
     asked = gate.request.gate
     job = asked.sweep.job
     outcome = result.outcome.value.replace("_", " ")

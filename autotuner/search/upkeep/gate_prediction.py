@@ -29,7 +29,7 @@ _LIKELY = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedChange:
-    """How much faster one layout is predicted to be than another, below 0: slower; with its 95 % interval."""
+    """A predicted change of speed between two layouts, below 0: slower; with its 95 % interval."""
 
     change: float
     low: float
@@ -38,7 +38,7 @@ class PredictedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedPeak:
-    """What the fullest rank needs, with what no allocator sees."""
+    """The predicted peak of the fullest rank, with what no allocator sees."""
 
     peak_bytes: float
     is_counted: bool
@@ -48,13 +48,13 @@ class PredictedPeak:
 
     @property
     def fits(self) -> bool:
-        """Whether it is likelier to fit than not."""
+        """Return whether it is likelier to fit than not."""
         return self.fit_probability >= _LIKELY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedGate:
-    """What was predicted of a change, and whether it may be merged."""
+    """The prediction of a change, and whether it may be merged."""
 
     outcome: MfuGateOutcome
     tolerance: float
@@ -78,7 +78,7 @@ class PredictedGate:
     @property
     @derived
     def is_passed(self) -> bool:
-        """Whether the change may be merged."""
+        """The change may be merged."""
         return self.outcome is MfuGateOutcome.PASSED
 
 
@@ -130,7 +130,7 @@ def predicted_gate(
 
 
 def predicted_peak(predicted: Prediction, job: Job, dry_run: DryRun | None) -> PredictedPeak:
-    """What the fullest rank needs: tensors as a dry run counts them, where there is one, and the allowance."""
+    """Return what the fullest rank needs: tensors as a dry run counts them, where there is one, and the allowance."""
     allowance_bytes = predicted.memory.allowance_bytes
     peak_bytes = predicted.memory.total_bytes
     if dry_run is not None:
@@ -140,7 +140,7 @@ def predicted_peak(predicted: Prediction, job: Job, dry_run: DryRun | None) -> P
 
 
 def predicted_change(job: Job, reference: Layout, candidate: Layout) -> PredictedChange:
-    """How much faster the candidate is: what both predictions are off by together takes no part in it.
+    """Return how much faster the candidate is: what both predictions are off by together takes no part in it.
 
     Errors of parts that both spend as much time on, of the cluster, and what like layouts share cancel out, as a sweep
     believes it (``search.sampler.priors``); so two layouts of one job are told apart better than either is known.

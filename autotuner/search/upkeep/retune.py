@@ -52,7 +52,9 @@ def _breakdown(layout: Layout, trials: Sequence[Trial]) -> Breakdown | None:
 
 
 def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> RetuneOutcome:
-    """How the run ended that started ``sweep``, which is finished; what was decided stands, however the sweep ended.
+    """Return how the run ended that started ``sweep``, which is finished.
+
+    What was decided stands, however the sweep ended.
 
     Args:
         sweep: With its challenge: incumbent and baseline as they were when the run began.
@@ -101,20 +103,20 @@ def _is_known(sweep: Sweep, findings: ChallengeFindings) -> bool:
 
 
 def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
-    """Whether the incumbent is faster than its baseline by more than the tolerance, and outside the noise."""
+    """Return whether the incumbent is faster than its baseline by more than the tolerance, and outside the noise."""
     if against is None or against.decision is not Decision.NOT_SLOWER:
         return False
     return against.low > request.test.tolerance
 
 
 def is_open(against: Comparison) -> bool:
-    """Whether it looks otherwise than its baseline, and the test would not say so by what was measured."""
+    """Return whether it looks otherwise than its baseline, and the test would not say so by what was measured."""
     return against.decision is Decision.UNDECIDED and not against.low <= 0 <= against.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a retune is held to."""
+    """The incumbent and the baseline that a retune is held to."""
 
     incumbent: Layout | None
     """The layout in use; None: still none."""
@@ -154,7 +156,7 @@ _TITLES = {
 
 
 def told(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at: float) -> Announcement:
-    """What the feed and the webhooks say of the run; a run has one announcement, which has its id."""
+    """Return what the feed and the webhooks say of the run; a run has one announcement, which has its id."""
     found = outcome.findings
     facts: dict[str, object] = {
         "retune": run.subject,
@@ -181,7 +183,7 @@ def told(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at: float) -> Ann
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """What one run measured of the layout that was in use."""
+    """Measurements of one run of the layout that was in use."""
 
     run_id: str
     """The run's."""
