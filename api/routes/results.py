@@ -15,7 +15,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.results.reached import RankedTrial, standings
-from autotuner.search.results.sensitivity import SweepChoices, mattered
+from autotuner.search.results.sensitivity import SweepChoices, sweep_choices
 from autotuner.search.results.sweep_answer import Accuracy, SweepAnswer, accuracy, answer
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
 from autotuner.search.results.trial_query import TableQuery, TableSlice
@@ -64,7 +64,7 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
     """
     kept = app.kept_trials.of(sweep.id)
     key = ("mattered", rows, columns)
-    return kept.once(key, lambda: app.asides.ask(mattered, sweep.request, kept.trials, rows, columns))
+    return kept.once(key, lambda: app.asides.ask(sweep_choices, sweep.request, kept.trials, rows, columns))
 
 
 @results_router.get("/layers", responses=problems(404, 422))

@@ -36,7 +36,7 @@ from autotuner.report.charts import (
 )
 from autotuner.report.layouts import in_short
 from autotuner.report.sweep_trials import FAILURE_WORDS
-from autotuner.search.results.axis import varied
+from autotuner.search.results.axis import varied_axes
 from autotuner.search.results.pairs import PairEffect
 from autotuner.search.results.sensitivity import Choices
 from autotuner.search.results.sweep_front import Behind, FrontPoint, SweepFront
@@ -517,7 +517,7 @@ def parallel(trials: Sequence[TrialPoint], found: Choices) -> tuple[Parallel | N
     """
     shown = [trial for trial in trials if trial.mfu is not None]
     layouts = [trial.layout for trial in shown]
-    known = {axis.name: axis for axis in varied(layouts)}
+    known = {axis.name: axis for axis in varied_axes(layouts)}
     matter = dict.fromkeys([*_FIRST, *(one.name for one in found.importance)])
     wanted = [name for name in matter if name in known][:_MOST_AXES]
     if len(shown) < 2 or not wanted:

@@ -12,7 +12,7 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, Trial, TrialFailure
 from autotuner.core.units import format_seconds
-from autotuner.search.sampler.pareto import adds_to_front, valued
+from autotuner.search.sampler.pareto import adds_to_front, trial_values
 
 _MAX_FAULTS_IN_A_ROW = 8
 """Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
@@ -80,7 +80,7 @@ def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopR
     best, earlier, since = 0.0, list[tuple[float, ...]](), 0
     for trial in ended:
         if objective.front:
-            found = valued(objective, objective.front, [trial] if trial.is_ranked else [])
+            found = trial_values(objective, objective.front, [trial] if trial.is_ranked else [])
             is_better = bool(found) and adds_to_front(found[0].values, earlier)
             earlier += [one.values for one in found]
         else:

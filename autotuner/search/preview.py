@@ -29,7 +29,7 @@ from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.asides import Asides
 from autotuner.search.caveats import caveats
 from autotuner.search.ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
-from autotuner.search.space.elimination import MOST_REASONS, Sieved, empty_space, sieved
+from autotuner.search.space.elimination import MOST_REASONS, Sieved, eliminate, empty_space
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.moves import Alternative
 from autotuner.search.space.trainers import sayable_space, trial_rules
@@ -304,7 +304,7 @@ def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
         proxy_trials = StoodFor(num_layouts=len(trials), refused=refused)
     return SweepPreview(
         space=space,
-        sieved=sieved(job, space, rules),
+        sieved=eliminate(job, space, rules),
         predicted=PredictionTable.of_best(request.trial_job, table, found),
         proxy_trials=proxy_trials,
     )

@@ -15,7 +15,7 @@ from autotuner.core.errors import InvalidInput, NotFound, NotYours
 from autotuner.core.run import Finish, NewRun
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, GateRun, GateRunRequest, MfuGateOutcome, MfuGateResult
-from autotuner.search.upkeep.gate import gate_told, new_baseline
+from autotuner.search.upkeep.gate import gate_announcement, new_baseline
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, new_id
 from autotuner.store.engine import reading, upsert, writing
@@ -104,7 +104,7 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
             connection.execute(update(runs).where(runs.c.id == gate_id).values(detail=said))
     if _is_reusable(gate, result):
         _set_reusable(connection, gate)
-    announcements.tell(connection, gate_told(gate, result, said, at=now))
+    announcements.tell(connection, gate_announcement(gate, result, said, at=now))
 
 
 def _unread_told(connection: Connection, gate_id: str, end: Finish, now: float) -> Announcement:

@@ -26,7 +26,7 @@ from autotuner.core.upkeep import (
     Verdict,
 )
 from autotuner.search.upkeep.cron import DueRun
-from autotuner.search.upkeep.retune import Standing, told
+from autotuner.search.upkeep.retune import Standing, retune_announcement
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, name_taken, new_id
 from autotuner.store.engine import AnyRow, AnySelect, one_row, reading, values_of, writing
@@ -240,7 +240,7 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
         if (after.incumbent, after.baseline) != (retune.incumbent, retune.baseline):
             changed = {"incumbent": after.incumbent, "baseline": after.baseline}
             connection.execute(update(retunes).where(retunes.c.name == name).values(changed))
-    announcements.tell(connection, told(run, run.result, end.announced or end.detail, at=now))
+    announcements.tell(connection, retune_announcement(run, run.result, end.announced or end.detail, at=now))
 
 
 def _unread(connection: Connection, run_id: str, end: Finish) -> RetuneRun:

@@ -56,7 +56,7 @@ from autotuner.search.explain.links import trial_link_timelines
 from autotuner.search.results.comparison import Contender, side_by_side
 from autotuner.search.results.failures import failures
 from autotuner.search.results.reached import ranked_times, standings
-from autotuner.search.results.sensitivity import mattered
+from autotuner.search.results.sensitivity import sweep_choices
 from autotuner.search.results.sweep_answer import accuracy, answer
 from autotuner.search.results.sweep_front import sweep_front
 from autotuner.search.space.trainers import trial_space
@@ -317,7 +317,7 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
     yield "failures", abbreviate(groups)
     yield "failures said", [[*decisive(group), way_out(group)] for group in groups]
     yield "accuracy", [[one.error, one.is_within, one.reached_bytes] for one in right.trials]
-    told = mattered(request, trials)
+    told = sweep_choices(request, trials)
     charts = charts_report(request, trials, source="measured", choices=told.choices, accuracy=right)
     yield "accuracy said", [one.note for one in charts.sections if one.key == "calibration"]
     if is_whole or request.objective.front:

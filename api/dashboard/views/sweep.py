@@ -37,7 +37,7 @@ from autotuner.report.sweep_trials import compared, ended, run_again, under_way
 from autotuner.search.caveats import caveats_of_job
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.failures import FailureGroup, failures
-from autotuner.search.results.sensitivity import Choices, Grid, SweepChoices, grid, mattered, two_that_matter
+from autotuner.search.results.sensitivity import Choices, Grid, SweepChoices, grid, sweep_choices, two_that_matter
 from autotuner.search.results.sweep_answer import Answer, accuracy, answer
 from autotuner.search.results.sweep_tables import SweepTrials
 from autotuner.search.results.trial_table import TableRow
@@ -252,7 +252,7 @@ class SweepLook:
             return Choices(num_ranked=0, explained=None, importance=(), effects=())
 
     def _mattered(self) -> SweepChoices:
-        return self.app.asides.ask(mattered, self.sweep.request, self._trials)
+        return self.app.asides.ask(sweep_choices, self.sweep.request, self._trials)
 
     def _grid(self, down: str, across: str) -> Grid:
         """Return the grid of the two given choices; a missing one is replaced by the most important."""

@@ -28,7 +28,7 @@ from autotuner.search.planning.layouts import (
     searched_cluster,
 )
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.sampler.proxy import OF_A_RANK, fewer_layers, scaled
+from autotuner.search.sampler.proxy import OF_A_RANK, fewer_layers, proxy_trial
 
 _MOST_STAGES = 3
 
@@ -177,7 +177,7 @@ def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, 
     """The trial with most layers that fits on a smaller cluster, and its job."""
     layout, depth = target.best.layout, None
     while True:
-        trial = scaled(job, layout, cluster, most_layers_per_stage=depth)
+        trial = proxy_trial(job, layout, cluster, most_layers_per_stage=depth)
         if not isinstance(trial, ScaledTrial):
             return None
         small = trial.job(job, cluster)

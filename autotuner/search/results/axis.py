@@ -50,7 +50,7 @@ def axis_named(name: str) -> Axis:
     raise InvalidInput("choice", name, f"must be one of {', '.join(AXES)}", "tp")
 
 
-def varied(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
+def varied_axes(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
     """Return the axes on which some of the layouts differ."""
     return tuple(axis for axis in AXES.values() if len({axis.read(layout) for layout in layouts}) > 1)
 

@@ -15,7 +15,7 @@ import numpy as np
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
-from autotuner.search.results.axis import AXES, Value, varied
+from autotuner.search.results.axis import AXES, Value, varied_axes
 
 _SLACK = 2.0
 """Times what the fewest steps need, so that a limit leaves room for the start and for steps that settle slowly."""
@@ -60,7 +60,7 @@ def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]
     fastest_first = sorted(ran, key=lambda trial: trial.reached.step_time_s if trial.reached else math.inf)
     every = [*fastest_first, *died]
     num_apart = np.zeros((len(ran), len(died)), dtype=np.int64)
-    for axis in varied([trial.layout for trial in every]):
+    for axis in varied_axes([trial.layout for trial in every]):
         known: dict[Value, int] = {}
         codes = np.array([known.setdefault(axis.read(trial.layout), len(known)) for trial in every])
         num_apart += codes[: len(ran), None] != codes[None, len(ran) :]

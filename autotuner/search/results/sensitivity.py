@@ -11,7 +11,7 @@ from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied
+from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied_axes
 from autotuner.search.results.pairs import PairEffect, pair_effects
 from autotuner.search.results.reached import TRIED
 
@@ -152,7 +152,7 @@ class Choices:
 def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
     """Return what mattered among the trials of a sweep."""
     ranked = request.objective.ranked(trials)
-    axes = varied([trial.layout for trial in ranked])
+    axes = varied_axes([trial.layout for trial in ranked])
     log_value = np.log([request.objective.value(trial.reached) for trial in ranked if trial.reached])
     is_enough = len(ranked) >= _FEWEST
     shares = shares_explained([_codes(axis, ranked) for axis in axes], log_value) if is_enough and axes else None
@@ -249,7 +249,7 @@ class Grid:
 def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:
     """Return the names of the two choices to show first: those that explain most, then those that vary."""
     names = [one.name for one in importance]
-    names += [axis.name for axis in varied(layouts) if axis.name not in names]
+    names += [axis.name for axis in varied_axes(layouts) if axis.name not in names]
     names += [name for name in ("tp", "pp") if name not in names]
     first, second = sorted(names[:2], key=[*AXES].index)
     return first, second
@@ -265,7 +265,7 @@ class SweepChoices:
     """The best of every pair of values of two choices: of those that were asked for, else of those that matter."""
 
 
-def mattered(
+def sweep_choices(
     request: SweepRequest, trials: Sequence[Trial], row: str | None = None, column: str | None = None
 ) -> SweepChoices:
     """Return what mattered, and two choices at a time: those that are named, else those that matter most.
@@ -299,7 +299,7 @@ def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) 
         rows=rows,
         columns=columns,
         cells=tuple(tuple(_cell(y, x, by_pair.get((y, x), []), request) for x in columns) for y in rows),
-        names=tuple(axis.name for axis in varied([trial.layout for trial in tried])),
+        names=tuple(axis.name for axis in varied_axes([trial.layout for trial in tried])),
     )
 
 

@@ -20,7 +20,7 @@ from autotuner.search.sampler.pareto import (
     log_values,
     non_dominated,
     reference_below,
-    valued,
+    trial_values,
 )
 
 
@@ -125,7 +125,7 @@ def sweep_front(
     asked = tuple(metrics) or request.objective.front or (Metric.MFU, *energy, Metric.SIMPLICITY)
     objective = replace(request.objective, profile=tuple(profile)) if profile else request.objective
     ranked = objective.ranked(trials)
-    told = valued(objective, asked, ranked)
+    told = trial_values(objective, asked, ranked)
     first = told[0].trial.number if told else None
     drawn = _Drawn.of(request, asked, sorted(told, key=lambda one: one.trial.number))
     return SweepFront(

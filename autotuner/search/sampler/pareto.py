@@ -155,7 +155,7 @@ class Valued:
     values: tuple[float, ...]
 
 
-def valued(objective: Objective, metrics: Sequence[Metric], trials: Iterable[Trial]) -> list[Valued]:
+def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterable[Trial]) -> list[Valued]:
     """Those of the trials that reached something, by all metrics of a front; who does not tell some is left out.
 
     The objective says which of a trial's figures count: of healthy steps, or under faults.
@@ -171,7 +171,7 @@ def valued(objective: Objective, metrics: Sequence[Metric], trials: Iterable[Tri
 
 def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
     """The trials that no other of them dominates by the metrics of the objective's front, in their order."""
-    every = valued(objective, objective.front, trials)
+    every = trial_values(objective, objective.front, trials)
     return [one.trial for one, stays in zip(every, non_dominated(log_values(every)), strict=True) if stays]
 
 

@@ -20,7 +20,7 @@ from autotuner.core.trial import ScaledTrial
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.search.sampler.proxy import fewer_layers, scaled
+from autotuner.search.sampler.proxy import fewer_layers, proxy_trial
 from autotuner.search.space.moves import settle_columns
 
 _SURE, _LIKELY = 0.9, 0.5
@@ -69,7 +69,7 @@ class ProxyTrials:
     refused: Sequence[tuple[str, int]]
     """Why none stands for others, and for how many of them; the most frequent first."""
     whole_model: bool
-    """As for ``scaled``."""
+    """As for ``proxy_trial``."""
 
     def __len__(self) -> int:
         return len(self.layouts)
@@ -82,7 +82,7 @@ class ProxyTrials:
     def trial_of(self, layout: Layout) -> ScaledTrial:
         """Return the trial that stands for one of the layouts."""
         depth = int(self.depth[rows_of(self.layouts, layout)[0]])
-        found = scaled(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
+        found = proxy_trial(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
         assert isinstance(found, ScaledTrial), "only layouts that a trial stands for are kept"
         return found
 
@@ -108,7 +108,7 @@ def proxy_trials(
         layouts: Legal ones.
         cluster: Where trials run, its accelerators with the memory that a rank of a trial may use.
         rules: What a trial has to keep.
-        whole_model: As for ``scaled``.
+        whole_model: As for ``proxy_trial``.
     """
     depth = np.asarray(layers_per_stage(cast("Layout", layouts), job.model.num_layers), dtype=np.int64)
     pending, kept, refused = np.arange(len(layouts)), np.zeros(len(layouts), dtype=np.bool_), Counter[str]()
@@ -161,7 +161,7 @@ class _Shrunk:
         found, fewer = [], []
         for row in examples.tolist():
             layout, deep = layouts.row(row), int(depth[row])
-            found.append(scaled(job, layout, cluster, most_layers_per_stage=deep, whole_model=whole_model))
+            found.append(proxy_trial(job, layout, cluster, most_layers_per_stage=deep, whole_model=whole_model))
             fewer.append(0 if whole_model else fewer_layers(job, layout, deep) or 0)
         small = _changed(layouts, found, of_row)
         return cls(

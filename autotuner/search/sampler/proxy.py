@@ -90,7 +90,7 @@ def _is_alike(cluster: Cluster, ours: _Group, room: Cluster, theirs: _Group) -> 
     return ours[0] == 1 or cluster.link_for(*ours).name == room.link_for(*theirs).name
 
 
-def scaled(
+def proxy_trial(
     job: Job, layout: Layout, cluster: Cluster, *, most_layers_per_stage: int | None = None, whole_model: bool = False
 ) -> ScaledTrial | Reason:
     """The trial on a smaller cluster that stands for a legal layout of a job, or why none does.

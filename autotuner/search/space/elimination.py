@@ -19,7 +19,7 @@ from autotuner.search.space.legal import (
     SPLIT_FIELDS,
     broken_alone,
     combinations_of,
-    crossed,
+    crossings,
     length_of,
     named_without_default,
     splits_of,
@@ -63,7 +63,7 @@ class Sieved:
     """The rule that takes out most first."""
 
 
-def sieved(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
+def eliminate(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
     """Return what each rule takes out of a space; None of a space too large to be judged rule by rule.
 
     Rules of degrees alone come first, then those of choices alone, then those of both.
@@ -112,7 +112,7 @@ class _Sieve:
         """Take out what breaks the other rules; False where there is too much to look at."""
         if len(self._degrees) * length_of(self._choices) > MAX_SIEVED:
             return False
-        for layouts in crossed(self._degrees, self._choices, self._job, self._space):
+        for layouts in crossings(self._degrees, self._choices, self._job, self._space):
             left = np.ones(len(layouts), dtype=np.bool_)
             for rule in rules:
                 broken = left & broken_rows(layouts, self._job, [rule])
@@ -154,7 +154,7 @@ def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
     space = space or SearchSpace()
     num_seen, removed = 0, [0] * len(rules)
     examples: dict[int, Layout] = {}
-    for layouts in crossed(splits_of(job, space), combinations_of(job, space), job, space):
+    for layouts in crossings(splits_of(job, space), combinations_of(job, space), job, space):
         for index, rule in enumerate(rules):
             broken = broken_rows(layouts, job, [rule])
             removed[index] += int(broken.sum())

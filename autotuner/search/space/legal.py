@@ -249,7 +249,7 @@ def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int
         )
         rule = f"{crossing} are more layouts than are judged; name fewer values"
         raise SpaceTooLarge("space", len(degrees) * length_of(choices), rule, most)
-    for layouts in crossed(degrees, choices, job, space):
+    for layouts in crossings(degrees, choices, job, space):
         yield layouts.take(np.flatnonzero(~broken_rows(layouts, job, choice_rules)))
 
 
@@ -259,7 +259,7 @@ def _longest(space: SearchSpace) -> str:
     return ", ".join(f"{count} of {name}" for count, name in counted[:3] if count > 1)
 
 
-def crossed(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
+def crossings(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
     """The crossing of all degrees with all choices, no more than ``_BLOCK`` rows at a time; at least one block."""
     num_choices = length_of(choices)
     step = max(1, _BLOCK // max(1, num_choices))

@@ -147,7 +147,7 @@ def _measured(
     return MfuGateResult(outcome=_OUTCOMES[against.decision], findings=findings, changes=changes)
 
 
-def gate_told(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
+def gate_announcement(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
     """Return what the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
     asked = gate.request.gate
     job = asked.sweep.job

@@ -155,7 +155,7 @@ _TITLES = {
 }
 
 
-def told(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at: float) -> Announcement:
+def retune_announcement(run: RetuneRun, outcome: RetuneOutcome, text: str, *, at: float) -> Announcement:
     """Return what the feed and the webhooks say of the run; a run has one announcement, which has its id."""
     found = outcome.findings
     facts: dict[str, object] = {

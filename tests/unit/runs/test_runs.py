@@ -27,7 +27,7 @@ from autotuner.runs.challenge import findings
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.instructions import given_up, unless_lost_again
 from autotuner.search.results.reached import standings
-from autotuner.search.sampler.pareto import on_front, valued
+from autotuner.search.sampler.pareto import on_front, trial_values
 from autotuner.store.sql import Store, memory_store
 from tests.builders import (
     cpu_cluster,
@@ -199,7 +199,7 @@ def test_proxy_trials_are_estimated_along_a_front_of_the_large_job() -> None:
     store, sweep = swept(request, FakeLauncher(as_it_is))
     trials = trials_of(store, sweep)
     assert len(trials) == 6
-    every = valued(request.objective, front, trials)
+    every = trial_values(request.objective, front, trials)
     assert [one.trial.number for one in every] == [trial.number for trial in trials]
     assert {trial.number for trial in on_front(request.objective, trials)} < {trial.number for trial in trials}
 

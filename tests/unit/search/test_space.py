@@ -37,7 +37,7 @@ from autotuner.core.stages import stage_sizes
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.search.preview import require_layouts
-from autotuner.search.space.elimination import Sieved, explain_empty, sieved
+from autotuner.search.space.elimination import Sieved, eliminate, explain_empty
 from autotuner.search.space.legal import MAX_CANDIDATES, MAX_SPLITS, MAX_VALUES, SpaceTooLarge, legal_layouts, splits_of
 from autotuner.search.space.trainers import trial_rules, trial_space
 from tests.builders import big_job, h100_cluster, llama_70b, present, sweep_request, tiny_job, tiny_model, tiny_space
@@ -383,7 +383,7 @@ def job(model: str = "llama-3-8b", cluster: str = "h100:8", batch: int = 64) -> 
 
 
 def whole(job: Job, space: SearchSpace) -> Sieved:
-    return present(sieved(job, space, LAYOUTS_RULES))
+    return present(eliminate(job, space, LAYOUTS_RULES))
 
 
 @pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b", "llama-demo"])
@@ -415,7 +415,7 @@ def test_rules_that_take_layouts_out_come_by_their_number_and_explain_an_empty_s
 def test_spaces_too_large_are_left_unexplained_and_idle_choices_are_no_candidates() -> None:
     switches = ("fused_norm", "loss_parallel", "compiled", "fp32_gradient_reduce", "offload_activations")
     space = trial_space(job(cluster="h100:64", batch=512), None, dict.fromkeys(switches, (False, True)))
-    assert sieved(job(cluster="h100:64", batch=512), space, LAYOUTS_RULES) is None
+    assert eliminate(job(cluster="h100:64", batch=512), space, LAYOUTS_RULES) is None
     narrow = trial_space(job(), None, {"pipeline_parallel_degree": (1,), "pipeline_schedule": (1,)})
     wide = trial_space(job(), None, {"pipeline_parallel_degree": (1,), "pipeline_schedule": (1, 2)})
     assert whole(job(), narrow).num_candidates == whole(job(), wide).num_candidates

@@ -17,7 +17,7 @@ from autotuner.report.comparison import comparison_report
 from autotuner.search.results.comparison import Contender, side_by_side
 from autotuner.search.results.reached import Standing
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
-from autotuner.search.sampler.pareto import adds_to_front, on_front, valued
+from autotuner.search.sampler.pareto import adds_to_front, on_front, trial_values
 from tests.builders import (
     big_job,
     breakdown,
@@ -186,7 +186,7 @@ def test_a_front_is_of_ranked_trials_that_tell_all_metrics_and_no_other_beats() 
     assert (front.points, front.behind, front.progress) == ((), (), ())
     assert on_front(FRONT, [WORSE, FRUGAL, FAST, MIDDLE]) == [FRUGAL, FAST, MIDDLE]
     assert on_front(FRONT, []) == []
-    assert [one.trial for one in valued(FRONT, FRONT.front, [ran(0, BASE, 1.0), FAST])] == [FAST]
+    assert [one.trial for one in trial_values(FRONT, FRONT.front, [ran(0, BASE, 1.0), FAST])] == [FAST]
     front = of(FAST, ran(7, BASE, 1.0))
     assert front.num_untold == 1
     assert [point.trial for point in front.points] == [0]

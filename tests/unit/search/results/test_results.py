@@ -15,7 +15,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.report.layouts import choice_in_words
 from autotuner.report.sweep_trials import way_out
-from autotuner.search.results.axis import AXES, axis_named, varied
+from autotuner.search.results.axis import AXES, axis_named, varied_axes
 from autotuner.search.results.failures import Decisive, Shared, WayOut, failures
 from autotuner.search.results.reached import ranked_times, standings
 from autotuner.search.results.sensitivity import choices, grid, shares_explained, two_that_matter
@@ -184,7 +184,7 @@ def test_values_and_choices_are_told_from_the_plainest_with_groups_of_shards_apa
         BASE, data_parallel_replicate_degree=1, data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS
     )
     groups = replace(whole, data_parallel_replicate_degree=2, data_parallel_shard_degree=4)
-    assert [axis.name for axis in varied([whole, groups])] == ["sharding"]
+    assert [axis.name for axis in varied_axes([whole, groups])] == ["sharding"]
     assert (axis_named("sharding").read(whole), axis_named("sharding").read(groups)) == ("FSDP", "FSDP in groups")
     full = replace(BASE, recompute=Recompute.FULL)
     assert axis_named("recompute").in_order(["none", axis_named("recompute").read(full)]) == ("full", "none")

@@ -28,7 +28,7 @@ from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.proxies import ProxyTrials, proxy_trials
-from autotuner.search.sampler.proxy import fewer_layers, scaled
+from autotuner.search.sampler.proxy import fewer_layers, proxy_trial
 from autotuner.search.sampler.transfer import StandIn
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import (
@@ -48,7 +48,7 @@ PIPELINE = Layout.parse("zero8 tp4 pp2 1f1b mb1")
 
 
 def measured(layout: Layout, num_nodes: int = 2) -> set[str]:
-    trial = scaled(big_job(), layout, h100_cluster(num_nodes))
+    trial = proxy_trial(big_job(), layout, h100_cluster(num_nodes))
     assert isinstance(trial, ScaledTrial)
     return set(trial.measured_parts)
 
@@ -76,7 +76,7 @@ SMALLER_PIPELINE = Layout.parse("dp4 tp4 pp4 v5 interleaved_1f1b mb1 sp")
 
 
 def trial_of(layout: Layout, job: Job | None = None, **asked: int) -> ScaledTrial:
-    found = scaled(job or big_job(), layout, TWO_NODES, most_layers_per_stage=asked.get("layers"))
+    found = proxy_trial(job or big_job(), layout, TWO_NODES, most_layers_per_stage=asked.get("layers"))
     assert isinstance(found, ScaledTrial)
     return found
 
@@ -126,7 +126,7 @@ def test_what_a_pipeline_or_shards_would_share_goes_with_their_last_rank() -> No
     wide = replace(FSDP, tensor_parallel_degree=8, context_parallel_degree=2, data_parallel_shard_degree=4)
     assert trial_of(wide).layout.shard_level is ShardLevel.PARAMETERS  # context ranks share on
     lone = replace(FSDP, tensor_parallel_degree=8, data_parallel_shard_degree=8)
-    found = scaled(big_job(), lone, h100_cluster(1))
+    found = proxy_trial(big_job(), lone, h100_cluster(1))
     assert isinstance(found, ScaledTrial)
     assert found.layout.shard_level is ShardLevel.NONE
     assert not found.layout.reshard_after_forward
@@ -134,17 +134,17 @@ def test_what_a_pipeline_or_shards_would_share_goes_with_their_last_rank() -> No
 
 def test_a_trial_takes_part_of_a_node_or_whole_nodes_and_larger_groups_are_refused() -> None:
     three_nodes = replace(h100_cluster(3))
-    trial = scaled(big_job(), FSDP, three_nodes)
+    trial = proxy_trial(big_job(), FSDP, three_nodes)
     assert isinstance(trial, ScaledTrial)
     cluster = trial.job(big_job(), three_nodes).cluster
     assert (cluster.num_nodes, cluster.accelerators_per_node) == (2, 8)
     layout = Layout.parse("fsdp8 tp8 ep64 mb1")
-    found = scaled(sparse_job(), layout, TWO_NODES)
+    found = proxy_trial(sparse_job(), layout, TWO_NODES)
     assert isinstance(found, Reason)
     assert found.field == "expert_parallel_degree"
     assert "8 tensor and 64 expert ranks take 64, and it has 16" in found.message
     nodes_of_four = replace(h100_cluster(4), accelerators_per_node=4)
-    found = scaled(big_job(), replace(FSDP, tensor_parallel_degree=8, data_parallel_shard_degree=8), nodes_of_four)
+    found = proxy_trial(big_job(), replace(FSDP, tensor_parallel_degree=8, data_parallel_shard_degree=8), nodes_of_four)
     assert isinstance(found, Reason)
     assert found.field == "tensor_parallel_degree"
 
@@ -176,7 +176,7 @@ def test_a_rank_may_hold_fewer_layers_or_the_whole_model_its_pipeline() -> None:
     trial = trial_of(FSDP, layers=20)
     assert trial.num_layers == 20
     assert not trial.measured_parts
-    found = scaled(big_job(), SMALLER_PIPELINE, TWO_NODES, whole_model=True)
+    found = proxy_trial(big_job(), SMALLER_PIPELINE, TWO_NODES, whole_model=True)
     assert isinstance(found, ScaledTrial)
     assert found.layout == replace(SMALLER_PIPELINE, data_parallel_replicate_degree=1)
     assert found.num_layers == 80

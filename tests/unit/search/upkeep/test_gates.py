@@ -16,7 +16,7 @@ from autotuner.core.upkeep import GateRun, MfuGateOutcome, MfuGateResult
 from autotuner.report.verdicts import gate_verdict, predicted_verdict
 from autotuner.search.sequential_test import longer_baseline
 from autotuner.search.space.legal import legal_layouts
-from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, new_baseline, reused_result
+from autotuner.search.upkeep.gate import gate_announcement, gate_result, gate_sweep, new_baseline, reused_result
 from autotuner.search.upkeep.gate_prediction import PredictedGate, predicted_change, predicted_gate
 from tests.builders import big_job, failure, present, trial
 from tests.unit.search.upkeep.builders import (
@@ -232,7 +232,7 @@ FAILED = measured(MfuGateOutcome.FAILED, findings=SLOWER)
 
 
 def test_a_gate_is_announced_once_with_its_numbers() -> None:
-    told = gate_told(gate(software="commit 17"), FAILED, "slower than main", at=7.0)
+    told = gate_announcement(gate(software="commit 17"), FAILED, "slower than main", at=7.0)
     assert (told.id, told.kind.value, told.path, told.at) == ("an-ga-1", "gate.failed", "/gates/ga-1", 7.0)
     assert told.title == "Performance regression gate main, tiny on cpu:2: failed"
     assert (told.facts["change"], told.facts["software"], told.facts["tokens_per_s"]) == (-0.07, "commit 17", 930.0)

@@ -22,7 +22,7 @@ from autotuner.core.upkeep import Retune, RetuneOutcome, Trigger, Verdict
 from autotuner.report.verdicts import explanation, retune_verdict
 from autotuner.runs.retune_clock import links_changed
 from autotuner.search.upkeep.cron import Cron, DueRun, due_run
-from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend
+from autotuner.search.upkeep.retune import Standing, outcome_of, retune_announcement, trend
 from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, present, tiny_job, trial
 from tests.unit.search.upkeep.builders import (
     BETTER,
@@ -256,7 +256,7 @@ def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None
     found, sweep = findings(against_baseline=None), replace(ended(), request=alone)
     first = outcome(found, sweep)
     assert (first.verdict, first.word) == (Verdict.UNCHANGED, "baseline_set")
-    assert told(retune_run(), first, "", at=NIGHT).title == "nightly: the baseline is set"
+    assert retune_announcement(retune_run(), first, "", at=NIGHT).title == "nightly: the baseline is set"
     assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in said(found, sweep)
 
 
