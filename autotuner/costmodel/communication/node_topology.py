@@ -59,7 +59,7 @@ def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> Wi
     ways, rows = np.unique(np.stack([inside, apart]), axis=1, return_inverse=True)
     rates = _Rates.of(cluster, wiring)
     found = np.array([_times(wiring, rates, size, int(ranks), int(steps)) for ranks, steps in ways.T])
-    ring, pair, delay_s, limiting = found[rows.reshape(-1)].T
+    ring, pair, delay_s, limiting = found.reshape(-1, 4)[rows.reshape(-1)].T  # there may be none
     return WiredNode(ring_slowdown=ring, pair_slowdown=pair, delay_s=delay_s, limiting=limiting.astype(np.int64))
 
 

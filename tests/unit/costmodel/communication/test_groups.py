@@ -187,6 +187,11 @@ def test_nodes_whose_cards_are_wired_in_pairs_are_slowed_where_groups_cross_betw
     assert wired_node(_column(8), _column(1), replace(h100_cluster(), wiring=whole)) is None
 
 
+def test_wires_of_a_node_may_be_asked_for_no_group_at_all() -> None:
+    none = np.empty(0, dtype=np.int64)
+    assert present(wired_node(none, none, replace(h100_cluster(), wiring=PAIRS))).ring_slowdown.size == 0
+
+
 def test_collectives_inside_such_a_node_take_longer_and_those_of_a_pair_do_not() -> None:
     plain = h100_cluster(num_nodes=2)
     ranks, strides = _column(2, 8, 16), _column(1, 1, 1)
