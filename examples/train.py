@@ -55,7 +55,7 @@ class Layer(nn.Module):
 
 
 def arguments() -> argparse.Namespace:
-    """What this loop reads of a layout; it stops at anything else, so that no layout is measured as another."""
+    """Return the options of a layout that this loop reads; stop at others, so that no layout is measured as another."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name, default in FIELDS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
@@ -66,7 +66,7 @@ def arguments() -> argparse.Namespace:
 
 
 def parallel_model(shape: dict[str, Any], args: argparse.Namespace, mesh: DeviceMesh) -> nn.Sequential:
-    """The same first values in every layout: built whole, split over tensor ranks, sharded over the data-parallel."""
+    """Return the model, with equal first values in every layout: built whole, split over tensor ranks, then sharded."""
     torch.manual_seed(0)
     layers = [Layer(shape, args.recompute) for _ in range(shape["num_layers"])]
     head = nn.Linear(shape["hidden_size"], shape["vocab_size"], bias=False)

@@ -43,7 +43,7 @@ class ListPage:
     first: int
     """Number of the first of these."""
     sorts: Mapping[str, tuple[Link, Literal["", "ascending", "descending"]]]
-    """For each column, the link to the list in its order, and its present order."""
+    """Link to the list in the order of each column, and its present order."""
     without: Sequence[Link]
     """The list without each filter, and all sweeps; none where nothing filters."""
     pager: Pager

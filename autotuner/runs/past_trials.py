@@ -36,7 +36,7 @@ class _Known:
 
     newest_at: float | None
     learnt: dict[str, Learnt] = field(default_factory=dict)
-    """What was learnt by accelerator, as far as a caller asked for it."""
+    """Results of learning by accelerator, as far as a caller asked for them."""
     older: dict[str, Learnt] = field(default_factory=dict)
     """Knowledge from before the newest trial ended, of accelerators that no caller has asked for since."""
     calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
