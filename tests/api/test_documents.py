@@ -42,6 +42,20 @@ def run_ci_job(address: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+def test_the_python_program_follows_a_sweep_and_prints_the_flags_of_its_best_layout(
+    working_address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/call-the-service-from-python.md").read_text(encoding="utf-8")
+    found = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    monkeypatch.setenv("GIT_COMMIT", "abc")
+    monkeypatch.setenv("AUTOTUNER_TOKEN", "none")
+    exec(compile(found[1].replace("https://autotuner.example", working_address), "page", "exec"), {})  # our own page
+    printed = capsys.readouterr().out
+    assert "sweep.finished" in printed
+    assert "--tensor-model-parallel-size" in printed
+
+
 def test_the_ci_job_creates_waits_for_and_reads_a_sweep(working_address: str) -> None:
     job = run_ci_job(working_address, CI_JOB_ID="build-1")
     assert job.returncode == 0, job.stderr
